@@ -57,7 +57,7 @@ pub struct Head {
 pub struct Call<'b> {
     request: limit::Request<'b>,
     head: Head,
-    /// The message, if the response is deferred.
+    /// The message, if the response may be deferred.
     deferred: Option<&'b [u8]>,
 }
 
@@ -140,13 +140,16 @@ impl GrpcPort {
         );
     }
 
-    /// Responds by a lease in hand, or defers the response until the store has decided.
+    /// Responds by a lease in hand or by free slots, or defers the response until the store has decided or slots are free.
     #[inline]
-    fn respond_remotely(&self, call: &Call<'_>, responses: &mut impl Responses) {
+    fn respond_or_defer(&self, call: &Call<'_>, responses: &mut impl Responses) {
         let Call { request, head, .. } = call;
         let origin = CallOrigin { peer: &self.peer, trace: head.trace };
-        let is_decided = self.service.decide_by_lease(request, origin, |decision| {
+        let is_decided = self.service.decide_at_once(request, origin, |decision| {
             responses.push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
+            if let Some(release) = self.service.release_of(decision) {
+                responses.on_reset(OnReset::new(release));
+            }
         });
         if !is_decided {
             responses.defer(self.deferred(call));
@@ -296,7 +299,7 @@ impl Service for GrpcPort {
         }
         match self.service.course(&call.request) {
             Some(Course::Inline) => true,
-            Some(Course::Remote) => {
+            Some(Course::Remote | Course::Slots) => {
                 call.deferred = Some(message);
                 true
             }
@@ -308,7 +311,7 @@ impl Service for GrpcPort {
     fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
         for calls in calls.chunk_by(|call, next| call.deferred.is_some() == next.deferred.is_some()) {
             if calls.iter().any(|call| call.deferred.is_some()) {
-                calls.iter().for_each(|call| self.respond_remotely(call, responses));
+                calls.iter().for_each(|call| self.respond_or_defer(call, responses));
             } else {
                 self.respond_inline(calls, responses);
             }

@@ -43,7 +43,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "requests": limit.requests,
         "window": limit.window.to_string(),
         "algorithm": limit.algorithm.name(),
-        "queue": limit.algorithm.queueing().and_then(|bucket| bucket.queue).map(queue),
+        "queue": limit.algorithm.queue().map(queue),
         "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         "schedule": schedule_to_json(limit),
     })

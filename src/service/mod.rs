@@ -34,8 +34,8 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{Decision, Request, RequestLimits, Timestamp},
-    limiter::{Limiter, Pinned, Verdict},
+    limit::{Code, Decision, Request, RequestLimits, Timestamp},
+    limiter::{Limiter, Pinned, SlotWait, Verdict},
 };
 use tidegate_shared::store::{Failure, SharedStore};
 
@@ -61,6 +61,8 @@ pub enum NotReady {
 pub enum Course {
     /// At once: [`RateLimitService::decide_batch`] takes it.
     Inline,
+    /// At once, unless it has to wait for slots: [`RateLimitService::decide_at_once`] tries.
+    Slots,
     /// The shared store decides.
     Remote,
     /// The same, and the call fails if it does not.
@@ -220,6 +222,7 @@ impl RateLimitService {
             true if self.shared.as_ref().is_some_and(SharedStore::fails_calls) => Course::Call,
             true => Course::Remote,
             false if limiter.may_queue(request) => Course::Queue,
+            false if limiter.may_wait_for_slots(request) => Course::Slots,
             false => Course::Inline,
         })
     }
@@ -248,8 +251,27 @@ impl RateLimitService {
         });
     }
 
-    /// Decides one request within the limits. Where a rule queues it, waits up to `wait_max` for its release; where its counters are
-    /// shared, for the decision of the store.
+    /// Decides a request of [`Course::Remote`] by leases in hand, or one of [`Course::Slots`] by the slots that are free; false if that
+    /// does not suffice, and nothing is changed.
+    pub fn decide_at_once<'q, 't>(
+        &self,
+        request: &'q Request<'t>,
+        origin: CallOrigin<'q>,
+        respond: impl FnOnce(&Decision<'_>),
+    ) -> bool {
+        if self.store_of(request).is_some() {
+            return self.decide_by_lease(request, origin, respond);
+        }
+        let Some(limiter) = self.limiter.get() else { return false };
+        let (rules, now) = (limiter.pin(), self.clock.now());
+        let Some(decision) = rules.decide_unless_waits(request, now) else { return false };
+        self.record(request, &decision, false, || (origin, now, rules.generation()));
+        respond(&decision);
+        true
+    }
+
+    /// Decides one request within the limits. Where a rule queues it, or has it wait for slots, waits up to `wait_max` for its release;
+    /// where its counters are shared, for the decision of the store.
     pub async fn decide<'q, 't, T>(
         &self,
         request: &'q Request<'t>,
@@ -277,18 +299,25 @@ impl RateLimitService {
             self.record(request, decision, was_queued, || (origin, received, rules.generation()));
             respond(decision)
         };
-        let ticket = {
-            let rules = limiter.pin();
-            match rules.decide_or_queue(request, wait_max, received) {
-                Verdict::Decided(decision) => {
-                    let response = respond(&rules, &decision, false);
-                    if let Some(now) = self.measured_time() {
-                        self.meters.count_response(now.since(received), decision.code);
+        let mut waited: Option<SlotWait> = None;
+        let ticket = loop {
+            let wait = {
+                let rules = limiter.pin();
+                let has_waited = waited.is_some();
+                let verdict = match waited.take() {
+                    None => rules.decide_or_queue(request, wait_max, received),
+                    Some(wait) => rules.decide_again(request, wait, self.clock.now()),
+                };
+                match verdict {
+                    Verdict::Decided(decision) => {
+                        self.count_wait(received, decision.code, has_waited);
+                        return Ok(respond(&rules, &decision, has_waited));
                     }
-                    return Ok(response);
+                    Verdict::Queued(ticket) => break ticket,
+                    Verdict::Waits(wait) => wait,
                 }
-                Verdict::Queued(ticket) => ticket,
-            }
+            };
+            waited = Some(queued::called(limiter, &*self.clock, wait).await);
         };
         let released = queued::released(limiter, &*self.clock, ticket).await;
         let (rules, now): (Pinned<'_>, _) = (limiter.pin(), self.clock.now());
@@ -302,6 +331,16 @@ impl RateLimitService {
             // The server stops before the release. The request is decided once more, and not queued.
             None => respond(&rules, &rules.decide(request, now), false),
         })
+    }
+
+    /// Counts the time that a decision took: its wait, if it waited for slots and has them.
+    fn count_wait(&self, received: Timestamp, code: Code, has_waited: bool) {
+        let Some(now) = self.measured_time() else { return };
+        match (has_waited, code) {
+            (false, _) => self.meters.count_response(now.since(received), code),
+            (true, Code::Ok) => self.meters.count_queue_wait(now.since(received)),
+            (true, Code::OverLimit) => {}
+        }
     }
 
     /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision is recorded exactly

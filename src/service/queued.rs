@@ -1,4 +1,4 @@
-//! Waiting for the release of a queued request: the only place where a response is delayed.
+//! Waiting for the release of a queued request, or for slots: the only place where a response is delayed.
 //!
 //! The limiter decides when a request is released; this is the timer. A call that ends earlier, because its caller or its
 //! connection ended, drops its future, which gives its place in the queue back.
@@ -12,7 +12,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::Timestamp,
-    limiter::{Limiter, QueuePoll, Ticket},
+    limiter::{Limiter, QueuePoll, SlotWait, Ticket},
 };
 use tokio::time::sleep;
 
@@ -63,4 +63,43 @@ pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticke
         }
     });
     if is_released.await { place.ticket.take() } else { None }
+}
+
+/// A place in the lines for slots, left when dropped.
+struct SlotPlace<'s> {
+    limiter: &'s Limiter,
+    /// None once the request is to be decided.
+    wait: Option<SlotWait>,
+}
+
+impl Drop for SlotPlace<'_> {
+    fn drop(&mut self) {
+        if let Some(wait) = &self.wait {
+            self.limiter.leave(wait);
+        }
+    }
+}
+
+/// Completes when a request that waits for slots is to be decided once more. It is in its lines until then.
+pub(super) async fn called(limiter: &Limiter, clock: &dyn Clock, wait: SlotWait) -> SlotWait {
+    let again = wait.again();
+    let mut place = SlotPlace { limiter, wait: Some(wait) };
+    let mut timer = pin!(sleep(again.since(clock.now())));
+    poll_fn(|context: &mut Context<'_>| {
+        // Registers the waker before the timer is polled.
+        if place.wait.as_ref().is_none_or(|wait| limiter.poll_slots(wait, context.waker())) {
+            return Poll::Ready(());
+        }
+        loop {
+            ready!(timer.as_mut().poll(context));
+            // The timer runs on another clock than the limits, and may be early.
+            let left = again.since(clock.now());
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            timer.set(sleep(left));
+        }
+    })
+    .await;
+    place.wait.take().expect("taken here only")
 }

@@ -1,5 +1,6 @@
 //! Requests in flight on a real server: tickets, and calls that their clients reset.
 
+use crate::admin::{metrics, start_from};
 use crate::support::{
     Client, Server, descriptor,
     frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, RawConnection, call_head},
@@ -128,6 +129,68 @@ async fn a_call_that_is_reset_before_its_response_holds_no_slot() {
         }
     }
     panic!("a slot is held");
+}
+
+/// Rules with another wait.
+fn waiting_rules(max_wait: &str) -> tempfile::NamedTempFile {
+    rules_file(&RULES.replace("max_hold: 1h", &format!("max_hold: 1h, max_wait: {max_wait}")))
+}
+
+/// Takes both slots and returns their tickets.
+async fn take_both(client: &mut Client) -> [String; 2] {
+    let mut tickets = Vec::new();
+    for _ in 0..2 {
+        let response = client.hit("edge", &[("user", "ann")]).await.expect("a decision");
+        tickets.push(slot(&response).expect("a ticket").0);
+    }
+    tickets.try_into().expect("two tickets")
+}
+
+async fn waiting_for_slots(port: u16, requests: u32) {
+    for _ in 0..2_000 {
+        if metrics(port).await["tidegate_queued"] == f64::from(requests) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("not {requests} requests wait");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_a_slot_and_has_it_when_one_is_released() {
+    let rules = waiting_rules("1h");
+    let (server, port) = start_from(rules.path(), &[]);
+    let mut client = server.client().await;
+    let [first, _second] = take_both(&mut client).await;
+    let mut connection = RawConnection::open(server.address()).await;
+    for (number, head) in (0..).zip([call_head(), routed_head()]) {
+        let stream = 1 + 2 * number;
+        send_call(&mut connection, stream, &head).await;
+        waiting_for_slots(port, 1 + number).await;
+    }
+    // Those that arrive later, and do not wait for long, are behind them; all else is decided meanwhile.
+    client.hit("edge", &[("user", "bob")]).await.unwrap();
+    assert_eq!(remaining(&mut client).await, 0);
+    client.hit("edge", &[("slot", &first)]).await.unwrap();
+    while connection.next_frame_of(1).await.flags & END_STREAM == 0 {}
+    waiting_for_slots(port, 1).await;
+    assert_eq!(remaining(&mut client).await, 0, "the slot is taken again");
+    // A client that gives up leaves the line.
+    connection.send(RST_STREAM, 0, 3, &CANCEL.to_be_bytes()).await;
+    waiting_for_slots(port, 0).await;
+}
+
+#[tokio::test]
+async fn a_call_that_no_slot_is_released_for_is_denied_after_its_wait() {
+    let rules = waiting_rules("20ms");
+    let (server, port) = start_from(rules.path(), &[]);
+    let mut client = server.client().await;
+    take_both(&mut client).await;
+    for _ in 0..3 {
+        let denied = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        assert_eq!((denied.overall_code(), slot(&denied)), (Code::OverLimit, None));
+    }
+    waiting_for_slots(port, 0).await;
 }
 
 /// Waits until the server has handled everything sent before.

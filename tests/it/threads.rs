@@ -116,6 +116,7 @@ fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
         for round in 0..LIMIT {
             match limiter.pin().decide_or_queue(&request(&["a"], Hits::ONE), Duration::MAX, now) {
                 Verdict::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
+                Verdict::Waits(_) => unreachable!("no rule has slots"),
                 Verdict::Queued(ticket) if round % 3 == 0 => limiter.cancel(ticket, now),
                 Verdict::Queued(ticket) => waiting.lock().expect("no thread panics").push(ticket),
             }

@@ -140,6 +140,7 @@ impl Server {
         let ticket = match pinned.decide_or_queue(&request, Duration::from_nanos(max_wait), moment(now)) {
             Verdict::Decided(decision) => return outcome(&decision),
             Verdict::Queued(ticket) => ticket,
+            Verdict::Waits(_) => unreachable!("no rule has slots"),
         };
         let wake_flag: Arc<WakeFlag> = Arc::default();
         let polled = self.limiter.poll(&ticket, &Waker::from(Arc::clone(&wake_flag)), moment(now));

@@ -33,13 +33,38 @@ pub(super) struct LimitRecord {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum AlgorithmRecord {
-    SlidingWindow { limit: u32, window: u64 },
-    SubWindows { limit: u32, precision: u8, length: u64 },
-    SlidingLog { limit: u32, window: u64 },
-    FixedWindow { limit: u32, schedule: ScheduleRecord },
-    TokenBucket { size: u32, refill: RefillRecord },
-    LeakyBucket { burst: u32, rate: RateRecord, queue: Option<QueueRecord> },
-    Concurrency { limit: u32, max_hold: u64 },
+    SlidingWindow {
+        limit: u32,
+        window: u64,
+    },
+    SubWindows {
+        limit: u32,
+        precision: u8,
+        length: u64,
+    },
+    SlidingLog {
+        limit: u32,
+        window: u64,
+    },
+    FixedWindow {
+        limit: u32,
+        schedule: ScheduleRecord,
+    },
+    TokenBucket {
+        size: u32,
+        refill: RefillRecord,
+    },
+    LeakyBucket {
+        burst: u32,
+        rate: RateRecord,
+        queue: Option<QueueRecord>,
+    },
+    Concurrency {
+        limit: u32,
+        max_hold: u64,
+        #[serde(default)]
+        queue: Option<QueueRecord>,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -131,15 +156,13 @@ impl From<&Algorithm> for AlgorithmRecord {
                 Self::TokenBucket { size: *size, refill: refill.into() }
             }
             Algorithm::LeakyBucket(LeakyBucket { burst, rate, queue }) => {
-                let queue = queue.map(|Queue { wait_max, hits_max }| QueueRecord {
-                    wait_max: DurationRecord { secs: wait_max.as_secs(), nanos: wait_max.subsec_nanos() },
-                    hits_max,
-                });
-                Self::LeakyBucket { burst: *burst, rate: rate.into(), queue }
+                Self::LeakyBucket { burst: *burst, rate: rate.into(), queue: queue.map(QueueRecord::from) }
             }
-            Algorithm::Concurrency(Concurrency { limit, max_hold }) => {
-                Self::Concurrency { limit: *limit, max_hold: (*max_hold).into() }
-            }
+            Algorithm::Concurrency(Concurrency { limit, max_hold, queue }) => Self::Concurrency {
+                limit: *limit,
+                max_hold: (*max_hold).into(),
+                queue: queue.map(QueueRecord::from),
+            },
         }
     }
 }
@@ -171,9 +194,11 @@ impl AlgorithmRecord {
                 rate: rate.decode()?,
                 queue: queue.map(QueueRecord::decode).transpose()?,
             }),
-            Self::Concurrency { limit, max_hold } => {
-                Algorithm::Concurrency(Concurrency { limit, max_hold: decode_window(max_hold)? })
-            }
+            Self::Concurrency { limit, max_hold, queue } => Algorithm::Concurrency(Concurrency {
+                limit,
+                max_hold: decode_window(max_hold)?,
+                queue: queue.map(QueueRecord::decode).transpose()?,
+            }),
         })
     }
 }
@@ -249,6 +274,13 @@ impl RateRecord {
         let Self { hits, nanos } = self;
         Rate::from_parts(hits, nanos)
             .ok_or_else(|| format!("a rate of {hits} hits in {nanos} ns is out of bounds"))
+    }
+}
+
+impl From<Queue> for QueueRecord {
+    fn from(Queue { wait_max, hits_max }: Queue) -> Self {
+        let wait_max = DurationRecord { secs: wait_max.as_secs(), nanos: wait_max.subsec_nanos() };
+        Self { wait_max, hits_max }
     }
 }
 

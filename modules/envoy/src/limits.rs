@@ -15,10 +15,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 use tidegate_core::{
+    algorithm::Concurrency,
     clock::{Clock, SystemClock},
     limit::{Decision, Request, RequestError, RequestLimits},
     limiter::Limiter,
-    rules::{self, LoadOptions, RuleSet, Source},
+    rules::{self, LoadOptions, Rule, RuleLimit, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
 
@@ -157,15 +158,23 @@ fn read(source: &RuleSource) -> Result<Vec<Source>, String> {
 /// The rules of sources, unless a module cannot apply them.
 fn checked(sources: &[Source]) -> Result<RuleSet, String> {
     let rules = RuleSet::parse(sources, &options()).map_err(|errors| errors.to_string())?;
-    if rules.may_queue() {
-        let queueing =
-            rules.domains().map(|domain| domain.name()).find(|name| rules.queueing_domain(name).is_some());
-        let domain = queueing.unwrap_or_default();
+    let holding = rules.domains().find(|domain| domain.rules_unsorted().into_iter().any(holds_requests));
+    if let Some(domain) = holding.map(|domain| domain.name()) {
         return Err(format!(
             "domain {domain}: a rule has `max_wait`, but a module does not hold requests; remove it, or use a server"
         ));
     }
     Ok(rules)
+}
+
+/// Whether a rule holds requests until they fit. The default wait for a slot is for ends of requests that arrive late over a network, which
+/// the filter sees at once.
+fn holds_requests(rule: &Rule) -> bool {
+    let is_longer = |limit: &RuleLimit| {
+        let queue = limit.algorithm.slot_queue();
+        queue.is_some_and(|queue| queue.wait_max > Concurrency::WAIT_DEFAULT)
+    };
+    rule.may_queue() || rule.waits_for_slots() && rule.limits.iter().any(is_longer)
 }
 
 fn options() -> LoadOptions {

@@ -22,10 +22,10 @@ pub(in crate::cli) fn on_deny_text(rule: &Rule) -> Option<String> {
     rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
 }
 
-/// `leaky_bucket`, with the bounds of its queue.
+/// Such as `leaky_bucket`, with the bounds of its queue.
 pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
     let name = limit.algorithm.name();
-    match limit.algorithm.queueing().and_then(|bucket| bucket.queue) {
+    match limit.algorithm.queue() {
         None => name.to_owned(),
         Some(Queue { wait_max, hits_max }) => {
             format!("{name}, queues up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))

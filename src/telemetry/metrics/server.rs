@@ -49,7 +49,11 @@ impl Page<'_> {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        self.gauge("queued", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
+        self.gauge(
+            "queued",
+            "Requests that are queued: in leaky buckets, or for slots",
+            limiter.queued() as u64,
+        )?;
         let SlotCounts { taken, released, unknown, expired } = limiter.slot_counts();
         let events = [
             ([("event", "taken")], taken),

@@ -41,6 +41,7 @@ fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Ti
     match pinned.decide_or_queue(&request(user, Hits::ONE), Duration::from_secs(10), at(millis)) {
         Verdict::Decided(decision) => Ok(decision.code),
         Verdict::Queued(ticket) => Err(ticket),
+        Verdict::Waits(_) => unreachable!("no rule has slots"),
     }
 }
 

@@ -14,7 +14,7 @@
 //! the wait until enough slots have passed their deadlines, if none is released: an upper bound. See
 //! [`Concurrency::expected_wait`] for an estimate.
 
-use super::{State, until_room};
+use super::{Queue, State, until_room};
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub struct Concurrency {
     pub limit: u32,
     /// The longest time that a slot is held.
     pub max_hold: Window,
+    /// The queue for requests that wait for a slot, if there is one.
+    pub queue: Option<Queue>,
 }
 
 /// The slots that are held, by deadline.
@@ -183,6 +185,10 @@ impl Slots {
 }
 
 impl Concurrency {
+    /// The longest wait for a slot, unless a rule has another. Envoy sends the end of a request and the next start over two
+    /// connections, and either may arrive first.
+    pub const WAIT_DEFAULT: Duration = Duration::from_millis(5);
+
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
         let State::Slots(slots) = state else { return 0 };
@@ -256,6 +262,11 @@ impl Concurrency {
         Reset::After(expected.max(next).min(most))
     }
 
+    /// The time for which a slot is probably held: the average, or `max_hold` before the first release.
+    pub fn expected_hold(&self, state: &State) -> Duration {
+        state.slots().and_then(Slots::mean_hold).unwrap_or(self.max_hold.duration())
+    }
+
     #[inline]
     pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         self.expires(state).since(now)
@@ -322,7 +333,11 @@ mod tests {
     const HOLD_MILLIS: u64 = 10;
 
     fn of(limit: u32) -> Concurrency {
-        Concurrency { limit, max_hold: Window::from_nanos(HOLD_MILLIS * NANOS_PER_MILLI).unwrap() }
+        Concurrency {
+            limit,
+            max_hold: Window::from_nanos(HOLD_MILLIS * NANOS_PER_MILLI).unwrap(),
+            queue: None,
+        }
     }
 
     fn at(millis: u64) -> Timestamp {
@@ -462,7 +477,7 @@ mod tests {
                     }
                     Event::Limit { limit, hold_millis } => {
                         let max_hold = Window::from_nanos(hold_millis * NANOS_PER_MILLI).unwrap();
-                        rule = Concurrency { limit, max_hold };
+                        rule = Concurrency { limit, max_hold, queue: None };
                     }
                 }
                 prop_assert_eq!(rule.used(&state, now), in_flight(&taken));

@@ -25,7 +25,7 @@ pub struct LeakyBucket {
     pub queue: Option<Queue>,
 }
 
-/// Bounds of a queue.
+/// Bounds of a queue of one counter: of a leaky bucket, or of requests that wait for a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Queue {
     /// The longest wait.

@@ -226,6 +226,20 @@ impl Algorithm {
         }
     }
 
+    /// The bounds of its queue, if it has one: of hits, or of requests that wait for slots.
+    pub fn queue(&self) -> Option<Queue> {
+        match self {
+            Self::LeakyBucket(bucket) => bucket.queue,
+            _ => self.slot_queue(),
+        }
+    }
+
+    /// The queue of requests that wait for slots, if there is one.
+    #[inline]
+    pub fn slot_queue(&self) -> Option<Queue> {
+        if let Self::Concurrency(concurrency) = self { concurrency.queue } else { None }
+    }
+
     /// The least wait after which `hits` would be admitted if no other hits arrived; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         each!(self, algorithm => algorithm.until_admits(state, hits, now))

@@ -7,8 +7,8 @@ use super::{
     counters::{Counters, LockedShards, PlannedCounter, counters},
     fast_path,
     plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
-    queue,
-    slots::{SlotCharges, SlotSource, TakenSlots},
+    queue::{self, Queues},
+    slots::{self, SlotCharges, SlotSource, TakenSlots},
     status::{Reading, after_give_back, report, reported_decision},
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     limit::{Code, Decision, GrantedSlot, Hits, Request, Status, Timestamp},
     rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
+    sync::MutexGuard,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -86,6 +87,38 @@ pub(super) fn decide_general<'p>(
     Decision { number, slot, ..reported_decision(code, &plan) }
 }
 
+/// Decides a request that does not have to wait for slots; none if it would, if its caller does.
+pub(super) fn decide_unless_waits<'p>(
+    pinned: &'p Pinned<'_>,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Option<Decision<'p>> {
+    let Pinned { in_force, limiter } = pinned;
+    let domain = match pinned.classify(request) {
+        Class::Single(domain) | Class::Multi(domain) | Class::General(domain)
+            if domain.may_wait_for_slots() && !limiter.global_shadow =>
+        {
+            domain
+        }
+        Class::GivesBack(_) => return None,
+        class => return Some(decide_other(pinned, class, request, now)),
+    };
+    // They are to be made once.
+    if request.descriptors().iter().any(slots::is_release) {
+        return None;
+    }
+    let mut plan = Plan::new(domain, &in_force.keys, request, now);
+    let mut counters = counters(&plan);
+    let may_wait = !request.is_report();
+    let decided =
+        decide_unless(limiter, &in_force.rules, (&mut plan, &mut counters), now, |deciding, queues| {
+            let is_denied = may_wait && deciding.verdict() == Code::OverLimit;
+            is_denied && queues.get_or_insert_with(|| limiter.queues.lock()).would_wait(deciding)
+        });
+    let (code, number, slot) = decided?;
+    Some(Decision { number, slot, ..reported_decision(code, &plan) })
+}
+
 /// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict,
 /// the number of the decision, and the slots that were taken.
 #[inline]
@@ -96,16 +129,41 @@ pub(super) fn decide_plan(
     counters: &mut [PlannedCounter],
     now: Timestamp,
 ) -> (Code, u64, Option<Box<GrantedSlot>>) {
+    decide_unless(limiter, rules, (plan, counters), now, |_, _| false).expect("nothing ends the decision")
+}
+
+/// The same; none, and nothing is charged, if `is_undecided` holds once all counters are evaluated.
+#[inline]
+fn decide_unless<'l>(
+    limiter: &'l Limiter,
+    rules: &RuleSet,
+    (plan, counters): (&mut Plan<'_>, &mut [PlannedCounter]),
+    now: Timestamp,
+    is_undecided: impl FnOnce(
+        &mut Deciding<'_, '_, LockedShards<'_>>,
+        &mut Option<MutexGuard<'l, Queues>>,
+    ) -> bool,
+) -> Option<(Code, u64, Option<Box<GrantedSlot>>)> {
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
     let deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&limiter.slots);
     deciding.evaluate();
+    let mut queues = limiter.slot_queues_of(&deciding);
+    if let Some(queues) = &queues {
+        deciding.stay_behind(queues, None);
+    }
+    if is_undecided(&mut deciding, &mut queues) {
+        return None;
+    }
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
+    if let Some(queues) = &queues {
+        deciding.report_behind(queues, None);
+    }
     let slots = deciding.slots.taken();
     let number = limiter.store.next_number();
-    drop(shards);
-    (code, number, slots.map(TakenSlots::granted))
+    drop((queues, shards));
+    Some((code, number, slots.map(TakenSlots::granted)))
 }
 
 /// A request in the middle of its decision. See [`Plan`] for the first three fields.

@@ -35,7 +35,7 @@ pub use class::Class;
 pub use compat::Compat;
 pub use keys::GROUPS;
 pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decision};
-pub use queue::{Due, QueuePoll, Ticket, Verdict};
+pub use queue::{Due, QueuePoll, SlotWait, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
@@ -47,10 +47,10 @@ use crate::{
     limit::{Decision, Request, Timestamp},
     rules::{DomainRules, RuleSet},
     store::{Seed, Store, StoreSettings},
-    sync::{ArcSwap, Guard, Mutex, guard},
+    sync::{ArcSwap, AtomicUsize, Guard, Mutex, guard},
 };
 use keys::{Keys, Seeds};
-use queue::Queues;
+use queue::{Caller, Queues};
 use slots::SlotSource;
 use std::{sync::Arc, time::Duration};
 
@@ -64,6 +64,8 @@ pub struct Limiter {
     compat: Compat,
     /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
+    /// Number of requests that wait for slots. It changes under that lock.
+    waiting: AtomicUsize,
     queue_margin: Duration,
     slots: SlotSource,
     /// Whether shared counters have groups, which only a cluster needs.
@@ -118,6 +120,7 @@ impl Limiter {
             global_shadow,
             compat: Compat::default(),
             queues: Mutex::new(Queues::new(QUEUED_MAX_DEFAULT)),
+            waiting: AtomicUsize::new(0),
             queue_margin: Duration::ZERO,
             has_groups: false,
             updating: Mutex::new(()),
@@ -227,21 +230,48 @@ impl Pinned<'_> {
     }
 
     /// Decides one request for a caller that waits up to `wait_max`, its remaining deadline. If its hits do not fit now
-    /// but will within that time, less the margin, and a `max_wait` allows it, the request is charged and queued.
+    /// but will within that time, less the margin, and a `max_wait` allows it, the request is charged and queued. If only slots
+    /// are missing, it waits for them, and nothing is charged.
     pub fn decide_or_queue(&self, request: &Request<'_>, wait_max: Duration, now: Timestamp) -> Verdict<'_> {
         // Hits of a report were used already.
         let wait_max = if request.is_report() { Duration::ZERO } else { wait_max };
         let wait_max = wait_max.saturating_sub(self.limiter.queue_margin);
-        match self.in_force.rules.queueing_domain(request.domain()) {
-            Some(domain) => queue::decide(self, domain, request, wait_max, now),
+        match self.in_force.rules.waiting_domain(request.domain()) {
+            Some(domain) => queue::decide(self, domain, request, Caller::Waits(wait_max), now),
             None => Verdict::Decided(self.decide(request, now)),
         }
+    }
+
+    /// Decides a request once more that waits for slots: when it is called, and at the time of [`SlotWait::again`].
+    pub fn decide_again(&self, request: &Request<'_>, wait: SlotWait, now: Timestamp) -> Verdict<'_> {
+        match self.in_force.rules.waiting_domain(request.domain()) {
+            Some(domain) => queue::decide(self, domain, request, Caller::Again(wait), now),
+            // The rules have changed.
+            None => {
+                self.limiter.leave(&wait);
+                Verdict::Decided(self.decide(request, now))
+            }
+        }
+    }
+
+    /// Decides a request that would not wait for slots if its caller did; none if it would, and nothing is changed.
+    pub fn decide_unless_waits(&self, request: &Request<'_>, now: Timestamp) -> Option<Decision<'_>> {
+        decide::decide_unless_waits(self, request, now)
     }
 
     /// Whether decisions on requests to this domain may take time: they are queued, or a shared store makes them.
     #[inline]
     pub fn may_wait(&self, domain: &str) -> bool {
         self.in_force.rules.may_wait(domain)
+    }
+
+    /// Whether a rule that a descriptor of the request reaches may have it wait for slots.
+    pub fn may_wait_for_slots(&self, request: &Request<'_>) -> bool {
+        let domain = self.in_force.rules.waiting_domain(request.domain());
+        let waits = |domain: &DomainRules| {
+            request.descriptors().iter().any(|descriptor| domain.waits_for_slots(&descriptor.entries))
+        };
+        domain.is_some_and(waits)
     }
 
     /// Whether a rule that a descriptor of the request reaches may queue it. Requests to other rules of its domain are decided at once.

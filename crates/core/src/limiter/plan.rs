@@ -174,6 +174,8 @@ pub(super) enum Fit {
     Admitted,
     /// They exceed the limit.
     Over,
+    /// Requests before them wait for slots of their counter.
+    Behind,
     /// They need a new counter, and the store is full.
     NoRoom,
 }

@@ -27,10 +27,12 @@ impl Pinned<'_> {
         let domain = rules.domain(request.domain()).ok_or(ResetError::UnknownDomain)?;
         let plan = Plan::of_counters(domain, &self.in_force.keys, request);
         let keys = plan.charges.iter().map(|charge| charge.key).collect();
-        Ok(match self.has_queues(domain) {
+        let removed = match self.has_queues(domain) {
             true => self.limiter.empty(keys, rules.limits(), now),
             false => self.limiter.store.remove_all(keys),
-        })
+        };
+        self.limiter.call_waiting();
+        Ok(removed)
     }
 
     /// Whether the domain has this rule, or without one whether there is the domain.
@@ -67,7 +69,9 @@ impl Pinned<'_> {
             true => self.limiter.empty_limits(is_selected, limits, now),
             false => self.limiter.store.remove_where(|_, id| is_selected(id)),
         };
-        Ok(Removed { counters, number: self.limiter.store.next_number() })
+        let number = self.limiter.store.next_number();
+        self.limiter.call_waiting();
+        Ok(Removed { counters, number })
     }
 
     /// Whether requests may be queued in counters of the domain, under these rules or former ones.

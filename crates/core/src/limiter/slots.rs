@@ -15,7 +15,7 @@ use crate::{
     sync::AtomicU64,
 };
 use smallvec::SmallVec;
-use std::{fmt::Write, sync::atomic::Ordering};
+use std::{fmt::Write, sync::atomic::Ordering, task::Waker};
 
 /// The key of the entry that has a ticket.
 const SLOT: &str = "slot";
@@ -213,6 +213,7 @@ impl Limiter {
     }
 
     fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> bool {
+        let mut woken = Vec::new();
         let mut shard = self.store.lock(Store::shard_of(key));
         let Some(slot) = shard.find(key) else { return false };
         let has_it = shard.get(slot).state().slots().is_some_and(|slots| slots.has(id));
@@ -226,6 +227,11 @@ impl Limiter {
         let expires = state.slots().map_or(Timestamp::EPOCH, |slots| slots.expires());
         counter.set(state, limit, expires);
         self.slots.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        if let Some(mut queues) = self.slot_queues() {
+            queues.call_first(key, &mut woken);
+        }
+        drop(shard);
+        woken.into_iter().for_each(Waker::wake);
         released != Released::Unknown
     }
 

@@ -84,6 +84,7 @@ impl NextRules<'_> {
     pub fn put_in_force(self) -> RetiredRules {
         let RuleUpdate { limiter, former, _exclusive } = self.update;
         limiter.in_force.store(Arc::new(self.next));
+        limiter.call_waiting();
         RetiredRules(former)
     }
 }

@@ -257,6 +257,13 @@ impl Rule {
         self.limits.iter().any(|limit| limit.algorithm.holds_slots())
     }
 
+    /// Whether its requests may wait for slots. Those of a quota do not, since another quota may admit them.
+    pub fn waits_for_slots(&self) -> bool {
+        !self.shadow
+            && !self.info.quota
+            && self.limits.iter().any(|limit| limit.algorithm.slot_queue().is_some())
+    }
+
     /// Whether it may queue requests.
     pub fn may_queue(&self) -> bool {
         !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())

@@ -41,6 +41,7 @@ fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
             None
         }
         Verdict::Queued(ticket) => Some(ticket),
+        Verdict::Waits(_) => unreachable!("no rule has slots"),
     }
 }
 

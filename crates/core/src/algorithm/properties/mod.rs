@@ -317,6 +317,6 @@ fn case_of_each() -> [Algorithm; 4] {
         Algorithm::SlidingLog(SlidingLog { limit: 3, window }),
         Algorithm::SubWindows(SubWindows::new(3, window, 7)),
         Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, NonZeroU32::MAX, window)),
-        Algorithm::Concurrency(Concurrency { limit: 3, max_hold: window }),
+        Algorithm::Concurrency(Concurrency { limit: 3, max_hold: window, queue: None }),
     ]
 }

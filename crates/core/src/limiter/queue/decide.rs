@@ -7,9 +7,10 @@
 //! - It is queued only if every limit that does not admit it now will, and is released when the last of them does.
 //! - When it is cancelled, its hits are given back wherever they still count, and the requests behind it advance. Only
 //!   `charge: always` keeps the hits. Hits that it gave back itself stay given back.
+//! - A request that waits for slots has charged nothing. It is decided once more by all of its limits when it may have them.
 //! - A shadow rule never queues, and with a global shadow no rule does.
 
-use super::{QueuedHits, Ticket};
+use super::{QueuedHits, SlotWait, Ticket};
 use crate::{
     algorithm::{Admission, Algorithm, LeakyBucket, State},
     limit::{Code, Decision, Hits, Request, Timestamp},
@@ -35,32 +36,63 @@ pub enum Verdict<'r> {
     Decided(Decision<'r>),
     /// Charged and queued: [`Limiter::poll`] returns when it is to be answered.
     Queued(Ticket),
+    /// Not decided, and nothing charged: it waits for slots, and [`Limiter::poll_slots`] returns when it is to be decided once more.
+    Waits(SlotWait),
 }
 
-/// Decides a request to a domain with queues, for a caller that waits up to `wait_max`.
+/// Those who wait for a decision.
+pub(in crate::limiter) enum Caller {
+    /// Waits up to this time, from now on.
+    Waits(Duration),
+    /// Has waited for slots.
+    Again(SlotWait),
+}
+
+/// Decides a request to a domain with queues.
 pub(in crate::limiter) fn decide<'p>(
     pinned: &'p Pinned<'_>,
     domain: &'p DomainRules,
     request: &Request<'_>,
-    wait_max: Duration,
+    caller: Caller,
     now: Timestamp,
 ) -> Verdict<'p> {
-    let Limiter { store, queues, global_shadow, .. } = pinned.limiter;
-    let rules = &pinned.in_force.rules;
-    if domain.has_slots() {
+    let Limiter { store, global_shadow, .. } = pinned.limiter;
+    let (place, arrived, ends) = match caller {
+        Caller::Waits(wait_max) => (None, now, now.saturating_add(wait_max)),
+        Caller::Again(SlotWait { number, arrived, ends, .. }) => (Some(number), arrived, ends),
+    };
+    if domain.has_slots() && place.is_none() {
         pinned.limiter.release_named(request, now);
     }
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
-    let mut shards = LockedShards::lock(store, &mut counters, &plan, rules, now);
+    let mut shards = LockedShards::lock(store, &mut counters, &plan, &pinned.in_force.rules, now);
     let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&pinned.limiter.slots);
     deciding.evaluate();
+    // Where no request waits for slots, those that fit at once, which most do, do not contend for this lock.
+    let mut queues = match place {
+        Some(_) => Some(pinned.limiter.queues.lock()),
+        None => pinned.limiter.slot_queues_of(&deciding),
+    };
+    if let Some(queues) = &queues {
+        deciding.stay_behind(queues, place);
+    }
+    let wait_max = ends.since(now);
     let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !wait_max.is_zero();
-    // Requests that fit at once, which most do, do not contend for this lock.
-    let mut queues = (would_wait || deciding.gives_back()).then(|| queues.lock());
+    if queues.is_none() && (would_wait || deciding.gives_back()) {
+        queues = Some(pinned.limiter.queues.lock());
+    }
     let wait_max = queues.as_ref().map_or(wait_max, |queues| wait_max.min(queues.wait_max(now)));
-    let waits = would_wait && deciding.accept_queued(wait_max);
+    let queued = would_wait && deciding.accept_queued(wait_max);
+    let mut woken = Vec::new();
+    if let (true, Some(of_all)) = (would_wait, &mut queues)
+        && let Some(wait) = pinned.wait_for_slots(&mut deciding, of_all, (place, arrived, ends), &mut woken)
+    {
+        drop((queues, shards));
+        woken.into_iter().for_each(Waker::wake);
+        return Verdict::Waits(wait);
+    }
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
     deciding.settle(code == Code::Ok, has_room);
@@ -68,12 +100,14 @@ pub(in crate::limiter) fn decide<'p>(
         deciding.report_until_accepted(wait_max);
     }
 
-    let (mut ticket, mut woken) = (None, Vec::new());
+    let mut ticket = None;
     if let Some(queues) = &mut queues {
+        deciding.report_behind(queues, place);
+        pinned.limiter.leave_lines(queues, place, &mut woken);
         for (key, hits) in given_back {
             queues.advance_all(key, hits, &mut woken);
         }
-        if waits && code == Code::Ok {
+        if queued && code == Code::Ok {
             ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
     }
@@ -95,9 +129,11 @@ pub(in crate::limiter) fn decide_unqueued<'p>(
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'p> {
-    match decide(pinned, domain, request, Duration::ZERO, now) {
+    match decide(pinned, domain, request, Caller::Waits(Duration::ZERO), now) {
         Verdict::Decided(decision) => decision,
-        Verdict::Queued(_) => unreachable!("a request that does not wait is not queued"),
+        Verdict::Queued(_) | Verdict::Waits(_) => {
+            unreachable!("a request that does not wait is not queued")
+        }
     }
 }
 
@@ -161,10 +197,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         for &charge in &accepted {
             self.charges[charge as usize].fit = Fit::Admitted;
         }
-        for (descriptor, index) in self.descriptors.iter_mut().zip(0..) {
-            let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
-            descriptor.is_over = charges.any(|charge| charge.fit != Fit::Admitted);
-        }
+        self.set_over();
         !accepted.is_empty()
     }
 

@@ -73,9 +73,10 @@ impl Limiter {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Number of queued requests.
+    /// Number of queued requests, and of those that wait for slots.
     pub fn queued(&self) -> usize {
-        self.queues.lock().len()
+        let queues = self.queues.lock();
+        queues.len() + queues.slots.len()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The queued requests: a state machine without clock, locks or counters.
+//! The queued requests: a state machine without clock, locks or counters. Those that wait for slots are in [`SlotLines`].
 //!
 //! A queued request has charged its hits to every counter that it names, and has a position in each leaky bucket among
 //! them. It is released once all of its positions are. What always holds:
@@ -19,11 +19,14 @@ mod line;
 #[cfg(test)]
 mod properties;
 mod reset;
+mod slot_lines;
+mod slot_waits;
 #[cfg(test)]
 mod tests;
 
 pub use decide::Verdict;
-pub(super) use decide::{decide, decide_unqueued, decision};
+pub(super) use decide::{Caller, decide, decide_unqueued, decision};
+pub use slot_waits::SlotWait;
 
 use crate::{
     algorithm::{LeakyBucket, Position},
@@ -33,6 +36,7 @@ use crate::{
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use line::{Line, Member};
+use slot_lines::SlotLines;
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
 
@@ -107,12 +111,15 @@ pub(super) struct Queues {
     lines: HashMap<Key, Lines, FixedState>,
     /// Number of requests with hits in each counter.
     held: HashMap<Key, usize, FixedState>,
+    /// Requests that wait for slots. They have charged nothing, and are counted apart.
+    slots: SlotLines,
 }
 
 impl Queues {
     pub(super) fn new(requests_max: usize) -> Self {
         let (requests, lines, held) = (HashMap::default(), HashMap::default(), HashMap::default());
-        Self { requests_max, ends: None, next: 0, requests, lines, held }
+        let slots = SlotLines::new(requests_max);
+        Self { requests_max, ends: None, next: 0, requests, lines, held, slots }
     }
 
     /// Calls `visit` with every limit under which hits of queued requests were counted.
@@ -260,6 +267,12 @@ impl Queues {
     pub(super) fn end(&mut self, ends: Timestamp, woken: &mut Vec<Waker>) {
         self.ends = Some(ends);
         woken.extend(self.requests.values_mut().filter_map(|request| request.waker.take()));
+        self.slots.call_all(woken);
+    }
+
+    /// The time until which a request may wait for slots.
+    fn slots_end(&self, ends: Timestamp) -> Timestamp {
+        self.ends.map_or(ends, |of_all| of_all.min(ends))
     }
 
     fn wake(&mut self, numbers: &[u64], woken: &mut Vec<Waker>) {

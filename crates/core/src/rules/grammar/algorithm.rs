@@ -97,7 +97,8 @@ pub(super) fn home(key: &str) -> Option<&'static str> {
         "aligned" | "calendar" => Some("it belongs to `algorithm: fixed_window`"),
         "time_zone" => Some("it belongs to a `calendar` or a `schedule`"),
         "size" | "refill" => Some("it belongs to `algorithm: token_bucket`"),
-        "burst" | "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket`"),
+        "burst" => Some("it belongs to `algorithm: leaky_bucket`"),
+        "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket` or `concurrency`"),
         "requests_in_flight" | "max_hold" => Some("it belongs to `algorithm: concurrency`"),
         _ => None,
     }
@@ -253,7 +254,7 @@ fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Repo
 }
 
 fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
-    let queue = queue(fields, report);
+    let queue = queue(fields, None, report);
     let Bucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
     let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue };
     Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
@@ -287,6 +288,7 @@ fn concurrency(fields: &mut Fields<'_>, _: Semantics, report: &mut Report<'_>) -
             fits
         }),
     };
+    let queue = queue(fields, Some(Concurrency::WAIT_DEFAULT), report);
     let Some(field) = fields.take("requests_in_flight") else {
         if !has_number {
             let message = "is missing; write how many requests may be in flight at once (0 denies all)";
@@ -305,12 +307,12 @@ fn concurrency(fields: &mut Fields<'_>, _: Semantics, report: &mut Report<'_>) -
         fits
     });
     let (limit, max_hold) = limit.zip(max_hold)?;
-    let algorithm = Algorithm::Concurrency(Concurrency { limit, max_hold });
+    let algorithm = Algorithm::Concurrency(Concurrency { limit, max_hold, queue });
     Some(Counting { requests: limit, window: max_hold, algorithm })
 }
 
-/// The queue for hits that do not fit, if `max_wait` is set.
-fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
+/// The queue for hits that do not fit, if `max_wait` is set or has a default; `0s` is none, where there is one.
+fn queue(fields: &mut Fields<'_>, default: Option<Duration>, report: &mut Report<'_>) -> Option<Queue> {
     let (max_wait, max_queue) = (fields.take("max_wait"), fields.take("max_queue"));
     let hits_max = match &max_queue {
         None => Some(QUEUE_DEFAULT),
@@ -326,12 +328,21 @@ fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
         }),
     };
     let Some(max_wait) = max_wait else {
+        if let Some(wait_max) = default {
+            return Some(Queue { wait_max, hits_max: hits_max? });
+        }
         if let Some(max_queue) = max_queue {
             max_queue
                 .reject(report, "has no effect without `max_wait`; write that too, such as `max_wait: 1s`");
         }
         return None;
     };
+    if default.is_some() && max_wait.text(report) == Some("0s") {
+        if let Some(max_queue) = max_queue {
+            max_queue.reject(report, "has no effect with `max_wait: 0s`; write a longer wait, or remove it");
+        }
+        return None;
+    }
     let wait_max = window::of_length(&max_wait, report)?.duration();
     if wait_max > WAIT_MAX {
         max_wait.reject(report, "a request is queued for at most 1h; write 1h or less");
@@ -467,10 +478,27 @@ mod tests {
     #[test]
     fn requests_in_flight_are_held_for_a_minute_unless_max_hold_is_set() {
         let held = |limit, secs| {
-            Algorithm::Concurrency(Concurrency { limit, max_hold: Window::from_secs(secs).unwrap() })
+            Algorithm::Concurrency(Concurrency {
+                limit,
+                max_hold: Window::from_secs(secs).unwrap(),
+                queue: Some(Queue { wait_max: Duration::from_millis(5), hits_max: 100 }),
+            })
         };
         assert_eq!(in_flight("requests_in_flight: 20"), held(20, 60));
         assert_eq!(in_flight("requests_in_flight: 0, max_hold: 24h, charge: admitted"), held(0, 86_400));
+    }
+
+    #[test]
+    fn requests_wait_five_milliseconds_for_a_slot_unless_max_wait_is_set() {
+        let queue = |keys: &str| match in_flight(&format!("requests_in_flight: 2{keys}")) {
+            Algorithm::Concurrency(slots) => slots.queue,
+            other => panic!("{other:?}"),
+        };
+        let of = |millis, hits_max| Some(Queue { wait_max: Duration::from_millis(millis), hits_max });
+        assert_eq!(queue(""), of(5, 100));
+        assert_eq!(queue(", max_queue: 7"), of(5, 7));
+        assert_eq!(queue(", max_wait: 2s, max_queue: 7"), of(2_000, 7));
+        assert_eq!(queue(", max_wait: 0s"), None);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct RuleSet {
     domains: TextMap<DomainRules>,
     /// Whether any domain has a rule that may queue requests.
     may_queue: bool,
+    /// Whether requests may wait for slots of a rule of any domain.
+    may_wait_for_slots: bool,
     /// Whether decisions of any domain may take time.
     may_wait: bool,
     limits: LimitTable,
@@ -96,7 +98,8 @@ impl RuleSet {
             }
         }
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
-        let (mut compiled, mut may_queue, mut may_wait) = (Vec::with_capacity(domains.len()), false, false);
+        let mut compiled = Vec::with_capacity(domains.len());
+        let (mut may_queue, mut may_wait_for_slots, mut may_wait) = (false, false, false);
         let common_blocks = overlaid.take_common_blocks();
         for (name, declared) in domains {
             let overrides =
@@ -108,6 +111,7 @@ impl RuleSet {
             let (semantics, problems) = (options.semantics, &mut problems);
             let rules = DomainRules::compile(declared, overrides, overlay, semantics, problems);
             may_queue |= rules.may_queue();
+            may_wait_for_slots |= rules.may_wait_for_slots();
             may_wait |= rules.may_wait();
             compiled.push((name.into(), rules));
         }
@@ -115,6 +119,7 @@ impl RuleSet {
         problems.or(Self {
             domains: compiled.into_iter().collect(),
             may_queue,
+            may_wait_for_slots,
             may_wait,
             limits: table,
             registered: used.into(),
@@ -152,6 +157,14 @@ impl RuleSet {
     #[inline]
     pub fn queueing_domain(&self, name: &str) -> Option<&DomainRules> {
         if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
+    }
+
+    /// The rules of a domain, if any of them may queue requests or have them wait for slots. Costs one branch if no rule of any domain
+    /// does.
+    #[inline]
+    pub fn waiting_domain(&self, name: &str) -> Option<&DomainRules> {
+        let may_wait = |domain: &&DomainRules| domain.may_queue() || domain.may_wait_for_slots();
+        if self.may_queue || self.may_wait_for_slots { self.domain(name).filter(may_wait) } else { None }
     }
 
     /// Whether decisions of this domain may take time. Costs one branch if those of no domain do.

@@ -38,6 +38,7 @@ pub struct DomainRules {
     has_replaces: bool,
     has_schedules: bool,
     may_queue: bool,
+    waits_for_slots: bool,
     is_shared: bool,
     has_slots: bool,
     /// See [`DomainRules::is_apart`].
@@ -191,6 +192,16 @@ impl DomainRules {
         self.may_queue && self.find(entries).is_some_and(|found| found.rule.may_queue())
     }
 
+    /// Whether requests may wait for slots of any rule.
+    pub fn may_wait_for_slots(&self) -> bool {
+        self.waits_for_slots
+    }
+
+    /// Whether the rule of a descriptor with these entries may have requests wait for slots.
+    pub fn waits_for_slots(&self, entries: &[Entry<'_>]) -> bool {
+        self.waits_for_slots && self.find(entries).is_some_and(|found| found.rule.waits_for_slots())
+    }
+
     /// Whether its counters are in a shared store, but for those of rules with local ones.
     #[inline]
     pub fn is_shared(&self) -> bool {
@@ -228,10 +239,11 @@ impl DomainRules {
         self.is_shared && !limit.is_local
     }
 
-    /// Whether decisions of the domain may take time: they are queued, or a shared store makes them.
+    /// Whether decisions of the domain may take time: they are queued, wait for slots, or a shared store makes
+    /// them.
     #[inline]
     pub fn may_wait(&self) -> bool {
-        self.may_queue || self.is_shared
+        self.may_queue || self.waits_for_slots || self.is_shared
     }
 
     /// The limit of a request that has its own, with the default algorithm of rules.
@@ -309,6 +321,7 @@ impl DomainRules {
             has_replaces: false,
             has_schedules: false,
             may_queue: false,
+            waits_for_slots: false,
             is_shared: declared.is_shared,
             has_local_rules: false,
             has_slots: false,
@@ -323,9 +336,19 @@ impl DomainRules {
         let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
         let has_schedules = all.iter().any(|rule| rule.limits.iter().any(|limit| limit.schedule.is_some()));
         let may_queue = all.iter().any(|rule| rule.may_queue());
+        let waits_for_slots = all.iter().any(|rule| rule.waits_for_slots());
         let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
         let has_slots = all.iter().any(|rule| rule.holds_slots());
         let is_apart = has_slots || rules.conditional.is_some() || rules.is_shared && !has_local_rules;
-        Self { has_replaces, has_schedules, may_queue, has_local_rules, has_slots, is_apart, ..rules }
+        Self {
+            has_replaces,
+            has_schedules,
+            may_queue,
+            waits_for_slots,
+            has_local_rules,
+            has_slots,
+            is_apart,
+            ..rules
+        }
     }
 }

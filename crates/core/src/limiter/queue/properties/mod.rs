@@ -84,6 +84,7 @@ impl World {
         let pinned = self.limiter.pin();
         let verdict = match pinned.decide_or_queue(&request(hits), wait_max, moment(self.now)) {
             Verdict::Decided(decision) if decision.code == Code::Ok => OracleVerdict::Now,
+            Verdict::Waits(_) => unreachable!("no rule has slots"),
             Verdict::Decided(_) => OracleVerdict::No,
             Verdict::Queued(ticket) => {
                 let Due::At(turn) = self.limiter.due(&ticket) else { panic!("no end is set") };
@@ -308,7 +309,7 @@ proptest! {
         let (pinned, wanted) = (world.limiter.pin(), request([hits, 0, 0]));
         let is_denied = |now| match pinned.decide_or_queue(&wanted, wait_max, moment(now)) {
             Verdict::Decided(decision) => decision.code == Code::OverLimit,
-            Verdict::Queued(_) => false,
+            Verdict::Queued(_) | Verdict::Waits(_) => false,
         };
         let Verdict::Decided(decision) = pinned.decide_or_queue(&wanted, wait_max, moment(world.now)) else {
             return Ok(());

@@ -2,6 +2,7 @@
 
 mod rule_changes;
 mod several_limits;
+mod slots;
 mod wake;
 
 use super::*;
@@ -55,6 +56,7 @@ impl World {
     ) -> Vec<String> {
         let pinned = self.limiter.pin();
         match pinned.decide_or_queue(&request(descriptors), wait_max, at(millis)) {
+            Verdict::Waits(_) => unreachable!("no rule has slots"),
             Verdict::Decided(decision) => shown(&decision),
             Verdict::Queued(ticket) => {
                 self.tickets.insert(name, ticket);

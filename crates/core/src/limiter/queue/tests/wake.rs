@@ -38,7 +38,7 @@ fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
     let tickets: Vec<Ticket> = (0..QUEUED)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
             Verdict::Queued(ticket) => ticket,
-            Verdict::Decided(decision) => panic!("{decision:?}"),
+            verdict => panic!("{verdict:?}"),
         })
         .collect();
     let polls = Arc::new(Bell::default());
@@ -139,7 +139,7 @@ fn requests_are_woken_after_most_of_those_before_them_have_left() {
     let mut tickets: Vec<Ticket> = (0..100)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
             Verdict::Queued(ticket) => ticket,
-            Verdict::Decided(decision) => panic!("{decision:?}"),
+            verdict => panic!("{verdict:?}"),
         })
         .collect();
     let bell = Arc::new(Bell::default());

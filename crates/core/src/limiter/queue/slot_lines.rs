@@ -1,0 +1,161 @@
+//! Requests that wait for slots: a state machine without clock, locks or counters.
+//!
+//! A request waits in the line of each counter that has no room for it, and has charged nothing. When it may have room it is
+//! called: it is decided once more, and then takes its slots, stays, waits in other lines, or is denied. What always holds:
+//!
+//! - a request never takes slots of a counter while an earlier one waits in its line, however many hits that one needs;
+//! - a request waits in no line of a counter that had room for it when it was last decided: it delays no other there;
+//! - when slots of a counter are released, or the first request of its line leaves it, the first in the line is called;
+//! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows.
+//!
+//! Each operation takes O(log n) steps for each line of the request, and calls at most one request for each.
+
+use crate::store::Key;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use std::{collections::BTreeMap, task::Waker};
+
+/// Hits for which a request waits in the line of a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WantedSlots {
+    pub(super) key: Key,
+    pub(super) hits: u64,
+    /// The most hits in the line, with these.
+    pub(super) hits_max: u64,
+}
+
+/// A request that waits.
+#[derive(Default)]
+struct Waiting {
+    keys: SmallVec<[Key; 1]>,
+    /// None until it is polled, and while it is called.
+    waker: Option<Waker>,
+    is_called: bool,
+}
+
+/// The requests that wait for slots of one counter: their hits, by the numbers of the requests.
+#[derive(Default)]
+struct SlotLine {
+    waiting: BTreeMap<u64, u64>,
+    /// Hits of all.
+    hits: u64,
+}
+
+/// All requests that wait for slots.
+pub(super) struct SlotLines {
+    requests_max: usize,
+    /// Number of the next request.
+    next: u64,
+    requests: HashMap<u64, Waiting, FixedState>,
+    lines: HashMap<Key, SlotLine, FixedState>,
+}
+
+impl SlotLines {
+    pub(super) fn new(requests_max: usize) -> Self {
+        Self { requests_max, next: 0, requests: HashMap::default(), lines: HashMap::default() }
+    }
+
+    /// Number of requests that wait.
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Hits that wait in the line of a counter before this request, or before one that arrives now; none if there is none.
+    pub(super) fn hits_before(&self, key: Key, number: Option<u64>) -> Option<u64> {
+        let line = self.lines.get(&key)?;
+        let (Some(number), Some((&first, _))) = (number, line.waiting.first_key_value()) else {
+            return Some(line.hits);
+        };
+        (first < number).then(|| line.waiting.range(..number).map(|(_, hits)| hits).sum())
+    }
+
+    /// Whether the request may wait in these lines.
+    pub(super) fn has_room(&self, number: Option<u64>, wanted: &[WantedSlots]) -> bool {
+        let is_admitted = number.is_some() || self.requests.len() < self.requests_max;
+        is_admitted
+            && wanted.iter().all(|slots| {
+                let Some(line) = self.lines.get(&slots.key) else { return slots.hits <= slots.hits_max };
+                let own = number.and_then(|number| line.waiting.get(&number)).unwrap_or(&0);
+                (line.hits - own).saturating_add(slots.hits) <= slots.hits_max
+            })
+    }
+
+    /// Has a request wait in these lines and no others. Returns its number: that which it has, or the next.
+    pub(super) fn enter(
+        &mut self,
+        number: Option<u64>,
+        wanted: &[WantedSlots],
+        woken: &mut Vec<Waker>,
+    ) -> u64 {
+        let number = number.unwrap_or_else(|| {
+            self.next += 1;
+            self.next
+        });
+        let former = self.requests.get(&number).map(|request| request.keys.clone()).unwrap_or_default();
+        for key in former.iter().filter(|key| wanted.iter().all(|slots| slots.key != **key)) {
+            self.leave_line(number, *key, woken);
+        }
+        for &WantedSlots { key, hits, .. } in wanted {
+            let line = self.lines.entry(key).or_default();
+            let former = line.waiting.insert(number, hits).unwrap_or(0);
+            line.hits = line.hits - former + hits;
+        }
+        self.requests.entry(number).or_default().keys = wanted.iter().map(|slots| slots.key).collect();
+        number
+    }
+
+    /// Ends the wait of a request. Nothing happens if it does not wait.
+    pub(super) fn leave(&mut self, number: u64, woken: &mut Vec<Waker>) {
+        let Some(request) = self.requests.remove(&number) else { return };
+        request.keys.iter().for_each(|key| self.leave_line(number, *key, woken));
+    }
+
+    /// Calls the first request in the line of a counter, of which slots were released.
+    pub(super) fn call_first(&mut self, key: Key, woken: &mut Vec<Waker>) {
+        let first = self.lines.get(&key).and_then(|line| line.waiting.first_key_value());
+        if let Some((&number, _)) = first {
+            self.call(number, woken);
+        }
+    }
+
+    /// Calls every request: for changes that may concern any of them.
+    pub(super) fn call_all(&mut self, woken: &mut Vec<Waker>) {
+        for request in self.requests.values_mut() {
+            request.is_called = true;
+            woken.extend(request.waker.take());
+        }
+    }
+
+    /// Whether the request is called: it is to be decided once more. Otherwise `waker` is kept until it is.
+    pub(super) fn poll(&mut self, number: u64, waker: &Waker) -> bool {
+        let Some(request) = self.requests.get_mut(&number) else { return true };
+        let is_called = std::mem::take(&mut request.is_called);
+        if !is_called {
+            match &mut request.waker {
+                Some(former) => former.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+        is_called
+    }
+
+    fn leave_line(&mut self, number: u64, key: Key, woken: &mut Vec<Waker>) {
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        let was_first = line.waiting.first_key_value().is_some_and(|(first, _)| *first == number);
+        line.hits -= line.waiting.remove(&number).unwrap_or(0);
+        if line.waiting.is_empty() {
+            self.lines.remove(&key);
+        } else if was_first {
+            self.call_first(key, woken);
+        }
+    }
+
+    /// Calls a request.
+    pub(super) fn call(&mut self, number: u64, woken: &mut Vec<Waker>) {
+        if let Some(request) = self.requests.get_mut(&number) {
+            request.is_called = true;
+            woken.extend(request.waker.take());
+        }
+    }
+}

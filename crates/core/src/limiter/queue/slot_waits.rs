@@ -1,0 +1,254 @@
+//! The wait of a request for slots that others hold: see [`SlotLines`](super::slot_lines::SlotLines) for its order.
+//!
+//! Invariants:
+//!
+//! - only a request that would be admitted if its limits of requests in flight had room waits; it has charged nothing, and all of its
+//!   limits decide it once more when it may have room;
+//! - lines change under the locks of the counters that they are of: no slot is released between the decision that a request waits and
+//!   its place in the line;
+//! - where nothing waits, a decision or a release reads one number for all of this.
+
+use super::slot_lines::WantedSlots;
+use crate::{
+    algorithm::Algorithm,
+    limit::{Code, Hits, Reset, Timestamp},
+    limiter::{
+        Limiter, Pinned,
+        counters::{Counters, PlannedCounter},
+        decide::Deciding,
+        plan::Fit,
+        queue::Queues,
+    },
+    store::Key,
+    sync::MutexGuard,
+};
+use smallvec::SmallVec;
+use std::{sync::atomic::Ordering, task::Waker, time::Duration};
+
+/// The wait of a request for slots. Its owner has it decided once more with [`Pinned::decide_again`](super::super::Pinned::decide_again),
+/// or ends the wait with [`Limiter::leave`].
+#[must_use = "a request stays in its lines until it is decided once more, or leaves them"]
+#[derive(Debug)]
+pub struct SlotWait {
+    pub(super) number: u64,
+    /// The time at which it was first decided.
+    pub(super) arrived: Timestamp,
+    /// The caller's deadline, less the margin.
+    pub(super) ends: Timestamp,
+    /// The time at which it is to be decided once more, if it is not called before.
+    again: Timestamp,
+}
+
+/// The lines in which a request would wait.
+pub(super) struct Wanted {
+    slots: SmallVec<[WantedSlots; 1]>,
+    again: Timestamp,
+}
+
+impl SlotWait {
+    /// The time at which the request is to be decided once more, if it is not called before.
+    pub fn again(&self) -> Timestamp {
+        self.again
+    }
+}
+
+impl Limiter {
+    /// Polls a request that waits for slots: true if it is to be decided once more. Otherwise `waker` is woken when it is.
+    pub fn poll_slots(&self, wait: &SlotWait, waker: &Waker) -> bool {
+        self.queues.lock().slots.poll(wait.number, waker)
+    }
+
+    /// Ends the wait of a request that is not answered.
+    pub fn leave(&self, wait: &SlotWait) {
+        let mut woken = Vec::new();
+        self.leave_lines(&mut self.queues.lock(), Some(wait.number), &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the wait of a request that is decided.
+    pub(super) fn leave_lines(&self, queues: &mut Queues, place: Option<u64>, woken: &mut Vec<Waker>) {
+        if let Some(number) = place {
+            queues.slots.leave(number, woken);
+            self.set_waiting(queues);
+        }
+    }
+
+    /// Publishes the number of requests that wait. Called under the lock of the queues.
+    pub(super) fn set_waiting(&self, queues: &Queues) {
+        self.waiting.store(queues.slots.len(), Ordering::Relaxed);
+    }
+
+    /// The queues, if requests wait for slots. Requests that wait for slots of a counter entered its line under the lock of the counter's
+    /// shard: those who hold it see them.
+    #[inline]
+    pub(in crate::limiter) fn slot_queues(&self) -> Option<MutexGuard<'_, Queues>> {
+        self.has_waiting().then(|| self.queues.lock())
+    }
+
+    /// The same, for a request that may be behind those that wait.
+    #[inline]
+    pub(in crate::limiter) fn slot_queues_of<C: Counters>(
+        &self,
+        deciding: &Deciding<'_, '_, C>,
+    ) -> Option<MutexGuard<'_, Queues>> {
+        (self.has_waiting() && deciding.has_lines()).then(|| self.queues.lock())
+    }
+
+    #[inline]
+    fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Calls all requests that wait for slots, after a change that may concern any of them.
+    pub(in crate::limiter) fn call_waiting(&self) {
+        let mut woken = Vec::new();
+        if let Some(mut queues) = self.slot_queues() {
+            queues.slots.call_all(&mut woken);
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Queues {
+    /// Calls the first request that waits for slots of a counter.
+    pub(in crate::limiter) fn call_first(&mut self, key: Key, woken: &mut Vec<Waker>) {
+        self.slots.call_first(key, woken);
+    }
+}
+
+impl<C: Counters> Deciding<'_, '_, C> {
+    /// Whether requests wait for slots of the counter, rather than being denied at once.
+    fn has_line(&self, counter: &PlannedCounter) -> bool {
+        let first = self.first(counter);
+        let reached = self.descriptors[first.descriptor as usize].reached;
+        let may_wait = !reached.is_shadow() && !reached.is_quota(self.compat);
+        may_wait && counter.hits.taken > 0 && first.limit.algorithm.slot_queue().is_some()
+    }
+
+    /// Whether the request may wait for slots of a counter.
+    fn has_lines(&self) -> bool {
+        self.counters.iter().any(|counter| self.has_line(counter))
+    }
+
+    /// Marks hits as over where an earlier request waits for slots.
+    pub(in crate::limiter) fn stay_behind(&mut self, queues: &Queues, number: Option<u64>) {
+        for counter in self.counters {
+            if self.has_line(counter) && queues.slots.hits_before(counter.key, number).is_some() {
+                self.set_fit(counter, Fit::Behind);
+                self.set_over();
+            }
+        }
+    }
+
+    /// The lines in which the request waits if nothing else denies it; none if something does, or if it has waited long enough. The
+    /// caller waits until `ends`.
+    pub(super) fn wanted_slots(&mut self, arrived: Timestamp, ends: Timestamp) -> Option<Wanted> {
+        let (mut slots, mut until, mut room) = (SmallVec::new(), ends, Duration::ZERO);
+        let mut over: SmallVec<[(&PlannedCounter, Fit); 1]> = SmallVec::new();
+        for counter in self.counters {
+            let first = self.first(counter);
+            let (fit, taken) = (self.fit_of(counter), counter.hits.taken);
+            let Some(queue) = first.limit.algorithm.slot_queue() else { continue };
+            if fit == Fit::Admitted || !self.has_line(counter) {
+                continue;
+            }
+            let bound = first.limit.algorithm.until_admits(&self.shards.state(counter), taken, self.now);
+            let Reset::After(bound) = bound else { return None };
+            room = room.max(bound);
+            until = until.min(arrived.saturating_add(queue.wait_max));
+            slots.push(WantedSlots { key: counter.key, hits: taken, hits_max: queue.hits_max.into() });
+            over.push((counter, fit));
+        }
+        if slots.is_empty() || until <= self.now {
+            return None;
+        }
+        over.iter().for_each(|(counter, _)| self.set_fit(counter, Fit::Admitted));
+        self.set_over();
+        let is_denied = self.verdict() == Code::OverLimit;
+        over.iter().for_each(|(counter, fit)| self.set_fit(counter, *fit));
+        self.set_over();
+        // Behind others that wait, it is called when it is the first of them.
+        let again = if room.is_zero() { until } else { until.min(self.now.saturating_add(room)) };
+        (!is_denied).then_some(Wanted { slots, again })
+    }
+
+    /// Sets the numbers of hits that were denied because earlier requests wait: none would be admitted now, and they have to wait for
+    /// the slots of those requests too.
+    pub(in crate::limiter) fn report_behind(&mut self, queues: &Queues, number: Option<u64>) {
+        for counter in self.counters {
+            if self.fit_of(counter) != Fit::Behind {
+                continue;
+            }
+            let Algorithm::Concurrency(limit) = self.first(counter).limit.algorithm else { continue };
+            let before = queues.slots.hits_before(counter.key, number).unwrap_or(0);
+            let hits = before.saturating_add(counter.hits.taken).min(u64::from(limit.limit));
+            let state = self.shards.state(counter);
+            let wait = match limit.expected_wait(&state, hits, self.now) {
+                // There is room for the first of them only.
+                Reset::After(Duration::ZERO) => Reset::After(limit.expected_hold(&state)),
+                wait => wait,
+            };
+            for &charge in &self.by_key[counter.charges()] {
+                let charge = &mut self.charges[charge as usize];
+                if charge.fit == Fit::Behind {
+                    (charge.remaining, charge.reset) = (0, Some(wait));
+                }
+            }
+        }
+    }
+
+    /// Whether hits of the counter fit: of those that take hits, which have one limit.
+    fn fit_of(&self, counter: &PlannedCounter) -> Fit {
+        let charges = self.by_key[counter.charges()].iter().map(|&charge| &self.charges[charge as usize]);
+        let mut taking = charges.filter(|charge| matches!(charge.hits, Hits::Take(_)));
+        taking.next().map_or(Fit::Admitted, |charge| charge.fit)
+    }
+
+    fn set_fit(&mut self, counter: &PlannedCounter, fit: Fit) {
+        for &charge in &self.by_key[counter.charges()] {
+            let charge = &mut self.charges[charge as usize];
+            if matches!(charge.hits, Hits::Take(_)) {
+                charge.fit = fit;
+            }
+        }
+    }
+
+    /// Sets which descriptors are over, from the fits of their charges.
+    pub(super) fn set_over(&mut self) {
+        for (descriptor, index) in self.descriptors.iter_mut().zip(0..) {
+            let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
+            descriptor.is_over = charges.any(|charge| charge.fit != Fit::Admitted);
+        }
+    }
+}
+
+impl Queues {
+    /// Whether the request would wait for slots, if its caller does.
+    pub(in crate::limiter) fn would_wait<C: Counters>(&self, deciding: &mut Deciding<'_, '_, C>) -> bool {
+        let wanted = deciding.wanted_slots(deciding.now, self.slots_end(Timestamp::from_nanos(u64::MAX)));
+        wanted.is_some_and(|wanted| self.slots.has_room(None, &wanted.slots))
+    }
+}
+
+impl Pinned<'_> {
+    /// Has the request wait for slots, if nothing else denies it and there is room for it.
+    pub(super) fn wait_for_slots<C: Counters>(
+        &self,
+        deciding: &mut Deciding<'_, '_, C>,
+        queues: &mut Queues,
+        (place, arrived, ends): (Option<u64>, Timestamp, Timestamp),
+        woken: &mut Vec<Waker>,
+    ) -> Option<SlotWait> {
+        let Wanted { slots, again } = deciding.wanted_slots(arrived, queues.slots_end(ends))?;
+        if !queues.slots.has_room(place, &slots) {
+            return None;
+        }
+        let number = queues.slots.enter(place, &slots, woken);
+        self.limiter.set_waiting(queues);
+        // All that wait are called after the rules are replaced: one that enters later, under rules before these, is not.
+        if self.limiter.in_force.load().generation != self.in_force.generation {
+            queues.slots.call(number, woken);
+        }
+        Some(SlotWait { number, arrived, ends, again })
+    }
+}

@@ -1,0 +1,462 @@
+//! Requests that wait for slots: their order, their wakes, and all ways in which a wait ends.
+
+use super::super::{SlotWait, Verdict};
+use crate::{
+    limit::{Code, Decision, Request, Timestamp},
+    limiter::{Limiter, tests},
+};
+use proptest::prelude::*;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Wake, Waker},
+    time::Duration,
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { algorithm: concurrency, requests_in_flight: 2, max_hold: 10s, max_wait: 1s, max_queue: 4 }
+  - key: route
+    rate_limit: { algorithm: concurrency, requests_in_flight: 1, max_hold: 10s, max_wait: 1s, max_queue: 4 }
+  - { key: plan, rate_limit: { unit: hour, requests_per_unit: 4 } }
+  - { key: other, rate_limit: { algorithm: concurrency, requests_in_flight: 1, max_wait: 0s } }
+";
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(tests::MIDNIGHT_MILLIS + millis)
+}
+
+fn request(text: &str) -> Request<'_> {
+    let mut request = Request::new("d");
+    text.split("; ").for_each(|text| request.push(tests::descriptor(text)));
+    request
+}
+
+/// Whether a request was woken.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Admitted(String),
+    Denied,
+}
+
+fn outcome(decision: &Decision<'_>) -> Outcome {
+    match (decision.code, &decision.slot) {
+        (Code::Ok, slot) => {
+            Outcome::Admitted(slot.as_ref().map(|slot| slot.ticket.to_string()).unwrap_or_default())
+        }
+        (Code::OverLimit, _) => Outcome::Denied,
+    }
+}
+
+struct Waiting {
+    request: String,
+    wait: SlotWait,
+    flag: Arc<Flag>,
+}
+
+/// A limiter, its waiting requests by name, and those that were decided.
+struct World {
+    limiter: Limiter,
+    waiting: BTreeMap<usize, Waiting>,
+    decided: Vec<(usize, Outcome)>,
+}
+
+impl World {
+    fn new(limiter: Limiter) -> Self {
+        Self { limiter, waiting: BTreeMap::new(), decided: Vec::new() }
+    }
+
+    fn keep(&mut self, name: usize, request: &str, verdict: Result<Outcome, SlotWait>, now: u64) {
+        match verdict {
+            Ok(outcome) => self.decided.push((name, outcome)),
+            Err(wait) => {
+                let flag = Arc::new(Flag::default());
+                // A call between the decision and the poll is not lost.
+                if self.limiter.poll_slots(&wait, &Waker::from(Arc::clone(&flag))) {
+                    flag.0.store(true, Ordering::SeqCst);
+                }
+                assert!(wait.again() > at(now), "decided once more at once");
+                self.waiting.insert(name, Waiting { request: request.to_owned(), wait, flag });
+            }
+        }
+    }
+
+    fn arrive(&mut self, name: usize, text: &str, now: u64) {
+        let pinned = self.limiter.pin();
+        let verdict = match pinned.decide_or_queue(&request(text), Duration::from_secs(60), at(now)) {
+            Verdict::Decided(decision) => Ok(outcome(&decision)),
+            Verdict::Waits(wait) => Err(wait),
+            Verdict::Queued(_) => unreachable!("no rule has a leaky bucket"),
+        };
+        drop(pinned);
+        self.keep(name, text, verdict, now);
+    }
+
+    /// Decides once more those that were woken or are due, in any order, until there are none.
+    fn settle(&mut self, now: u64) {
+        loop {
+            let is_due = |one: &Waiting| one.flag.0.load(Ordering::SeqCst) || one.wait.again() <= at(now);
+            // The latest first: the order of tasks is not that of arrivals.
+            let Some(name) = self.waiting.iter().rev().find(|(_, one)| is_due(one)).map(|(name, _)| *name)
+            else {
+                break;
+            };
+            let Waiting { request: text, wait, .. } = self.waiting.remove(&name).expect("found above");
+            let pinned = self.limiter.pin();
+            let verdict = match pinned.decide_again(&request(&text), wait, at(now)) {
+                Verdict::Decided(decision) => Ok(outcome(&decision)),
+                Verdict::Waits(wait) => Err(wait),
+                Verdict::Queued(_) => unreachable!("no rule has a leaky bucket"),
+            };
+            drop(pinned);
+            self.keep(name, &text, verdict, now);
+        }
+        assert_eq!(self.limiter.queued(), self.waiting.len());
+    }
+
+    /// The next time at which a request is to be decided once more, if it is not called.
+    fn next_due(&self) -> Option<u64> {
+        let times = self.waiting.values().map(|one| one.wait.again().as_nanos() / 1_000_000);
+        times.min().map(|millis| millis - tests::MIDNIGHT_MILLIS)
+    }
+
+    fn release(&mut self, ticket: &str, now: u64) {
+        self.limiter.release_slots(ticket, at(now));
+        self.settle(now);
+    }
+
+    fn cancel(&mut self, name: usize, now: u64) {
+        if let Some(Waiting { wait, .. }) = self.waiting.remove(&name) {
+            self.limiter.leave(&wait);
+        }
+        self.settle(now);
+    }
+
+    /// The decisions since the last call, by name: `+` for an admission.
+    fn decided(&mut self) -> String {
+        let shown = self.decided.drain(..).map(|(name, outcome)| match outcome {
+            Outcome::Admitted(_) => format!("+{name}"),
+            Outcome::Denied => format!("-{name}"),
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    /// The ticket of a request that was admitted since.
+    fn ticket(&self, name: usize) -> String {
+        let found = self.decided.iter().find_map(|(other, outcome)| match outcome {
+            Outcome::Admitted(ticket) if *other == name => Some(ticket.clone()),
+            _ => None,
+        });
+        found.unwrap_or_else(|| panic!("{name} is not admitted: {:?}", self.decided))
+    }
+}
+
+fn world() -> World {
+    World::new(tests::limiter(RULES))
+}
+
+#[test]
+fn requests_get_slots_in_the_order_of_arrival_as_they_are_released() {
+    let mut world = world();
+    (0..5).for_each(|name| world.arrive(name, "user=a", name as u64));
+    let tickets = [0, 1].map(|name| world.ticket(name));
+    assert_eq!(world.decided(), "+0 +1");
+    world.release(&tickets[1], 10);
+    let third = world.ticket(2);
+    assert_eq!(world.decided(), "+2");
+    // One that arrives while others wait is behind them, at once after a release too.
+    world.limiter.release_slots(&tickets[0], at(11));
+    world.arrive(5, "user=a", 11);
+    world.settle(11);
+    assert_eq!(world.decided(), "+3");
+    world.release(&third, 12);
+    assert_eq!(world.decided(), "+4");
+}
+
+#[test]
+fn a_request_is_denied_once_it_has_waited_for_max_wait() {
+    let mut world = world();
+    world.arrive(0, "user=a +2", 0);
+    world.arrive(1, "user=a", 100);
+    world.settle(1_099);
+    assert_eq!(world.decided(), "+0");
+    world.settle(1_100);
+    assert_eq!(world.decided(), "-1");
+}
+
+#[test]
+fn a_slot_past_its_deadline_is_free_for_the_first_that_waits() {
+    let mut world = world();
+    world.arrive(0, "route=a", 0);
+    world.arrive(1, "route=a", 9_500);
+    assert_eq!(world.waiting[&1].wait.again(), at(10_000));
+    world.settle(10_000);
+    assert_eq!(world.decided(), "+0 +1");
+}
+
+#[test]
+fn those_behind_a_cancelled_request_advance() {
+    let mut world = world();
+    world.arrive(0, "user=a", 0);
+    world.arrive(1, "user=a +2", 1);
+    world.arrive(2, "user=a", 2);
+    // It needs fewer hits than are free, but an earlier one waits.
+    assert_eq!(world.decided(), "+0");
+    world.cancel(1, 3);
+    assert_eq!(world.decided(), "+2");
+}
+
+#[test]
+fn more_hits_than_the_line_has_room_for_are_denied_at_once() {
+    let mut world = world();
+    world.arrive(0, "user=a +2", 0);
+    world.arrive(1, "user=a +2", 0);
+    world.arrive(2, "user=a +2", 0);
+    world.arrive(3, "user=a", 0);
+    world.arrive(4, "user=b +3", 0);
+    world.arrive(5, "other=a", 0);
+    world.arrive(6, "other=a", 0);
+    assert_eq!(world.decided(), "+0 -3 -4 +5 -6", "0s is no wait, and three of two are never admitted");
+}
+
+#[test]
+fn no_more_requests_wait_than_may_be_queued() {
+    let mut world = World::new(tests::limiter(RULES).with_queued_max(1));
+    world.arrive(0, "route=a; user=a", 0);
+    world.arrive(1, "route=a", 0);
+    world.arrive(2, "route=a", 0);
+    assert_eq!(world.decided(), "+0 -2");
+}
+
+#[test]
+fn a_request_that_another_limit_denies_does_not_wait_and_one_that_waits_has_charged_nothing() {
+    let mut world = world();
+    world.arrive(0, "route=a; plan=free +2", 0);
+    world.arrive(1, "route=a; plan=free +3", 0);
+    world.arrive(2, "route=a; plan=free +2", 0);
+    let ticket = world.ticket(0);
+    assert_eq!(world.decided(), "+0 -1");
+    world.arrive(3, "plan=free", 1);
+    // Its window is full meanwhile: it is denied once it has been called.
+    world.release(&ticket, 2);
+    assert_eq!(world.decided(), "+3 -2");
+    world.arrive(4, "plan=free; route=a", 2);
+    assert_eq!(world.decided(), "+4");
+}
+
+#[test]
+fn a_request_that_waits_for_one_limit_delays_nothing_at_another() {
+    let mut world = world();
+    world.arrive(0, "route=a", 0);
+    world.arrive(1, "route=a; user=u", 0);
+    world.arrive(2, "user=u +2", 0);
+    let (route, user) = (world.ticket(0), world.ticket(2));
+    assert_eq!(world.decided(), "+0 +2");
+    // It now waits for the other, and keeps its place.
+    world.release(&route, 1);
+    world.arrive(3, "user=u +2", 1);
+    world.arrive(4, "route=a", 1);
+    assert_eq!(world.decided(), "+4");
+    world.release(&user, 2);
+    assert_eq!(world.decided(), "+3", "the first of the line waits for its route");
+}
+
+#[test]
+fn those_that_wait_are_decided_by_the_rules_of_the_moment() {
+    let mut world = world();
+    world.arrive(0, "user=a +2", 0);
+    world.arrive(1, "user=a", 0);
+    world.arrive(2, "route=a", 0);
+    world.arrive(3, "route=a", 0);
+    assert_eq!(world.decided(), "+0 +2");
+    tests::replace_rules(&world.limiter, &RULES.replace("in_flight: 2", "in_flight: 3"));
+    world.settle(1);
+    assert_eq!(world.decided(), "+1");
+    tests::replace_rules(
+        &world.limiter,
+        "domain: d\ndescriptors: [{key: user, rate_limit: {unlimited: true}}]",
+    );
+    world.settle(2);
+    assert_eq!(world.decided(), "+3");
+}
+
+#[test]
+fn a_reset_frees_the_slots_for_those_that_wait() {
+    let mut world = world();
+    world.arrive(0, "user=a +2", 0);
+    world.arrive(1, "user=a", 0);
+    assert_eq!(world.limiter.pin().reset(&request("user=a"), at(1)).map(|removed| removed.counters), Ok(1));
+    world.settle(1);
+    assert_eq!(world.decided(), "+0 +1");
+}
+
+#[test]
+fn nothing_waits_beyond_the_end_of_the_queues() {
+    let mut world = world();
+    world.arrive(0, "route=a", 0);
+    world.arrive(1, "route=a", 0);
+    world.limiter.end_queues_at(at(50));
+    world.settle(49);
+    assert_eq!(world.decided(), "+0");
+    world.arrive(2, "route=a", 49);
+    world.settle(50);
+    assert_eq!(world.decided(), "-2 -1");
+}
+
+#[test]
+fn one_that_does_not_wait_is_denied_while_others_do() {
+    let mut world = world();
+    world.arrive(0, "user=a", 0);
+    world.arrive(1, "user=a +2", 0);
+    let pinned = world.limiter.pin();
+    let (denied, peek) =
+        (pinned.decide(&request("user=a"), at(1)), pinned.decide(&request("user=a ?"), at(1)));
+    assert_eq!((denied.code, denied.statuses[0].remaining), (Code::OverLimit, 0));
+    assert_eq!(denied.statuses[0].reset, Some(crate::limit::Reset::After(Duration::from_millis(9_999))));
+    assert_eq!((peek.code, peek.statuses[0].remaining), (Code::Ok, 1));
+    assert!(pinned.decide_unless_waits(&request("user=a"), at(1)).is_none());
+    let fits = pinned.decide_unless_waits(&request("user=b"), at(1)).expect("it is decided");
+    assert!(fits.slot.is_some());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A request of this many hits for a user, and perhaps one for a route.
+    Arrive {
+        user: u64,
+        hits: u64,
+        with_route: bool,
+    },
+    /// The end of one of the last that were admitted.
+    Release {
+        back: usize,
+    },
+    Cancel {
+        index: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (0..2u64, 1..3u64, prop::bool::weighted(0.3))
+            .prop_map(|(user, hits, with_route)| Step::Arrive { user, hits, with_route }),
+        4 => (0..5usize).prop_map(|back| Step::Release { back }),
+        1 => (0..5usize).prop_map(|index| Step::Cancel { index }),
+    ]
+}
+
+/// A request of the oracle.
+#[derive(Clone, Debug)]
+struct Naive {
+    name: usize,
+    user: u64,
+    hits: u64,
+    with_route: bool,
+    arrived: u64,
+    deadline: u64,
+    ticket: String,
+}
+
+/// Requests that hold slots, and those that wait, in the order of arrival.
+#[derive(Default)]
+struct Oracle {
+    holding: Vec<Naive>,
+    waiting: Vec<Naive>,
+}
+
+impl Oracle {
+    /// Moves the requests that were decided, and checks each and those that wait still.
+    fn check(&mut self, world: &mut World, now: u64) -> Result<(), TestCaseError> {
+        let Self { holding, waiting } = self;
+        holding.retain(|one| one.deadline > now);
+        for (name, outcome) in world.decided.drain(..) {
+            let Some(index) = waiting.iter().position(|one| one.name == name) else { continue };
+            let one = waiting.remove(index);
+            if let Outcome::Admitted(ticket) = outcome {
+                let same = |other: &&Naive| other.user == one.user && other.with_route == one.with_route;
+                let earlier = waiting.iter().filter(same).find(|other| other.name < one.name);
+                prop_assert!(earlier.is_none(), "{:?} before {:?}", one, earlier);
+                holding.push(Naive { deadline: now + 10_000, ticket, ..one });
+            } else {
+                let of_user = waiting.iter().filter(|other| other.user == one.user);
+                let in_line: u64 = of_user.map(|other| other.hits).sum();
+                let routes = waiting.iter().filter(|other| other.with_route).count() as u64;
+                let is_full = in_line + one.hits > 4 || routes + 1 > 4;
+                prop_assert!(now - one.arrived >= 1_000 || is_full, "{:?} is denied early", one);
+            }
+        }
+        let used = |user: u64| holding.iter().filter(|one| one.user == user).map(|one| one.hits).sum::<u64>();
+        let routes = holding.iter().filter(|one| one.with_route).count();
+        prop_assert!(used(0) <= 2 && used(1) <= 2 && routes <= 1, "too many in flight: {:?}", holding);
+        for (index, one) in waiting.iter().enumerate() {
+            prop_assert!(now - one.arrived < 1_000, "{:?} waits for too long", one);
+            let has_no_room = used(one.user) + one.hits > 2 || one.with_route && routes == 1;
+            let mut before = waiting[..index].iter();
+            let is_behind = before.any(|other| other.user == one.user || one.with_route && other.with_route);
+            prop_assert!(has_no_room || is_behind, "{:?} waits while there is room: {:?}", one, holding);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    /// Against lists of requests that hold slots and that wait: none is admitted beyond a limit or before an earlier one of the same
+    /// counters, and one waits only while it is not due, and a limit has no room for it or an earlier one of the limit waits too.
+    #[test]
+    fn slots_go_to_the_first_that_waits_and_none_stays_free_for_no_reason(
+        steps in prop::collection::vec((prop_oneof![3 => 0..50u64, 1 => 0..3_000u64], step()), 1..80),
+    ) {
+        let (mut world, mut oracle, mut now) = (world(), Oracle::default(), 0);
+        for (name, (after, step)) in steps.into_iter().enumerate() {
+            let next = now + after;
+            // Each timer at its time.
+            while let Some(due) = world.next_due().filter(|due| *due < next) {
+                world.settle(due);
+                oracle.check(&mut world, due)?;
+            }
+            now = next;
+            world.settle(now);
+            oracle.check(&mut world, now)?;
+            match step {
+                Step::Arrive { user, hits, with_route } => {
+                    let text = format!("user={user} +{hits}{}", if with_route { "; route=r" } else { "" });
+                    let arrival = Naive {
+                        name, user, hits, with_route, arrived: now, deadline: 0, ticket: String::new(),
+                    };
+                    oracle.waiting.push(arrival);
+                    world.arrive(name, &text, now);
+                    world.settle(now);
+                }
+                Step::Release { back } => {
+                    if let Some(index) = oracle.holding.len().checked_sub(back + 1) {
+                        let ended = oracle.holding.remove(index);
+                        world.release(&ended.ticket, now);
+                    }
+                }
+                Step::Cancel { index } => {
+                    if index < oracle.waiting.len() {
+                        let name = oracle.waiting.remove(index).name;
+                        world.cancel(name, now);
+                    }
+                }
+            }
+            oracle.check(&mut world, now)?;
+        }
+        world.settle(now + 20_000);
+        prop_assert_eq!(world.limiter.queued(), 0);
+    }
+}
