@@ -69,6 +69,7 @@ impl Http {
         let state = HttpState::new(service.clone(), settings.http.bounds, in_force)
             .with_control(control)
             .with_console(settings.http.has_console)
+            .with_limitador_api(settings.http.has_limitador_api)
             .with_metrics_path(settings.http.metrics_path.clone())
             .with_settings(&settings.http.effective)
             .with_body_memory(Arc::clone(&settings.body_memory))

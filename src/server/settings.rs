@@ -90,6 +90,8 @@ pub struct HttpSettings {
     pub token_file: Option<PathBuf>,
     /// Whether it serves the console. The control API, which that calls, has to be enabled too.
     pub has_console: bool,
+    /// Whether it serves Limitador's HTTP API.
+    pub has_limitador_api: bool,
     /// A further path of the metrics.
     pub metrics_path: Option<MetricsPath>,
     /// What `GET /config` shows: settings in effect, without secrets.

@@ -1,6 +1,8 @@
 //! The figures of the service, for metrics.
 
-use super::{HttpRefusal, LimitCountSettings, LimitCounts, ReferenceCounts, Refusal};
+use super::{
+    HttpRefusal, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorLabels, ReferenceCounts, Refusal,
+};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -17,6 +19,8 @@ pub struct MeterSettings {
     pub bounds: DurationBounds,
     /// Whether hits are counted by the keys of the reference server too.
     pub reference: bool,
+    /// Whether calls are counted as Limitador does too.
+    pub limitador: Option<LimitadorLabels>,
 }
 
 labels! {
@@ -56,6 +60,8 @@ pub struct Meters {
     pub limits: LimitCounts,
     /// Hits by the keys of the reference server, if they are configured.
     pub reference: Option<ReferenceCounts>,
+    /// Calls as Limitador counts them, if they are configured.
+    pub limitador: Option<LimitadorCounts>,
     /// Waits of queued requests that were released.
     pub queue_waits: Histogram,
     /// Durations of OK and OVER_LIMIT, from the request's bytes read to the response's bytes written.
@@ -71,13 +77,14 @@ impl Default for Meters {
 impl Meters {
     /// Figures with these settings.
     pub fn new(settings: MeterSettings) -> Self {
-        let MeterSettings { limits, bounds, reference } = settings;
+        let MeterSettings { limits, bounds, reference, limitador } = settings;
         // 1 ms to 10 s.
         let queue_waits = DurationBounds::of_micros([
             1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
             5_000_000, 10_000_000,
         ]);
         let reference = reference.then(|| ReferenceCounts::new(limits.series_max, limits.near_limit_percent));
+        let limitador = limitador.map(|labels| LimitadorCounts::new(labels, limits.series_max));
         Self {
             is_started: AtomicBool::new(false),
             decisions: Counts::default(),
@@ -85,6 +92,7 @@ impl Meters {
             http_refusals: Counts::default(),
             limits: LimitCounts::new(limits),
             reference,
+            limitador,
             queue_waits: Histogram::new(queue_waits),
             responses: [Histogram::new(bounds.clone()), Histogram::new(bounds)],
         }
@@ -123,6 +131,9 @@ impl Meters {
             self.limits.count(request, decision, was_queued);
             if let Some(reference) = &self.reference {
                 reference.count(request, decision);
+            }
+            if let Some(limitador) = &self.limitador {
+                limitador.count(request, decision);
             }
         }
     }

@@ -23,6 +23,7 @@ mod http_bounds;
 mod http_tokens;
 mod json;
 mod kuadrant;
+mod limitador_server;
 mod limits_file;
 mod metrics;
 mod queue;

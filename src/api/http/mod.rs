@@ -11,6 +11,7 @@ mod control;
 pub(in crate::api) mod fuzz_bridge;
 mod index;
 mod json;
+mod limitador;
 mod long_text;
 mod metrics_path;
 mod operators;
@@ -51,6 +52,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::limit::Timestamp;
 use tidegate_counts::Counts;
 use tidegate_http2::BodyMemory;
 
@@ -95,6 +97,8 @@ pub struct HttpState {
     /// None if the control API is off.
     control: Option<ControlApi>,
     has_console: bool,
+    has_limitador_api: bool,
+    started_at: Timestamp,
     /// A further path of the metrics.
     metrics_path: Option<MetricsPath>,
     /// The settings in effect, without secrets, as JSON.
@@ -109,6 +113,8 @@ impl HttpState {
     /// The state of a server that starts: it is not serving.
     pub fn new(service: RateLimitService, bounds: HttpBounds, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
         Self {
+            started_at: service.clock().now(),
+            has_limitador_api: false,
             service,
             bounds,
             tokens,
@@ -132,6 +138,11 @@ impl HttpState {
     /// The same state with the console, if the control API is served too.
     pub fn with_console(self, has_console: bool) -> Self {
         Self { has_console, ..self }
+    }
+
+    /// The same state with Limitador's HTTP API.
+    pub fn with_limitador_api(self, has_limitador_api: bool) -> Self {
+        Self { has_limitador_api, ..self }
     }
 
     /// The same state with a further path of the metrics.
@@ -233,15 +244,21 @@ pub fn router(state: HttpState) -> Router {
         .metrics_path
         .iter()
         .fold(Router::new(), |router, path| router.route(path.as_str(), get(operators::metrics)));
+    let (limitador, limitador_open) = match state.has_limitador_api {
+        true => (limitador::router(), limitador::open_router()),
+        false => (Router::new(), Router::new()),
+    };
     let console = if is_controlled && state.has_console { console::router() } else { Router::new() };
     routes(Access::Token)
         .merge(metrics)
+        .merge(limitador)
         .route_layer(whole_body)
         .route_layer(token)
         .merge(control)
         .route_layer(origin)
         // Probes wait for no body.
         .merge(routes(Access::Open))
+        .merge(limitador_open)
         .merge(console)
         .layer(DefaultBodyLimit::disable())
         .fallback(not_found)

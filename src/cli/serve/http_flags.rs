@@ -3,8 +3,9 @@
 use crate::{
     api::http::{HttpBounds, MetricsPath},
     server::{HttpSettings, ListenAddress},
+    service::LimitadorLabels,
 };
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
@@ -45,12 +46,32 @@ pub(super) struct HttpFlags {
     /// Path at which the HTTP port serves the metrics besides /metrics.
     #[arg(long, env = "TIDEGATE_METRICS_PATH", value_name = "PATH", requires = "http_listen")]
     metrics_path: Option<MetricsPath>,
+    /// Serve Limitador's HTTP API and its metrics at the HTTP port, and accept requests in the forms that it accepts (docs/migrate.md).
+    #[arg(long, env = "TIDEGATE_LIMITADOR_API", value_name = "LABELS", requires = "http_listen")]
+    limitador_api: Option<LimitadorLabelsChoice>,
     /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
     #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
     console: bool,
 }
 
+/// Labels of Limitador's metrics.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LimitadorLabelsChoice {
+    /// The namespace.
+    Namespace,
+    /// The name of the limit too, of denied calls.
+    LimitName,
+}
+
 impl HttpFlags {
+    /// The labels of Limitador's metrics, if its API is served.
+    pub(super) fn limitador_labels(&self) -> Option<LimitadorLabels> {
+        self.limitador_api.map(|labels| match labels {
+            LimitadorLabelsChoice::Namespace => LimitadorLabels::Namespace,
+            LimitadorLabelsChoice::LimitName => LimitadorLabels::LimitName,
+        })
+    }
+
     /// Whether callers may have tokens.
     pub(super) fn has_tokens(&self) -> bool {
         self.http_token_file.is_some()
@@ -68,6 +89,7 @@ impl HttpFlags {
             bounds,
             token_file: self.http_token_file.clone(),
             has_console: self.console,
+            has_limitador_api: self.limitador_api.is_some(),
             metrics_path: self.metrics_path.clone(),
             effective: serde_json::Value::Null,
             allowed_hosts: self.http_allowed_hosts.clone(),

@@ -5,7 +5,7 @@ use crate::{
         Failure,
         arguments::{interval, rule_files::Compat},
     },
-    service::{LimitCountSettings, MeterSettings},
+    service::{LimitCountSettings, LimitadorLabels, MeterSettings},
     telemetry::{StatsdFormat, StatsdSettings, StatsdTransport},
 };
 use clap::{Args, ValueEnum};
@@ -127,7 +127,11 @@ impl MetricsFlags {
         Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags, transport })
     }
 
-    pub(super) fn meters(&self, compat: Option<Compat>) -> Result<MeterSettings, Failure> {
+    pub(super) fn meters(
+        &self,
+        compat: Option<Compat>,
+        limitador: Option<LimitadorLabels>,
+    ) -> Result<MeterSettings, Failure> {
         if self.reference_metrics && compat.is_none() {
             let message =
                 "--reference-metrics needs --compat reference; add it, or remove --reference-metrics";
@@ -141,6 +145,7 @@ impl MetricsFlags {
             },
             bounds: bounds.map_err(|error| Failure(format!("--metrics-duration-buckets: {error}")))?,
             reference: self.reference_metrics,
+            limitador,
         })
     }
 }

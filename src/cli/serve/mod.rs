@@ -6,6 +6,7 @@ mod control_flags;
 mod data_dir;
 mod decision_log_flags;
 mod http_flags;
+mod limitador_env;
 mod metrics_flags;
 mod reference_env;
 mod response_options;
@@ -63,7 +64,8 @@ pub(in crate::cli) struct Serve {
     #[arg(long)]
     check: bool,
     /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
-    /// (docs/reference-environment.md). Selected also by the program name `ratelimit`.
+    /// (docs/reference-environment.md), or Limitador (docs/migrate.md). Selected also by the program name `ratelimit` or
+    /// `limitador-server`; the latter takes Limitador's arguments too.
     #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
     env: Option<EnvChoice>,
     /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
@@ -158,6 +160,8 @@ struct Bounds {
 enum EnvChoice {
     /// envoyproxy/ratelimit.
     Reference,
+    /// Kuadrant's limitador-server.
+    Limitador,
 }
 
 /// Verdict when there is no room for a new counter.
@@ -199,6 +203,10 @@ impl Serve {
         let variables = reference_env::variables();
         let of_reference = match self.env {
             Some(EnvChoice::Reference) => reference_env::warnings(&variables),
+            Some(EnvChoice::Limitador) => {
+                let args = std::env::args_os().filter_map(|arg| arg.into_string().ok());
+                limitador_env::warnings(&args.collect::<Vec<_>>(), &variables)
+            }
             None => reference_env::overlooked(&variables).into_iter().collect(),
         };
         settings::warnings(&variables)
@@ -307,6 +315,7 @@ impl Serve {
             .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
         let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
         let is_reference = self.read_as.compat == Some(Compat::Reference);
+        let is_lenient = is_reference || self.http.limitador_labels().is_some();
         let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
@@ -322,11 +331,11 @@ impl Serve {
                 descriptors_max: self.bounds.max_descriptors,
                 entries_max: self.bounds.max_entries,
                 text_bytes_max: self.bounds.max_text_bytes,
-                form: if is_reference { RequestForm::Reference } else { RequestForm::Strict },
+                form: if is_lenient { RequestForm::Reference } else { RequestForm::Strict },
                 keep_sent_hits: is_reference && response_options.dynamic_metadata,
             },
             response_options,
-            meters: self.metrics.meters(self.read_as.compat)?,
+            meters: self.metrics.meters(self.read_as.compat, self.http.limitador_labels())?,
             statsd: self.metrics.statsd(),
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes,

@@ -2,6 +2,7 @@
 
 mod connections;
 mod limit_series;
+mod limitador;
 mod limits;
 mod otlp;
 mod page;
@@ -76,6 +77,12 @@ impl Metrics {
     /// Writes all metrics.
     fn write(&self, sink: &mut dyn Sink) -> fmt::Result {
         self.write_own(sink)?;
+        if let Some(Sources { meters, shared_store, .. }) = self.sources.get()
+            && let Some(counts) = &meters.limitador
+        {
+            let is_partitioned = shared_store.as_ref().is_some_and(|store| !store.health().is_available);
+            Page::new(sink, "").limitador(counts, is_partitioned)?;
+        }
         self.reference().map_or(Ok(()), |figures| Page::new(sink, "ratelimit_service_").reference(&figures))
     }
 

@@ -13,6 +13,7 @@
 mod batch;
 mod class;
 mod compat;
+mod conditional;
 mod counters;
 mod decide;
 mod fast_path;
@@ -33,6 +34,7 @@ mod update;
 
 pub use class::Class;
 pub use compat::Compat;
+pub use conditional::CounterNumbers;
 pub use keys::GROUPS;
 pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decision};
 pub use queue::{Due, QueuePoll, SlotWait, Ticket, Verdict};

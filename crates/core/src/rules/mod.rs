@@ -51,6 +51,7 @@ pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use schedule::{Schedule, ScheduledLimit};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::{LoadOptions, RuleSet};
+pub use tidegate_cel::Expression;
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
 pub use value_set::{SharedForm, SharedValue, ValueSet};
 

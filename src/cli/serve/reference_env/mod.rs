@@ -82,6 +82,11 @@ pub(super) fn add_open_telemetry(
         Some(_) => Environment(variables).open_telemetry()?,
         None => return Ok(()),
     };
+    start_again(args, derived)
+}
+
+/// Starts the program again, as the same process, with these variables. Returns if there are none.
+pub(super) fn start_again(args: &[String], derived: BTreeMap<&'static str, String>) -> Result<(), Failure> {
     if derived.is_empty() {
         return Ok(());
     }

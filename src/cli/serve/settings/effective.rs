@@ -14,6 +14,8 @@ pub(in crate::cli) struct Inserted {
     pub(super) of_file: BTreeSet<String>,
     /// Those that follow from variables of the reference server, and from its defaults.
     pub(super) reference: BTreeSet<String>,
+    /// Those that follow from variables of Limitador, and from its defaults.
+    pub(super) limitador: BTreeSet<String>,
 }
 
 /// Where a setting comes from.
@@ -23,6 +25,7 @@ enum From {
     Variable,
     File,
     Reference,
+    Limitador,
     Default,
 }
 
@@ -33,6 +36,7 @@ impl From {
             Self::Variable => "variable",
             Self::File => "file",
             Self::Reference => "reference",
+            Self::Limitador => "limitador",
             Self::Default => "default",
         }
     }
@@ -62,6 +66,7 @@ impl EffectiveSettings {
                 ValueSource::EnvVariable => From::Variable,
                 ValueSource::CommandLine if inserted.of_file.contains(name) => From::File,
                 ValueSource::CommandLine if inserted.reference.contains(name) => From::Reference,
+                ValueSource::CommandLine if inserted.limitador.contains(name) => From::Limitador,
                 ValueSource::CommandLine => From::Flag,
                 _ => From::Default,
             };
@@ -85,7 +90,7 @@ impl EffectiveSettings {
 
     /// Logs the settings that differ from the defaults, one line for each origin.
     pub(in crate::cli) fn log(&self) {
-        for from in [From::Flag, From::Variable, From::File, From::Reference] {
+        for from in [From::Flag, From::Variable, From::File, From::Reference, From::Limitador] {
             let of = self.settings.iter().filter(|setting| setting.from == from);
             let shown = of.map(|setting| format!("{}={}", setting.name, setting.values.join(",")));
             let settings = shown.collect::<Vec<_>>().join(" ");

@@ -13,7 +13,10 @@ mod variables;
 pub(in crate::cli) use effective::EffectiveSettings;
 pub(in crate::cli) use variables::warnings;
 
-use crate::cli::{Cli, Failure, serve::reference_env};
+use crate::cli::{
+    Cli, Failure,
+    serve::{limitador_env, reference_env},
+};
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 pub(in crate::cli) use effective::Inserted;
 use std::{collections::BTreeMap, ffi::OsString};
@@ -27,6 +30,7 @@ pub(in crate::cli) fn parse() -> Result<(Cli, Option<EffectiveSettings>), Failur
         Ok(texts) => {
             let variables = reference_env::variables();
             reference_env::add_open_telemetry(&texts, &variables)?;
+            limitador_env::add_open_telemetry(&texts, &variables)?;
             let (expanded, inserted) = expand(texts, &variables)?;
             (expanded.into_iter().map(OsString::from).collect(), inserted)
         }
@@ -51,7 +55,10 @@ pub(in crate::cli) fn expand(
     args: Vec<String>,
     variables: &BTreeMap<String, String>,
 ) -> Result<(Vec<String>, Inserted), Failure> {
-    let selected = reference_env::selection(&args, variables);
+    let limitador = limitador_env::command(&args, variables)?;
+    let is_complete = limitador.is_some();
+    let args = limitador.unwrap_or(args);
+    let selected = reference_env::selection(&args, variables).filter(|_| !is_complete);
     let is_serve = args.get(1).is_some_and(|command| command == "serve");
     if selected.is_none() && !is_serve {
         return Ok((args, Inserted::default()));
@@ -71,6 +78,13 @@ pub(in crate::cli) fn expand(
         let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
         for (flag, value) in reference_env::flags(&given, is_in_file)? {
             inserted.reference.insert(flag[2..].to_owned());
+            expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
+        }
+    }
+    let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
+    if !is_complete && let Some(flags) = limitador_env::flags(&given, is_in_file)? {
+        for (flag, value) in flags {
+            inserted.limitador.insert(flag[2..].to_owned());
             expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
         }
     }

@@ -1,0 +1,252 @@
+//! Limitador's HTTP API: its limits and counters, and decisions about one descriptor, which it calls `values`.
+
+use super::{ClientAddress, HttpState, operators::starting};
+use crate::{
+    api::{
+        pb::{
+            common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+        },
+        rls::{CallError, Purpose, call},
+    },
+    config::LoadResult,
+};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Extension, Path, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{ConditionalLimit, RuleSet},
+};
+
+/// The value of `response_headers` that adds headers to a response.
+const DRAFT_03: &str = "DraftVersion03";
+
+/// The body of a request.
+#[derive(Deserialize)]
+struct Info {
+    namespace: String,
+    values: BTreeMap<String, String>,
+    delta: u64,
+    response_headers: Option<String>,
+}
+
+/// The route of probes, which need no token.
+pub(super) fn open_router() -> Router<HttpState> {
+    Router::new().route("/status", get(status))
+}
+
+/// All other routes.
+pub(super) fn router() -> Router<HttpState> {
+    Router::new()
+        .route("/limits/{namespace}", get(limits))
+        .route("/counters/{namespace}", get(counters))
+        .route("/check", post(check))
+        .route("/report", post(report))
+        .route("/check_and_report", post(check_and_report))
+}
+
+async fn status(State(state): State<HttpState>) -> Response {
+    let Some(config) = state.config.get() else { return starting() };
+    let status = config.status();
+    let failed_since = match &status.last {
+        Some(last) if matches!(last.result, LoadResult::Failed(_)) => status.failed,
+        _ => 0,
+    };
+    json_response(
+        StatusCode::OK,
+        &json!({
+            "started_at": time(state.started_at),
+            "config_applied_at": time(status.loaded_at),
+            "config_version": status.succeeded,
+            "config_err_since": failed_since,
+        }),
+    )
+}
+
+/// As Limitador writes times: in UTC, without an offset.
+fn time(at: Timestamp) -> String {
+    let nanos = i128::from(at.as_nanos());
+    let time = jiff::Timestamp::from_nanosecond(nanos).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S%.9f").to_string()
+}
+
+async fn limits(State(state): State<HttpState>, Path(namespace): Path<String>) -> Response {
+    let Some(config) = state.config.get() else { return starting() };
+    let rules = config.limiter().rules();
+    let limits: Vec<Value> =
+        conditional(&rules, &namespace).map(|limit| to_json(&namespace, limit)).collect();
+    json_response(StatusCode::OK, &limits.into())
+}
+
+/// The counters of limits without variables. Those of others are known by keyed fingerprints of the values only.
+async fn counters(State(state): State<HttpState>, Path(namespace): Path<String>) -> Response {
+    let Some(config) = state.config.get() else { return starting() };
+    let pinned = config.limiter().pin();
+    let counters = pinned.unqualified_counters(&namespace, state.service.clock().now());
+    let counters: Vec<Value> = counters
+        .into_iter()
+        .map(|(limit, counter)| {
+            json!({
+                "limit": to_json(&namespace, limit),
+                "set_variables": {},
+                "remaining": counter.remaining,
+                "expires_in_seconds": counter.until_full.as_secs(),
+            })
+        })
+        .collect();
+    json_response(StatusCode::OK, &counters.into())
+}
+
+fn conditional<'r>(rules: &'r RuleSet, namespace: &str) -> impl Iterator<Item = &'r ConditionalLimit> {
+    rules
+        .domain(namespace)
+        .and_then(|domain| domain.conditional())
+        .into_iter()
+        .flat_map(|limits| limits.iter())
+}
+
+fn to_json(namespace: &str, limit: &ConditionalLimit) -> Value {
+    let declared = limit.limit();
+    let name = Some(&*declared.name).filter(|name| !name.is_empty());
+    let sources = |expressions: &[tidegate_core::rules::Expression]| -> Vec<String> {
+        expressions.iter().map(|expression| expression.source().to_owned()).collect()
+    };
+    json!({
+        "id": limit.id,
+        "namespace": namespace,
+        "max_value": declared.requests,
+        "seconds": declared.window.duration().as_secs(),
+        "name": name,
+        "conditions": sources(&limit.conditions),
+        "variables": sources(&limit.variables),
+    })
+}
+
+async fn check(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let info = match parse(&body) {
+        Ok(info) => info,
+        Err(refusal) => return *refusal,
+    };
+    let response = match decide(&state, client, &headers, Purpose::Check, &info).await {
+        Ok(response) => response,
+        Err(refusal) => return *refusal,
+    };
+    let fits = response.overall_code() != Code::OverLimit && fits(&state, &info);
+    if fits || info.delta == 0 {
+        return json_response(StatusCode::OK, &Value::Null);
+    }
+    (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response()
+}
+
+/// Whether several hits would be admitted now, by the counters of this process.
+fn fits(state: &HttpState, info: &Info) -> bool {
+    let Some(config) = state.config.get().filter(|_| info.delta > 1) else { return true };
+    let entries = info.values.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let limits = config.limiter().pin();
+    let available = limits.available(&info.namespace, entries, state.service.clock().now());
+    available.is_none_or(|available| u64::from(available) >= info.delta)
+}
+
+async fn report(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let info = match parse(&body) {
+        Ok(info) => info,
+        Err(refusal) => return *refusal,
+    };
+    match decide(&state, client, &headers, Purpose::Report, &info).await {
+        Ok(_) => json_response(StatusCode::OK, &Value::Null),
+        Err(refusal) => *refusal,
+    }
+}
+
+async fn check_and_report(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let info = match parse(&body) {
+        Ok(info) => info,
+        Err(refusal) => return *refusal,
+    };
+    let decided = match decide(&state, client, &headers, Purpose::Limit, &info).await {
+        Ok(decided) => decided,
+        Err(refusal) => return *refusal,
+    };
+    let status = match decided.overall_code() {
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        Code::Ok | Code::Unknown => StatusCode::OK,
+    };
+    let mut response = json_response(status, &Value::Null);
+    if info.response_headers.as_deref() == Some(DRAFT_03) {
+        for header in &decided.response_headers_to_add {
+            let name = header.key.parse::<HeaderName>();
+            if let (Ok(name), Ok(value)) = (name, header.value.parse::<HeaderValue>()) {
+                response.headers_mut().append(name, value);
+            }
+        }
+    }
+    response
+}
+
+/// Boxed because it is rare and large.
+type Refusal = Box<Response>;
+
+fn parse(body: &[u8]) -> Result<Info, Refusal> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message =
+            format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
+        Box::new((StatusCode::BAD_REQUEST, message).into_response())
+    })
+}
+
+async fn decide(
+    state: &HttpState,
+    client: Option<Extension<ClientAddress>>,
+    headers: &HeaderMap,
+    purpose: Purpose,
+    info: &Info,
+) -> Result<RateLimitResponse, Refusal> {
+    let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
+    let entry = |(key, value): (&String, &String)| Entry { key: key.clone(), value: value.clone() };
+    let descriptor = RateLimitDescriptor {
+        entries: info.values.iter().map(entry).collect(),
+        hits_addend: Some(info.delta),
+        ..RateLimitDescriptor::default()
+    };
+    let message = RateLimitRequest {
+        domain: info.namespace.clone(),
+        descriptors: vec![descriptor],
+        hits_addend: u32::try_from(info.delta).unwrap_or(u32::MAX),
+    };
+    let called = call(&state.service, headers, peer, purpose, state.bounds.timeout, &message).await;
+    called.map(|response| response.message).map_err(|error| {
+        let status = match error {
+            CallError::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Box::new((status, format!("{error}\n")).into_response())
+    })
+}
+
+fn json_response(status: StatusCode, value: &Value) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

@@ -1,0 +1,312 @@
+//! Limitador's command line and environment variables, as flags of `serve`.
+//!
+//! The command line applies under the program's name; with `--env limitador`, the variables alone, beside the flags of `serve`.
+//! `docs/migrate.md` has the same tables for users.
+
+mod arguments;
+#[cfg(test)]
+mod tests;
+
+use crate::cli::{
+    Failure,
+    serve::{
+        reference_env::{Flags, start_again},
+        settings::Given,
+    },
+};
+use arguments::{LimitadorServer, Storage};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use std::{collections::BTreeMap, path::Path};
+
+/// The name under which Limitador is started in containers.
+const PROGRAM: &str = "limitador-server";
+
+/// Bytes of a message that Limitador receives: the default of its gRPC library. Nothing else bounds a request there.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Limitador's arguments, and its variables where they say nothing.
+struct Settings<'v> {
+    arguments: LimitadorServer,
+    variables: &'v BTreeMap<String, String>,
+}
+
+/// The arguments after the program's name, if that is Limitador's.
+fn own(args: &[String]) -> Option<&[String]> {
+    let is_program = |path: &String| Path::new(path).file_name().is_some_and(|name| name == PROGRAM);
+    match args {
+        [program, own @ ..] if is_program(program) => Some(own),
+        // The command of a container whose image has an entry point is its first argument.
+        [_, program, own @ ..] if is_program(program) => Some(own),
+        _ => None,
+    }
+}
+
+/// Whether `--env limitador` selects the variables.
+fn is_selected(own: &[String], variables: &BTreeMap<String, String>) -> bool {
+    own.iter().any(|arg| arg == "--env=limitador")
+        || own.windows(2).any(|pair| pair == ["--env", "limitador"])
+        || variables.get("TIDEGATE_ENV").is_some_and(|value| value == "limitador")
+}
+
+/// Parses Limitador's arguments. Ends the process after wrong ones, and after `--help`.
+fn parse(own: &[String]) -> LimitadorServer {
+    let args = std::iter::once(PROGRAM.to_owned()).chain(own.iter().cloned());
+    let matches = LimitadorServer::command().get_matches_from(args);
+    LimitadorServer::from_arg_matches(&matches)
+        .unwrap_or_else(|error| error.format(&mut LimitadorServer::command()).exit())
+}
+
+/// The settings of this process: none if it is not in Limitador's place.
+fn settings<'v>(args: &[String], variables: &'v BTreeMap<String, String>) -> Option<Settings<'v>> {
+    let arguments = match (own(args), args) {
+        (Some(own), _) => parse(own),
+        (None, [_, command, own @ ..]) if command == "serve" && is_selected(own, variables) => {
+            LimitadorServer::default()
+        }
+        _ => return None,
+    };
+    Some(Settings { arguments, variables })
+}
+
+/// The arguments of `serve`, or of `check` for `--validate`, in the place of Limitador's; none if the program has another name.
+pub(super) fn command(
+    args: &[String],
+    variables: &BTreeMap<String, String>,
+) -> Result<Option<Vec<String>>, Failure> {
+    let Some(settings) = own(args).and_then(|_| settings(args, variables)) else { return Ok(None) };
+    if settings.arguments.validate {
+        return Ok(Some(vec!["tidegate".to_owned(), "check".to_owned(), settings.limits_file()?]));
+    }
+    let flags = settings.flags()?.into_iter();
+    let flags =
+        flags.map(|(flag, value)| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
+    let begin = ["tidegate", "serve", "--env=limitador"].map(str::to_owned);
+    Ok(Some(begin.into_iter().chain(flags).collect()))
+}
+
+/// The flags that the variables stand for with `--env limitador`, without those that flags and `TIDEGATE_` variables of the user give,
+/// or a file of settings; none if it is not selected.
+pub(super) fn flags(given: &Given<'_>, is_in_file: impl Fn(&str) -> bool) -> Result<Option<Flags>, Failure> {
+    if !is_selected(given.own, given.variables) {
+        return Ok(None);
+    }
+    let settings = Settings { arguments: LimitadorServer::default(), variables: given.variables };
+    // Images set TIDEGATE_LISTEN; a variable that names the port overrides that.
+    let names_port = ["ENVOY_RLS_HOST", "ENVOY_RLS_PORT"].iter().any(|name| settings.text(name).is_some());
+    let is_given = |flag: &str| {
+        let has_variable = !(flag == "--listen" && names_port) && given.has_variable(flag);
+        given.has_flag(flag) || has_variable || is_in_file(flag)
+    };
+    let mut flags = match is_given("--rules") {
+        true => settings.flags_for("")?,
+        false => settings.flags()?,
+    };
+    flags.retain(|(flag, _)| !is_given(flag));
+    Ok(Some(flags))
+}
+
+/// Starts the program again, as the same process, with the variables of OpenTelemetry for the endpoint of traces.
+pub(super) fn add_open_telemetry(
+    args: &[String],
+    variables: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    // The flags of `serve` were made from Limitador's arguments by then.
+    let endpoint = settings(args, variables).and_then(|settings| settings.tracing_endpoint());
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let mut derived = BTreeMap::from([
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc".to_owned()),
+        ("OTEL_METRICS_EXPORTER", "none".to_owned()),
+        ("OTEL_SERVICE_NAME", "limitador".to_owned()),
+    ]);
+    derived.retain(|name, _| variables.get(*name).is_none_or(String::is_empty));
+    start_again(args, derived)
+}
+
+/// Warnings about arguments and variables without effect.
+pub(super) fn warnings(args: &[String], variables: &BTreeMap<String, String>) -> Vec<String> {
+    settings(args, variables).map_or_else(Vec::new, |settings| settings.warnings())
+}
+
+impl Settings<'_> {
+    /// The value of the variable; none if it is empty.
+    fn text(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        self.text(name) == Some("1")
+    }
+
+    fn limits_file(&self) -> Result<String, Failure> {
+        let of_variable = || self.text("LIMITS_FILE").map(str::to_owned);
+        let path = self.arguments.limits_file.clone().or_else(of_variable);
+        path.ok_or_else(|| {
+            Failure("LIMITS_FILE is missing; name the file of limits, or set LIMITS_FILE".to_owned())
+        })
+    }
+
+    fn flags(&self) -> Result<Flags, Failure> {
+        self.flags_for(&self.limits_file()?)
+    }
+
+    /// The flags, with this file of limits unless it is empty.
+    fn flags_for(&self, limits_file: &str) -> Result<Flags, Failure> {
+        let LimitadorServer { rls_ip, rls_port, http_ip, http_port, .. } = &self.arguments;
+        let grpc = self.address((rls_ip, "ENVOY_RLS_HOST"), (*rls_port, "ENVOY_RLS_PORT", 8081))?;
+        let http = self.address((http_ip, "HTTP_API_HOST"), (*http_port, "HTTP_API_PORT", 8080))?;
+        let has_names = self.arguments.limit_name_in_labels || self.is_on("LIMIT_NAME_IN_PROMETHEUS_LABELS");
+        let labels = if has_names { "limit-name" } else { "namespace" };
+        let mut flags: Flags = vec![
+            ("--listen", Some(grpc)),
+            ("--http-listen", Some(http)),
+            ("--limitador-api", Some(labels.to_owned())),
+            ("--log", Some(self.log_level()?)),
+        ];
+        if !limits_file.is_empty() {
+            flags.push(("--rules", Some(limits_file.to_owned())));
+        }
+        if self.arguments.structured_logs {
+            flags.push(("--log-format", Some("json".to_owned())));
+        }
+        let headers =
+            self.arguments.rate_limit_headers.as_deref().or_else(|| self.text("RATE_LIMIT_HEADERS"));
+        match headers {
+            None | Some("NONE") => {}
+            Some("DRAFT_VERSION_03") => flags.push(("--response-headers", Some("draft03".to_owned()))),
+            Some(_) => return Err(self.wrong("RATE_LIMIT_HEADERS", "NONE or DRAFT_VERSION_03")),
+        }
+        for flag in ["--max-descriptors", "--max-entries", "--max-text-bytes", "--max-message-bytes"] {
+            flags.push((flag, Some(MESSAGE_BYTES_MAX.to_string())));
+        }
+        self.storage(&mut flags)?;
+        Ok(flags)
+    }
+
+    fn storage(&self, flags: &mut Flags) -> Result<(), Failure> {
+        let url = |of_argument: &Option<String>| {
+            let url = of_argument.clone().or_else(|| self.text("REDIS_URL").map(str::to_owned));
+            url.ok_or_else(|| Failure("URL is missing; name the Redis server, or set REDIS_URL".to_owned()))
+        };
+        let mut redis = |url: String, lease: &str| {
+            flags.extend([("--counters", Some(url)), ("--lease", Some(lease.to_owned()))]);
+        };
+        match &self.arguments.storage {
+            Some(Storage::Memory { cache }) => {
+                flags.extend(cache.map(|counters| ("--max-counters", Some(counters.to_string()))));
+            }
+            Some(Storage::Disk { path, .. }) => {
+                let path = path.clone().or_else(|| self.text("DISK_PATH").map(str::to_owned));
+                let missing =
+                    || Failure("PATH is missing; name the folder of counters, or set DISK_PATH".to_owned());
+                flags.push(("--data", Some(path.ok_or_else(missing)?)));
+            }
+            Some(Storage::Redis { url: of_argument }) => redis(url(of_argument)?, "off"),
+            Some(Storage::RedisCached { url: of_argument, response_timeout, .. }) => {
+                redis(url(of_argument)?, "auto");
+                flags.extend(response_timeout.map(|ms| ("--counters-timeout", Some(format!("{ms}ms")))));
+            }
+            Some(Storage::Distributed { .. }) => {
+                let message = "the storage `distributed` is not supported: counters that are replicated later admit more than the \
+                               limits. Use `redis_cached URL`, where several servers share exact counters";
+                return Err(Failure(message.to_owned()));
+            }
+            None => match self.text("REDIS_URL") {
+                Some(url) if self.is_on("REDIS_LOCAL_CACHE_ENABLED") => redis(url.to_owned(), "auto"),
+                Some(url) => redis(url.to_owned(), "off"),
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// `host:port`, with an IPv6 address in brackets.
+    fn address(
+        &self,
+        (host, host_variable): (&Option<String>, &str),
+        (port, port_variable, default_port): (Option<u16>, &str, u16),
+    ) -> Result<String, Failure> {
+        let host = host.as_deref().or_else(|| self.text(host_variable)).unwrap_or("0.0.0.0");
+        let port = match (port, self.text(port_variable)) {
+            (Some(port), _) => port,
+            (None, Some(text)) => text.parse().map_err(|_| self.wrong(port_variable, "a port"))?,
+            (None, None) => default_port,
+        };
+        let is_bare = host.contains(':') && !host.starts_with('[');
+        Ok(if is_bare { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    }
+
+    /// The level of `-v`, else that of RUST_LOG, else errors.
+    fn log_level(&self) -> Result<String, Failure> {
+        let level = match self.arguments.verbosity {
+            0 => self.text("RUST_LOG").unwrap_or("error"),
+            1 => "warn",
+            2 => "info",
+            3 => "debug",
+            4 => "trace",
+            _ => return Err(Failure("-v is given more than 4 times; 4 is the most".to_owned())),
+        };
+        // A level for one of Limitador's modules has no meaning here.
+        Ok(if level.contains('=') { "info" } else { level }.to_owned())
+    }
+
+    fn tracing_endpoint(&self) -> Option<String> {
+        let endpoint = self.arguments.tracing_endpoint.as_deref().or_else(|| self.text("TRACING_ENDPOINT"));
+        let endpoint = endpoint.filter(|endpoint| !endpoint.is_empty())?;
+        // Kuadrant's documentation has the scheme rpc.
+        let address = endpoint.strip_prefix("rpc://");
+        let is_set = self.text("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
+        (!is_set).then(|| address.map_or_else(|| endpoint.to_owned(), |address| format!("http://{address}")))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let mut without_effect =
+            |names: &str, reason: &str| warnings.push(format!("{names} has no effect: {reason}"));
+        let LimitadorServer { custom_metric_labels, metric_labels_default, storage, .. } = &self.arguments;
+        let labels = "metrics have the namespace and, with --limit-name-in-labels, the name of the limit";
+        for (is_given, name) in [
+            (custom_metric_labels.is_some(), "--custom-metric-labels"),
+            (metric_labels_default.is_some(), "--metric-labels-default"),
+        ] {
+            if is_given {
+                without_effect(name, labels);
+            }
+        }
+        match storage {
+            Some(Storage::RedisCached { batch_size, flush_period, max_cached, .. }) => {
+                let given = [
+                    (batch_size.is_some(), "--batch-size"),
+                    (flush_period.is_some(), "--flush-period"),
+                    (max_cached.is_some(), "--max-cached"),
+                ];
+                for (_, name) in given.into_iter().filter(|(is_given, _)| *is_given) {
+                    without_effect(name, "credits are leased for --lease-length (docs/shared.md)");
+                }
+            }
+            Some(Storage::Disk { optimize: Some(_), .. }) => {
+                without_effect("--optimize", "snapshots are written every --snapshot-interval");
+            }
+            _ => {}
+        }
+        let cache = ["REDIS_LOCAL_CACHE_FLUSHING_PERIOD_MS", "REDIS_LOCAL_CACHE_BATCH_SIZE"];
+        for name in cache.into_iter().filter(|name| self.text(name).is_some()) {
+            without_effect(name, "credits are leased for --lease-length (docs/shared.md)");
+        }
+        if self.is_redis() {
+            warnings.push("counters that Limitador has written to Redis are not read".to_owned());
+        }
+        warnings
+    }
+
+    fn is_redis(&self) -> bool {
+        match &self.arguments.storage {
+            None => self.text("REDIS_URL").is_some(),
+            Some(storage) => matches!(storage, Storage::Redis { .. } | Storage::RedisCached { .. }),
+        }
+    }
+
+    fn wrong(&self, name: &str, remedy: &str) -> Failure {
+        Failure(format!("the variable {name} is {:?}; write {remedy}", self.text(name).unwrap_or_default()))
+    }
+}
