@@ -37,7 +37,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::{Code, Decision, Request, RequestLimits, Timestamp},
-    limiter::{Limiter, Pinned, SlotWait, Verdict},
+    limiter::{Limiter, Pinned, SlotRelease, SlotWait, Verdict},
 };
 use tidegate_shared::store::{Failure, SharedStore};
 
@@ -388,7 +388,12 @@ impl RateLimitService {
         let slot = decision.slot.as_ref()?;
         let (limiter, clock, ticket) =
             (Arc::clone(&self.limiter), Arc::clone(&self.clock), slot.ticket.clone());
+        let in_store = self.shared.as_ref().zip(SlotRelease::of_ticket(&ticket));
+        let in_store = in_store.map(|(store, release)| (store.clone(), release, self.release_counter()));
         Some(move || {
+            if let Some((store, release, counter)) = in_store {
+                store.release_later(&release, counter);
+            }
             if let Some(limiter) = limiter.get() {
                 limiter.release_slots(&ticket, clock.now());
             }

@@ -2,7 +2,7 @@
 
 use super::{CallOrigin, NotReady, RateLimitService};
 use smallvec::SmallVec;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Decision, Request, Reset, Timestamp},
     limiter::{HeldRules, ListedLimits},
@@ -58,7 +58,11 @@ impl RateLimitService {
             }
             response
         };
-        let Some(mut plan) = held.remote(request) else {
+        let releases = held.release(request, received);
+        if !releases.is_empty() {
+            store.release(&releases, self.release_counter()).await;
+        }
+        let Some(mut plan) = held.remote(request, received) else {
             // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
             let rules = self.limiter.get().expect("the service is ready").pin();
             return Ok(respond(&rules.decide(request, received)));
@@ -82,7 +86,7 @@ impl RateLimitService {
                 }
                 Err(error) => {
                     store.disagreed(&error);
-                    plan = held.remote(request).expect("it was planned before");
+                    plan = held.remote(request, received).expect("it was planned before");
                     Failure::Failed
                 }
             },
@@ -90,6 +94,16 @@ impl RateLimitService {
         };
         let policy = store.without_store().ok_or(NotReady::Store(failure))?;
         Ok(respond(&plan.decide_without_store(policy, self.clock.now())))
+    }
+
+    /// Counts slots that a shared store has released, and those that were not held there.
+    pub(super) fn release_counter(&self) -> impl Fn(u64, u64) + Clone + Send + 'static {
+        let limiter = Arc::clone(&self.limiter);
+        move |released, unknown| {
+            if let Some(limiter) = limiter.get() {
+                limiter.count_releases(released, unknown);
+            }
+        }
     }
 
     fn listed_limits(&self) -> ListedLimits {

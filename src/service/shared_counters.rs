@@ -17,7 +17,7 @@ impl RateLimitService {
         request: &Request<'_>,
     ) -> Result<Vec<ServiceLimit<'h>>, Failure> {
         let now = self.clock.now();
-        let remote = held.remote(request).filter(|remote| !remote.needs_no_store());
+        let remote = held.remote(request, now).filter(|remote| !remote.needs_no_store());
         let (Some(store), Some(mut remote)) = (&self.shared, remote) else {
             return Ok(held.counters(request, now));
         };
@@ -39,7 +39,7 @@ impl RateLimitService {
     ) -> Option<Result<Decision<'h>, Failure>> {
         let now = self.clock.now();
         let store = self.shared.as_ref()?;
-        let mut remote = held.remote(request).filter(|remote| !remote.needs_no_store())?;
+        let mut remote = held.remote(request, now).filter(|remote| !remote.needs_no_store())?;
         remote.evaluate_local(now);
         let verdict = store.decide(&remote, now, Duration::MAX).await;
         remote.counters().for_each(|(counter, _)| store.holders().drop_denial(counter.key));

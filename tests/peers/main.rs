@@ -93,6 +93,8 @@ fn main() -> ExitCode {
         shared_store::operators::tests,
         shared_store::reference_env::tests,
         shared_store::resets::tests,
+        shared_store::slot_script::tests,
+        shared_store::slot_servers::tests,
         shared_store::transfer::tests,
         shared_store::undo::tests,
         systemd::tests,

@@ -16,7 +16,8 @@ use tidegate_core::{
     store::{OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, EncodedRequest, Reply, Undo, Verdict, script_with_argument_clock, undo_script_with_argument_clock,
+    Batch, EncodedRequest, Release, Reply, Undo, Verdict, release_script_with_argument_clock,
+    script_with_argument_clock, undo_script_with_argument_clock,
 };
 
 tests_with! {
@@ -38,6 +39,7 @@ pub(super) struct Store {
     connection: redis::Connection,
     sha: String,
     undo_sha: String,
+    release_sha: String,
     prefix: String,
 }
 
@@ -49,7 +51,8 @@ impl Store {
             load.expect("the script compiles")
         };
         let (sha, undo_sha) = (load(script_with_argument_clock()), load(undo_script_with_argument_clock()));
-        Self { connection, sha, undo_sha, prefix }
+        let release_sha = load(release_script_with_argument_clock());
+        Self { connection, sha, undo_sha, release_sha, prefix }
     }
 
     /// The decisions of the store on requests at one moment.
@@ -59,7 +62,7 @@ impl Store {
         requests: &[Request<'_>],
         now: Timestamp,
     ) -> Vec<Decision<'h>> {
-        let remote = requests.iter().map(|request| held.remote(request).expect("the domain is shared"));
+        let remote = requests.iter().map(|request| held.remote(request, now).expect("the domain is shared"));
         let remote: Vec<_> = remote.collect();
         let encoded =
             remote.iter().map(|request| EncodedRequest::new(request, now).expect("a small request"));
@@ -95,6 +98,19 @@ impl Store {
         let reply = Reply::new(items, &batch).expect("a reply of the script");
         assert_eq!(reply.now, now);
         reply.verdicts
+    }
+
+    /// Releases slots; returns how many were held.
+    pub(super) fn release(&mut self, release: &Release, now: Timestamp) -> u64 {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.release_sha).arg(release.keys().len());
+        for key in release.keys() {
+            let (high, low) = key.halves();
+            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
+        }
+        release.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
+        call.arg(now.as_nanos() / 1_000);
+        call.query(&mut self.connection).expect("the script runs")
     }
 
     /// Takes hits back, under a token of this number.
@@ -159,7 +175,7 @@ async fn a_long_log_has_the_same_decisions_and_short_replies() {
         for micros in 0..2_000 {
             store.decide(&held, &[one("log", 1)], at(now + micros));
         }
-        let remote = held.remote(&one("log", 5)).expect("the domain is shared");
+        let remote = held.remote(&one("log", 5), at(now)).expect("the domain is shared");
         let encoded = EncodedRequest::new(&remote, at(now)).expect("a small request");
         let verdict = store.verdicts(&[encoded], at(now + 2_000)).remove(0);
         assert_eq!(verdict.code, Code::OverLimit);
@@ -181,6 +197,7 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
         ("first", "per: 10s, requests_per_unit: 10, algorithm: fixed_window, aligned: first_hit"),
         ("calendar", "unit: day, requests_per_unit: 10, algorithm: fixed_window, calendar: true"),
         ("intervals", "per: 10s, requests_per_unit: 10, algorithm: token_bucket, refill: intervals"),
+        ("slots", "algorithm: concurrency, requests_in_flight: 10, max_hold: 10s"),
     ];
     for (key, keys) in kinds {
         rules += &format!("- {{key: {key}, rate_limit: {{{keys}}}}}\n");
@@ -214,7 +231,7 @@ async fn a_damaged_counter_leaves_the_others_decided() {
         limiter(&[Source::file("r.yaml", rules.to_owned())], &LoadOptions::default()).expect("rules");
     let (held, mut store) = (limiter.hold(), Store::new(&server, "damaged:".into()));
     let now = Timestamp::from_millis(1_700_006_400_000);
-    let remotes = [one("a", 1), one("b", 1)].map(|request| held.remote(&request).expect("it is shared"));
+    let remotes = [one("a", 1), one("b", 1)].map(|request| held.remote(&request, now).expect("it is shared"));
     let encoded = remotes.each_ref().map(|remote| EncodedRequest::new(remote, now).expect("a small request"));
     let (high, low) = encoded[0].keys().next().expect("one counter").halves();
     for value in [&b"\0"[..], b"\0\x01\0", b"\x09W", b"\xffKq"] {

@@ -85,7 +85,7 @@ impl Store {
         request: &Request<'_>,
         now: u64,
     ) -> Option<Outcome> {
-        let mut remote = held.remote(request).expect("the domain is shared");
+        let mut remote = held.remote(request, at(now)).expect("the domain is shared");
         let mut batch = Batch::default();
         batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
         let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
@@ -141,7 +141,7 @@ pub(super) fn limiter(limit: &str) -> Limiter {
 /// The key and the algorithm of the only counter.
 pub(super) fn counter(held: &HeldRules<'_>) -> (Key, Algorithm) {
     let request = request(&[take(1)]);
-    let remote = held.remote(&request).expect("the domain is shared");
+    let remote = held.remote(&request, Timestamp::EPOCH).expect("the domain is shared");
     let (counter, _) = remote.counters().next().expect("a counter");
     (counter.key, counter.limit.algorithm.clone())
 }

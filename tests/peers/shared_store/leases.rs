@@ -365,7 +365,7 @@ async fn a_batch_on_a_leased_bucket_admits_no_more_than_is_free() {
         let rest = request(&[take(1_000 - credits - 2)]);
         assert_eq!(store.decide(&held, &rest, start).expect("a decision").code, Code::Ok);
         let one = request(&[take(1)]);
-        let remote = held.remote(&one).expect("the domain is shared");
+        let remote = held.remote(&one, at(0)).expect("the domain is shared");
         let mut batch = Batch::default();
         (0..5).for_each(|_| batch.push(&EncodedRequest::new(&remote, at(start)).expect("a small request")));
         let codes =

@@ -18,6 +18,8 @@ mod proxy;
 mod random_rules;
 pub mod reference_env;
 pub mod resets;
+pub mod slot_script;
+pub mod slot_servers;
 pub mod transfer;
 pub mod undo;
 

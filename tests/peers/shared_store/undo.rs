@@ -57,7 +57,7 @@ impl World {
 /// Charges `a` for a request that `b` denies; what is to be taken back, if anything was charged.
 fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> Option<Undo> {
     let request = request(&[("a", hit(hits)), ("b", hit(1))]);
-    let mut remote = held.remote(&request).expect("the domain is shared");
+    let mut remote = held.remote(&request, now).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");
     assert_eq!(encoded.group(), None, "the counters are of two groups");
     let parts = encoded.parts();

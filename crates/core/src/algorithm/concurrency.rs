@@ -74,6 +74,16 @@ const HEADER_BYTES: usize = 8;
 const SLOT_BYTES: usize = 24;
 
 impl Slot {
+    /// A slot with its end and the milliseconds from taking it until then; none without hits.
+    pub fn new(id: u64, deadline: Timestamp, hits: u32, hold_millis: u32) -> Option<Self> {
+        (hits > 0).then_some(Self { id, deadline: deadline.as_nanos(), hits, hold_millis })
+    }
+
+    /// Milliseconds between taking it and its end.
+    pub fn hold_millis(&self) -> u32 {
+        self.hold_millis
+    }
+
     /// The end of its hold.
     pub fn deadline(&self) -> Timestamp {
         Timestamp::from_nanos(self.deadline)
@@ -98,17 +108,24 @@ impl Slot {
     fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Self> {
         let [id, deadline, last] = *bytes.as_chunks::<8>().0 else { return None };
         let (hits, hold) = last.split_first_chunk::<4>()?;
-        let slot = Self {
-            id: u64::from_le_bytes(id),
-            deadline: u64::from_le_bytes(deadline),
-            hits: u32::from_le_bytes(*hits),
-            hold_millis: u32::from_le_bytes(hold.try_into().ok()?),
-        };
-        (slot.hits > 0).then_some(slot)
+        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
+        let hold_millis = u32::from_le_bytes(hold.try_into().ok()?);
+        Self::new(u64::from_le_bytes(id), deadline, u32::from_le_bytes(*hits), hold_millis)
     }
 }
 
 impl Slots {
+    /// From slots in ascending order of their deadlines, and the average hold; none in any other order.
+    pub fn from_ascending(held: Vec<Slot>, mean_hold_nanos: u64) -> Option<Self> {
+        let total = held.iter().map(|slot| u64::from(slot.hits)).sum();
+        held.is_sorted_by_key(|slot| slot.deadline).then_some(Self { held, total, mean_hold_nanos })
+    }
+
+    /// All slots, by deadline; some may have passed it.
+    pub fn all(&self) -> &[Slot] {
+        &self.held
+    }
+
     /// The slots that are held at a moment, by deadline.
     pub fn held(&self, now: Timestamp) -> &[Slot] {
         &self.held[self.expired(now)..]
@@ -178,9 +195,7 @@ impl Slots {
         let (mean, bytes) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (chunks, rest) = bytes.as_chunks::<SLOT_BYTES>();
         let held: Option<Vec<Slot>> = chunks.iter().map(Slot::decode).collect();
-        let held = held.filter(|held| rest.is_empty() && held.is_sorted_by_key(|slot| slot.deadline))?;
-        let total = held.iter().map(|slot| u64::from(slot.hits)).sum();
-        Some(Self { held, total, mean_hold_nanos: u64::from_le_bytes(*mean) })
+        Self::from_ascending(held.filter(|_| rest.is_empty())?, u64::from_le_bytes(*mean))
     }
 }
 
@@ -257,8 +272,8 @@ impl Concurrency {
             return bound;
         };
         let expected = last.taken().saturating_add(mean).since(now);
-        // Held for longer than the average already: any of those that are held may end next.
-        let next = mean / u32::try_from(slots.held(now).len()).unwrap_or(u32::MAX).max(1);
+        // Held for longer than the average already: any of the hits in flight may end next.
+        let next = mean / u32::try_from(self.used(state, now)).unwrap_or(u32::MAX).max(1);
         Reset::After(expected.max(next).min(most))
     }
 

@@ -4,7 +4,8 @@
 //! algorithm in this form has the same results there as here, at every whole microsecond.
 
 use super::{
-    Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, SubWindows, TokenBucket,
+    Algorithm, Concurrency, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, SubWindows,
+    TokenBucket,
 };
 use crate::limit::Window;
 use std::num::NonZeroU64;
@@ -23,9 +24,6 @@ pub enum NotShareable {
     /// A queue is the memory of one process.
     #[error("requests are queued by one process and cannot share a queue; remove `max_wait`")]
     Queue,
-    /// Slots are in the memory of one process.
-    #[error("requests in flight are counted by one process")]
-    Slots,
     /// A log that is too large to be copied for each decision.
     #[error(
         "a shared log holds at most {LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
@@ -40,7 +38,8 @@ pub enum NotShareable {
 }
 
 impl Algorithm {
-    /// The algorithm in whole microseconds. Only sub-windows differ: each is rounded up.
+    /// The algorithm in whole microseconds. Sub-windows differ, which are rounded up, and requests in flight: none waits for a slot, since
+    /// a queue is the memory of one process.
     pub fn in_microseconds(&self) -> Result<Self, NotShareable> {
         let whole = |window: Window| match window.nanos().get() % NANOS {
             0 => Ok(()),
@@ -71,7 +70,10 @@ impl Algorithm {
             Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => drains(*rate, *size)?,
             Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
             Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, *burst)?,
-            Self::Concurrency(_) => return Err(NotShareable::Slots),
+            Self::Concurrency(concurrency) => {
+                whole(concurrency.max_hold)?;
+                return Ok(Self::Concurrency(Concurrency { queue: None, ..*concurrency }));
+            }
         }
         Ok(self.clone())
     }

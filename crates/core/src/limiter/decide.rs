@@ -207,7 +207,12 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
 
     /// The same, with tickets for the slots that the request takes.
     pub(super) fn with_slots_of(self, source: &'d SlotSource) -> Self {
-        Self { slots: SlotCharges::new(Some(source)), ..self }
+        self.with_slots(SlotCharges::new(Some(source)))
+    }
+
+    /// The same, with these slots.
+    pub(super) fn with_slots(self, slots: SlotCharges<'d>) -> Self {
+        Self { slots, ..self }
     }
 
     /// The same, for a store that decides by the sum of the hits of each counter.

@@ -3,6 +3,7 @@
 use super::{
     HeldRules, InForce, Limiter, Pinned,
     fast_path::{DESCRIPTORS_MAX, PlainCharge},
+    slots,
 };
 use crate::{
     algorithm::Algorithm,
@@ -57,6 +58,9 @@ fn leasable<'p>(
     }
     let domain = in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
     if descriptors.len() > 1 && domain.has_replaces() {
+        return None;
+    }
+    if domain.has_slots() && descriptors.iter().any(slots::is_release) {
         return None;
     }
     if let Some(limits) = domain.conditional() {

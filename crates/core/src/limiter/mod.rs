@@ -42,7 +42,7 @@ pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, 
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
-pub use slots::SlotCounts;
+pub use slots::{SlotCounts, SlotRelease};
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{

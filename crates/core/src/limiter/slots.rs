@@ -6,8 +6,10 @@
 //! A descriptor with an entry `slot` whose value is a ticket is a release, in domains that have a limit of requests in flight; it
 //! is no charge, whatever its other entries are. Releases of a request come before its charges. Each counter of a ticket is
 //! released under its own lock: two are not changed at one moment, which only frees the second a little later.
+//!
+//! A ticket states of each counter whether it is in a shared store, and its group there. Every server of the store can release it.
 
-use super::Limiter;
+use super::{GROUPS, HeldRules, Limiter};
 use crate::{
     algorithm::{Algorithm, Concurrency, Released, State},
     limit::{Descriptor, GrantedSlot, Hits, Request, Timestamp},
@@ -26,6 +28,12 @@ const PREFIX: &str = "slot-";
 /// Hexadecimal digits of an id, and of half a key.
 const DIGITS: usize = 16;
 
+/// Stands before the group and the key of a counter in a shared store.
+const STORED: u8 = b's';
+
+/// Hexadecimal digits of a group.
+const GROUP_DIGITS: usize = 3;
+
 /// Stands in the place of a tag where ids are hashed. Tags have 32 bits.
 const ID: u64 = 1 << 34;
 
@@ -33,33 +41,77 @@ const ID: u64 = 1 << 34;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct SlotTicket {
     id: u64,
-    /// Of the counters.
+    /// Of the counters in this process.
     keys: SmallVec<[Key; 2]>,
+    /// Of those in a shared store, each with its group.
+    stored: SmallVec<[(u16, Key); 1]>,
+}
+
+/// Slots in a shared store, to be released.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotRelease {
+    /// Their id.
+    pub id: u64,
+    /// Hits at most of each; none for all of them.
+    pub hits: Option<u64>,
+    /// Their counters, each with its group.
+    pub counters: SmallVec<[(u16, Key); 1]>,
+}
+
+impl SlotRelease {
+    /// All hits of the slots of a ticket that are in a shared store, if any are.
+    pub fn of_ticket(ticket: &str) -> Option<Self> {
+        SlotTicket::parse(ticket)?.in_store(None)
+    }
 }
 
 impl SlotTicket {
     fn text(&self) -> Box<str> {
         let mut text = format!("{PREFIX}{:016x}", self.id);
-        for (high, low) in self.keys.iter().map(|key| key.halves()) {
-            write!(text, "{high:016x}{low:016x}").expect("a string accepts all texts");
+        let keys = self.keys.iter().map(|key| (String::new(), key));
+        let stored = self.stored.iter().map(|(group, key)| (format!("s{group:03x}"), key));
+        for (group, key) in keys.chain(stored) {
+            let (high, low) = key.halves();
+            write!(text, "{group}{high:016x}{low:016x}").expect("a string accepts all texts");
         }
         text.into()
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(PREFIX)?.as_bytes();
-        let (chunks, rest) = digits.as_chunks::<DIGITS>();
-        let (id, keys) = chunks.split_first()?;
-        let (keys, odd) = keys.as_chunks::<2>();
-        let is_whole = rest.is_empty() && odd.is_empty() && !keys.is_empty();
-        let keys = keys.iter().map(|[high, low]| Some(Key::from_halves(number(high)?, number(low)?)));
-        let keys: Option<_> = if is_whole { keys.collect() } else { None };
-        Some(Self { id: number(id)?, keys: keys? })
+        let (id, mut rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
+        let (keys, stored) = (SmallVec::new(), SmallVec::new());
+        let mut ticket = Self { id: number(id)?, keys, stored };
+        let next = |rest: &mut &[u8], length| {
+            let digits;
+            (digits, *rest) = rest.split_at_checked(length)?;
+            number(digits)
+        };
+        while let &[first, ..] = rest {
+            let group = if first == STORED {
+                rest = &rest[1..];
+                Some(u16::try_from(next(&mut rest, GROUP_DIGITS)?).ok().filter(|group| *group < GROUPS)?)
+            } else {
+                None
+            };
+            let key = Key::from_halves(next(&mut rest, DIGITS)?, next(&mut rest, DIGITS)?);
+            match group {
+                Some(group) => ticket.stored.push((group, key)),
+                None => ticket.keys.push(key),
+            }
+        }
+        let has_counters = !(ticket.keys.is_empty() && ticket.stored.is_empty());
+        has_counters.then_some(ticket)
+    }
+
+    /// The release of the slots that are in a shared store, if any are.
+    fn in_store(self, hits: Option<u64>) -> Option<SlotRelease> {
+        let Self { id, stored: counters, .. } = self;
+        (!counters.is_empty()).then_some(SlotRelease { id, hits, counters })
     }
 }
 
 /// The number of lower-case hexadecimal digits.
-fn number(digits: &[u8; DIGITS]) -> Option<u64> {
+fn number(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |number: u64, digit| {
         let value = match digit {
             b'0'..=b'9' => digit - b'0',
@@ -74,6 +126,11 @@ fn number(digits: &[u8; DIGITS]) -> Option<u64> {
 fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
     let entry = descriptor.entries.iter().rev().find(|entry| entry.key == SLOT)?;
     SlotTicket::parse(entry.value)
+}
+
+/// Whether a descriptor releases slots in a shared store, in a domain that has a limit of requests in flight.
+pub(super) fn is_stored_release(descriptor: &Descriptor<'_>) -> bool {
+    ticket_of(descriptor).is_some_and(|ticket| !ticket.stored.is_empty())
 }
 
 /// Whether a descriptor releases slots, in a domain that has a limit of requests in flight.
@@ -114,7 +171,7 @@ impl SlotSource {
     }
 
     /// An id that no other slot has, and that nobody can guess; never 0. Of two processes with the same secret, the times differ.
-    fn next_id(&self, now: Timestamp) -> u64 {
+    pub(super) fn next_id(&self, now: Timestamp) -> u64 {
         let mut id = self.ids;
         id.number(now.as_nanos());
         id.number(self.sequence.fetch_add(1, Ordering::Relaxed));
@@ -127,6 +184,8 @@ pub(super) struct SlotCharges<'d> {
     source: Option<&'d SlotSource>,
     id: u64,
     keys: SmallVec<[Key; 2]>,
+    /// The counters that are in a shared store.
+    stored: &'d [(u16, Key)],
     /// The most hits of one slot.
     cost: u64,
 }
@@ -134,7 +193,12 @@ pub(super) struct SlotCharges<'d> {
 impl<'d> SlotCharges<'d> {
     /// With slots of this source; without one, slots end by their deadlines only.
     pub(super) fn new(source: Option<&'d SlotSource>) -> Self {
-        Self { source, id: 0, keys: SmallVec::new(), cost: 0 }
+        Self { source, id: 0, keys: SmallVec::new(), stored: &[], cost: 0 }
+    }
+
+    /// The same with slots of this id, some in these counters of a shared store, which has taken them.
+    pub(super) fn in_store(source: &'d SlotSource, id: u64, stored: &'d [(u16, Key)]) -> Self {
+        Self { id, stored, ..Self::new(Some(source)) }
     }
 
     /// Charges hits of an admitted request to a counter.
@@ -160,8 +224,13 @@ impl<'d> SlotCharges<'d> {
 
     /// The slots that were taken; none if there are none.
     pub(super) fn taken(self) -> Option<TakenSlots> {
-        let Self { id, keys, cost, .. } = self;
-        (id > 0 && !keys.is_empty()).then_some(TakenSlots { ticket: SlotTicket { id, keys }, cost })
+        let Self { id, mut keys, stored: in_store, cost, .. } = self;
+        if id == 0 || keys.is_empty() {
+            return None;
+        }
+        let stored: SmallVec<_> = in_store.iter().copied().filter(|(_, key)| keys.contains(key)).collect();
+        keys.retain(|key| !in_store.iter().any(|(_, stored)| stored == key));
+        Some(TakenSlots { ticket: SlotTicket { id, keys, stored }, cost })
     }
 }
 
@@ -179,10 +248,12 @@ impl TakenSlots {
 }
 
 impl Limiter {
-    /// Makes the releases of a request. A peek releases nothing; negative hits release as many of each slot, others all of it.
-    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) {
+    /// Makes the releases of a request; returns those that a shared store has to make. A peek releases nothing; negative hits release
+    /// as many of each slot, others all of it.
+    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
+        let mut in_store = Vec::new();
         if request.is_check() {
-            return;
+            return in_store;
         }
         for descriptor in request.descriptors() {
             let hits = match descriptor.hits {
@@ -192,11 +263,20 @@ impl Limiter {
             };
             if let Some(ticket) = ticket_of(descriptor) {
                 self.release_ticket(&ticket, hits, now);
+                in_store.extend(ticket.in_store(hits));
             }
         }
+        in_store
     }
 
-    /// Releases the slots of a ticket, for a request that ended without a release of its own; false if none of them was held.
+    /// Counts slots that a shared store has released, and those that were not held there.
+    pub fn count_releases(&self, released: u64, unknown: u64) {
+        self.slots.released.fetch_add(released, Ordering::Relaxed);
+        self.slots.unknown.fetch_add(unknown, Ordering::Relaxed);
+    }
+
+    /// Releases the slots of a ticket that are in this process, for a request that ended without a release of its own; false if none
+    /// of them was held. [`SlotRelease::of_ticket`] is the rest.
     pub fn release_slots(&self, ticket: &str, now: Timestamp) -> bool {
         SlotTicket::parse(ticket).is_some_and(|ticket| self.release_ticket(&ticket, None, now))
     }
@@ -244,6 +324,16 @@ impl Limiter {
             released: count(released),
             unknown: count(unknown),
             expired: count(expired),
+        }
+    }
+}
+
+impl HeldRules<'_> {
+    /// Makes the releases of a request to a domain with shared counters; returns those that the store has to make.
+    pub fn release(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
+        match self.in_force.rules.domain(request.domain()) {
+            Some(domain) if domain.has_slots() => self.limiter.release_named(request, now),
+            _ => Vec::new(),
         }
     }
 }

@@ -133,12 +133,14 @@ impl RuleLimit {
         self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// Whether it counts admitted hits only, by one number at all times, queues none, and has Tidegate's semantics.
+    /// Whether it counts admitted hits only, by one number at all times, queues none and gives them no slots, and has Tidegate's
+    /// semantics.
     fn counts_plainly(&self) -> bool {
         self.charge == Charge::Admitted
             && self.semantics == Semantics::Exact
             && self.algorithm.queueing().is_none()
             && self.schedule.is_none()
+            && !self.algorithm.holds_slots()
     }
 }
 

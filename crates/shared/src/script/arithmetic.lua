@@ -40,6 +40,7 @@ end
 
 -- The kinds of limits, by the letter that begins their signature.
 local WINDOW, SUB_WINDOWS, LOG, CLOCK, FIRST_HIT, CALENDAR, TOKENS, LEAKY, INTERVALS = 87, 83, 71, 67, 72, 75, 84, 76, 73
+local SLOTS = 78
 
 -- Reads a limit from the bytes that begin with its signature: an argument, or the state of a counter. Only the first has what
 -- follows the signature.
@@ -64,6 +65,8 @@ local function read_limit(bytes, is_argument)
   elseif kind == LOG then
     limit.length = unpack_from('<d', bytes, 3)
     if is_argument then limit.limit = unpack_from('<d', bytes, body) end
+  elseif kind == SLOTS then
+    if is_argument then limit.limit, limit.length = unpack_from('<dd', bytes, body) end
   else
     return nil
   end
@@ -163,6 +166,9 @@ local function used_of(limit, state)
     end
     for i = 2, limit.count do used = used + hits[i] end
     return used
+  elseif kind == SLOTS then
+    local _, hits = view_slots(state)
+    return hits
   else
     local _, total = view_log(limit, state)
     return total
@@ -210,8 +216,9 @@ local function add_to_log(limit, state, added)
   return limit.signature .. pack('<d', total) .. runs, at + limit.length
 end
 
--- Returns the state with hits added, whether they fit or not, and the time from which on it is empty.
-local function add(limit, state, hits)
+-- Returns the state with hits added, whether they fit or not, and the time from which on it is empty. Hits in flight are a slot of this
+-- id.
+local function add(limit, state, hits, id)
   local kind = limit.kind
   hits = min(hits, U32)
   if kind == WINDOW then
@@ -255,6 +262,8 @@ local function add(limit, state, hits)
     local number, counts = view_sub_windows(limit, state)
     counts[limit.count] = min(counts[limit.count] + hits, U32)
     return write_sub_windows(limit, number, counts)
+  elseif kind == SLOTS then
+    return take_slot(state, id, hits, limit.length)
   else
     return add_to_log(limit, state, hits)
   end
@@ -345,12 +354,42 @@ local function brief_log(limit, state, needs)
   return limit.signature .. pack('<d', total) .. runs
 end
 
+-- The same of slots: the last one to end is joined with those before it. Those that have passed their deadlines are left out.
+local function brief_slots(limit, state, needs)
+  local position, total = view_slots(state)
+  if total > U32 then return state end
+  local wanted = { total + 1 - limit.limit }
+  for i = 1, #needs do wanted[i + 1] = total + needs[i] - limit.limit end
+  table.sort(wanted)
+  local slots, gone, joined, i = '', 0, 0, 1
+  while true do
+    while wanted[i] and wanted[i] <= gone do i = i + 1 end
+    if not wanted[i] or wanted[i] > total then break end
+    local id, deadline, hits, millis
+    repeat
+      id, deadline, hits, millis, position = unpack_from(SLOT, state, position)
+      gone, joined = gone + hits, joined + hits
+    until gone >= wanted[i]
+    slots, joined = slots .. pack(SLOT, id, deadline, joined, millis), 0
+  end
+  if gone < total then
+    local id, deadline, _, millis = unpack_from(SLOT, state, #state - SLOT_BYTES + 1)
+    slots = slots .. pack(SLOT, id, deadline, total - gone, millis)
+  end
+  return write_slots(unpack_from('<d', state, 3), total, slots)
+end
+
 -- Whether a state is dated more than a window ahead: by the clock of a store that this one has replaced, or by its own before it was
 -- set back. A full bucket has no such date: the level alone, which a change of the limit may have raised.
 local function is_ahead(limit, state)
   local kind, body = limit.kind, limit.body
   if kind == TOKENS or kind == LEAKY then return false end
   if kind == LOG then return unpack_from('<d', state, #state - 11) > now + limit.length end
+  if kind == SLOTS then
+    if #state < SLOTS_AT then return false end
+    local deadline, _, millis = unpack_from('<dI4I4', state, #state - 15)
+    return deadline - millis * 1000 > now + limit.length
+  end
   local date = unpack_from('<d', state, body)
   if kind == WINDOW then
     return date > floor(now / limit.length) + 1
@@ -373,13 +412,23 @@ end
 local function dated_now(limit, state)
   local used = used_of(limit, state)
   if used == 0 then return '' end
+  if limit.kind == SLOTS then
+    -- Each is still released by its id.
+    local ends, slots = now + limit.length, ''
+    for position = view_slots(state), #state, SLOT_BYTES do
+      local id, deadline, hits, millis = unpack_from(SLOT, state, position)
+      slots = slots .. pack(SLOT, id, min(deadline, ends), hits, millis)
+    end
+    return write_slots(unpack_from('<d', state, 3), used, slots), ends
+  end
   return add(limit, '', used)
 end
 
--- The state under a changed limit: hits that are used stay used, as if taken now.
+-- The state under a changed limit: hits that are used stay used, as if taken now. Of hits of another algorithm it is not known whether
+-- they are in flight.
 local function convert(limit, state)
   local former = #state > 2 and read_limit(state, false)
-  local used = former and used_of(former, state) or 0
+  local used = former and limit.kind ~= SLOTS and used_of(former, state) or 0
   if used == 0 then return '' end
   return add(limit, '', used)
 end

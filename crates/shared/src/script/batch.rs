@@ -33,6 +33,8 @@ pub(super) struct EncodedCounter {
     pub(super) group: u16,
     pub(super) limit: Bytes,
     pub(super) given: u64,
+    /// The id of the slot that is taken there; 0 if none is.
+    pub(super) slot: u64,
     pub(super) charges: SmallVec<[RemoteCharge; 1]>,
 }
 
@@ -48,6 +50,7 @@ impl EncodedRequest {
             group: counter.group,
             limit: parameters(&counter.limit.algorithm, now),
             given: counter.given,
+            slot: counter.slot,
             charges: charges.collect(),
         });
         Some(Self { quotas: u16::try_from(request.quotas()).ok()?, counters: counters.collect() })
@@ -58,6 +61,11 @@ impl EncodedRequest {
         self.counters.len()
     }
 
+    /// Whether it takes slots.
+    pub fn takes_slots(&self) -> bool {
+        self.counters.iter().any(|counter| counter.slot != 0)
+    }
+
     /// The keys of its counters.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.counters.iter().map(|counter| counter.key)
@@ -65,7 +73,7 @@ impl EncodedRequest {
 
     /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
     fn only_hits(&self) -> Option<NonZeroU8> {
-        let [EncodedCounter { charges, given: 0, .. }] = &self.counters[..] else { return None };
+        let [EncodedCounter { charges, given: 0, slot: 0, .. }] = &self.counters[..] else { return None };
         let &[RemoteCharge { denial: Denial::Always, is_always: false, need, taken, given: 0, .. }] =
             &charges[..]
         else {
@@ -116,7 +124,11 @@ impl Batch {
             write_u16(out, key);
             write_u16(out, limit);
             write_u16(out, counter.charges.len());
-            write_number(out, counter.given);
+            match counter.slot {
+                0 => write_number(out, counter.given),
+                // Slots are given back by their ids.
+                slot => out.extend_from_slice(&slot.to_le_bytes()),
+            }
             counter.charges.iter().for_each(|charge| write_charge(out, charge));
         }
     }

@@ -9,8 +9,8 @@ local requests = ARGV[2]
 local limits = {}
 -- Of counters with leases: these, and their limits.
 local leased, limits_of = {}, {}
--- Of one request. Counters: number of the key, limit, state, number of charges. Charges: descriptor, flags, hits taken, hits given.
-local numbers, limits_met, before, counts = {}, {}, {}, {}
+-- Of one request. Counters: number of the key, limit, state, number of charges, id of the slot. Charges: descriptor, flags, hits taken, hits given.
+local numbers, limits_met, before, counts, slots = {}, {}, {}, {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
 -- By descriptor: number of the last request of which it was over its limit.
 local over, number = {}, 0
@@ -49,6 +49,11 @@ local function open_leased(key, limit)
   if not leases then
     state, leases = leasing.split(state)
     leased[key], limits_of[key] = leases, limit
+  end
+  if limit.kind == SLOTS then
+    -- Of another algorithm, as the credits are.
+    leased[key], states[key], changed[key] = nil, '', 0
+    return '', nil
   end
   local unchanged = state
   if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
@@ -99,6 +104,7 @@ local function decide(position, replied)
   number = number + 1
   for i = 1, counters do
     local key, index, charges, given, descriptor, flag, need, most, take, give
+    local begins = position
     if hits == 0 then
       -- With the first charge: every counter has one.
       key, index, charges, given, descriptor, flag, need, most, take, give, position =
@@ -110,6 +116,8 @@ local function decide(position, replied)
     local limit = limits[index] or limit_at(index)
     if not limit then return nil end
     most = most or limit.admitted_at_most
+    -- In the place of the hits that are given back: slots are released by their ids.
+    if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
     if leases or byte(state, 1) == 0 then
       state, leases = open_leased(key, limit)
@@ -132,7 +140,8 @@ local function decide(position, replied)
     replied = replied + 1
     reply[replied] = state
     local used = used_of(limit, given > 0 and give_back(limit, state, given) or state)
-    local needs = limit.kind == LOG and given == 0 and #state > BRIEF_BYTES and {}
+    local is_long = #state > BRIEF_BYTES and given == 0 and (limit.kind == LOG or limit.kind == SLOTS)
+    local needs = is_long and {}
     while true do
       charge = charge + 1
       descriptors[charge], flags[charge], takes[charge], gives[charge] = descriptor, flag, take, give
@@ -147,7 +156,7 @@ local function decide(position, replied)
       if charges == 0 then break end
       descriptor, flag, need, most, take, give, position = unpack_from('<HBdddd', requests, position)
     end
-    if needs then reply[replied] = brief_log(limit, state, needs) end
+    if needs then reply[replied] = (limit.kind == LOG and brief_log or brief_slots)(limit, state, needs) end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
   charge = 0
@@ -166,7 +175,7 @@ local function decide(position, replied)
       leases.exact = max(0, leases.exact - given) + taken
     end
     if given > 0 and state ~= '' then state, expires = give_back(limits_met[i], state, given) end
-    if taken > 0 then state, expires = add(limits_met[i], state, taken) end
+    if taken > 0 then state, expires = add(limits_met[i], state, taken, slots[i]) end
     if state ~= before[i] then
       states[key], changed[key] = state, expires or 0
     end

@@ -8,6 +8,7 @@
 
 mod batch;
 mod parts;
+mod release;
 mod reply;
 mod signature;
 mod state;
@@ -16,6 +17,7 @@ mod undo;
 
 pub use batch::{Batch, EncodedRequest};
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
+pub use release::Release;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use state::{algorithm_of, decode as decode_state};
 pub use stored::{encode, read_value};
@@ -32,12 +34,17 @@ pub const COUNTERS_MAX: usize = 4_000;
 pub const SCRIPT: &str = concat!(
     include_str!("clock.lua"),
     "local function make_general(now, states, changed, reply, lease_length)\n",
+    include_str!("slots.lua"),
     include_str!("arithmetic.lua"),
     include_str!("lease.lua"),
     include_str!("general.lua"),
     "end\n",
     include_str!("fast_path.lua"),
 );
+
+/// The script that releases slots of requests in flight.
+pub const RELEASE_SCRIPT: &str =
+    concat!(include_str!("clock.lua"), include_str!("slots.lua"), include_str!("release.lua"));
 
 /// The script that resets counters.
 pub const RESET_SCRIPT: &str = include_str!("reset.lua");
@@ -57,6 +64,11 @@ pub fn script_with_argument_clock() -> String {
 /// The same of the script that takes hits back.
 pub fn undo_script_with_argument_clock() -> String {
     with_argument_clock(UNDO_SCRIPT)
+}
+
+/// The same of the script that releases slots.
+pub fn release_script_with_argument_clock() -> String {
+    with_argument_clock(RELEASE_SCRIPT)
 }
 
 /// The same of the script that resets counters.

@@ -13,7 +13,7 @@ use super::{
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
     limit::Code,
-    limiter::{Denial, RemoteRequest},
+    limiter::{Denial, RemoteCharge, RemoteRequest},
 };
 
 /// The part of a request whose counters are in one group.
@@ -146,7 +146,7 @@ fn conclude_if(
                 .filter(|charge| charge.is_always || !(is_part_denied || is_over_there(charge.descriptor)));
             let excess = charged.filter(|charge| !counts(charge.descriptor, charge.is_always));
             let hits = excess.map(|charge| charge.taken).sum();
-            UndoneCounter { key: counter.key, limit: counter.limit.clone(), before: before.clone(), hits }
+            UndoneCounter::new(counter, before, hits)
         });
         let counters: Vec<_> = counters.filter(|counter| counter.hits > 0).collect();
         if !counters.is_empty() {
@@ -165,10 +165,12 @@ pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
         return None;
     }
     let counters = request.counters.iter().zip(&verdict.states).map(|(counter, before)| {
-        let is_charged = counter.charges.iter().all(|charge| charge.denial == Denial::Always);
+        // A slot that was not taken is none to be released.
+        let is_certain = |charge: &RemoteCharge| charge.denial == Denial::Always || counter.slot != 0;
+        let is_charged = counter.charges.iter().all(is_certain);
         let of_denied = counter.charges.iter().filter(|charge| !charge.is_always && is_charged);
         let hits = of_denied.map(|charge| charge.taken).sum();
-        UndoneCounter { key: counter.key, limit: counter.limit.clone(), before: before.clone(), hits }
+        UndoneCounter::new(counter, before, hits)
     });
     let counters: Vec<_> = counters.filter(|counter| counter.hits > 0).collect();
     (!counters.is_empty()).then_some(Undo { at: verdict.now, counters })

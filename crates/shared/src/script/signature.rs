@@ -12,6 +12,9 @@ use tidegate_core::{
 
 pub(super) const NANOS: u64 = 1_000;
 
+/// The signature of limits of requests in flight, with its length before it.
+pub(super) const SLOT_SIGNATURE: &[u8] = b"\x01N";
+
 /// Bytes that most limits take.
 pub(super) type Bytes = SmallVec<[u8; 48]>;
 
@@ -67,7 +70,7 @@ pub(super) fn signature(algorithm: &Algorithm) -> Bytes {
                 bytes.extend_from_slice(calendar.zone().name().as_bytes());
             }
         },
-        // Refused where rules are read; no value in a store has this letter.
+        // Each slot has its own deadline.
         Algorithm::Concurrency(_) => bytes.push(b'N'),
         Algorithm::TokenBucket(TokenBucket { refill, .. }) => match refill {
             Refill::Greedy(rate) => write_rate(&mut bytes, b'T', *rate),
@@ -90,6 +93,9 @@ pub(super) fn parameters(algorithm: &Algorithm, now: Timestamp) -> Bytes {
             write_numbers(&mut bytes, &[f64::from(sub.limit / u32::from(sub.precision()))]);
         }
         Algorithm::SlidingLog(log) => write_numbers(&mut bytes, &[f64::from(log.limit)]),
+        Algorithm::Concurrency(slots) => {
+            write_numbers(&mut bytes, &[f64::from(slots.limit), micros(slots.max_hold)]);
+        }
         Algorithm::FixedWindow(FixedWindow { schedule: Schedule::Calendar(calendar), .. }) => {
             write_numbers(&mut bytes, &ends(calendar, now));
         }

@@ -1,7 +1,13 @@
 //! States of counters as the store keeps them: the signature of their limit, then numbers.
 
 use super::signature::{MicroRate, NANOS, meter, signature};
-use tidegate_core::algorithm::{Algorithm, Counts, Refill, Run, Runs, State, TokenBucket};
+use tidegate_core::{
+    algorithm::{Algorithm, Counts, Refill, Run, Runs, Slot, Slots, State, TokenBucket},
+    limit::Timestamp,
+};
+
+/// Bytes of a slot.
+const SLOT_BYTES: usize = 24;
 
 /// Doubles below represent every whole number.
 const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
@@ -14,8 +20,16 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     }
     let mut numbers = Numbers(bytes.strip_prefix(&signature(algorithm)[..])?);
     let state = match algorithm {
-        // Its slots are not in a store.
-        Algorithm::Concurrency(_) => return None,
+        Algorithm::Concurrency(_) => {
+            let (mean_hold_nanos, _total) = (numbers.double()?, numbers.double()?);
+            let mut held = Vec::with_capacity(numbers.0.len() / SLOT_BYTES);
+            while !numbers.0.is_empty() {
+                let (id, deadline) = (numbers.id()?, numbers.double()?.checked_mul(NANOS)?);
+                let (hits, hold_millis) = (numbers.count()?, numbers.count()?);
+                held.push(Slot::new(id, Timestamp::from_nanos(deadline), hits, hold_millis)?);
+            }
+            State::Slots(Box::new(Slots::from_ascending(held, mean_hold_nanos)?))
+        }
         Algorithm::SlidingWindow(_) => {
             let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
             State::Words([number, u64::from(previous) << 32 | u64::from(current)])
@@ -70,6 +84,7 @@ pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
         (b'T', 16, length) => ("token_bucket", length == 16),
         (b'I', 16, length) => ("token_bucket", length == 12),
         (b'L', 16, length) => ("leaky_bucket", length == 16),
+        (b'N', 0, length) => ("concurrency", length >= 16 && length % SLOT_BYTES == 16),
         _ => return None,
     };
     fits.then_some(algorithm)
@@ -117,6 +132,12 @@ impl Numbers<'_> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         whole(*bytes)
+    }
+
+    fn id(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*bytes))
     }
 
     fn count(&mut self) -> Option<u32> {

@@ -7,8 +7,8 @@ use super::{
 use std::num::{NonZeroU32, NonZeroU64};
 use tidegate_core::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Refill, Schedule, SlidingLog,
-        SlidingWindow, State, SubWindows, TokenBucket, Zone,
+        Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Refill, Schedule,
+        SlidingLog, SlidingWindow, State, SubWindows, TokenBucket, Zone,
     },
     limit::{Timestamp, Window},
 };
@@ -26,6 +26,9 @@ pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, Sta
     let state = if out > 0 { algorithm.add(state, out, now) } else { state };
     Some(Some((algorithm, state)))
 }
+
+/// The longest hold of a request in flight, which the store does not have either.
+const DAY_SECS: u64 = 86_400;
 
 /// The algorithm with this signature.
 fn algorithm_with(signature: &[u8]) -> Option<Algorithm> {
@@ -71,6 +74,10 @@ fn algorithm_with(signature: &[u8]) -> Option<Algorithm> {
         b'L' => {
             let rate = rate(numbers.double()?, numbers.double()?)?;
             Algorithm::LeakyBucket(LeakyBucket { burst: limit, rate, queue: None })
+        }
+        b'N' => {
+            let max_hold = Window::from_secs(DAY_SECS).ok()?;
+            Algorithm::Concurrency(Concurrency { limit, max_hold, queue: None })
         }
         _ => return None,
     };
@@ -136,6 +143,16 @@ pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
                 count(&mut bytes, hits);
             }
         }
+        (Algorithm::Concurrency(_), State::Slots(slots)) => {
+            double(&mut bytes, slots.mean_hold().map_or(0, |mean| mean.as_nanos() as u64));
+            double(&mut bytes, slots.all().iter().map(|slot| u64::from(slot.hits)).sum());
+            for slot in slots.all() {
+                bytes.extend_from_slice(&slot.id.to_le_bytes());
+                double(&mut bytes, slot.deadline().as_nanos().div_ceil(NANOS));
+                count(&mut bytes, slot.hits);
+                count(&mut bytes, slot.hold_millis());
+            }
+        }
         _ => return None,
     }
     Some(bytes)
@@ -165,6 +182,7 @@ mod tests {
                 refill: Refill::Intervals { tokens: NonZeroU32::new(3).unwrap(), interval: window },
             }),
             Algorithm::LeakyBucket(LeakyBucket { burst: 9, rate: rate(4_000), queue: None }),
+            Algorithm::Concurrency(Concurrency { limit: 9, max_hold: window, queue: None }),
         ]
     }
 

@@ -74,6 +74,11 @@ local function undo_in_intervals(limit, state, before, charged, hits)
 end
 
 local function undo(limit, state, before, hits)
+  if limit.kind == SLOTS then
+    -- Instead of the state before the charge there is the id.
+    local left, expires = release_slot(state, sub(before, #limit.signature + 1), hits)
+    return left or state, expires
+  end
   local charged, kind = charged_state(limit, before, hits), limit.kind
   if kind == WINDOW then
     local charged_number = unpack_from('<d', charged, limit.body)
@@ -113,7 +118,7 @@ for i = 2, #KEYS do
   if state ~= '' and is_same and sub(state, 1, #limit.signature) == limit.signature then
     local expires
     state, expires = undo(limit, state, before, hits)
-    changed[KEYS[i]] = { state, expires or 0 }
+    if expires or state == '' then changed[KEYS[i]] = { state, expires or 0 } end
   end
 end
 for key, change in pairs(changed) do

@@ -1,11 +1,18 @@
 //! Arguments of the script that takes hits back.
 
-use super::signature::{Bytes, NANOS};
+use super::{
+    batch::EncodedCounter,
+    signature::{Bytes, NANOS, SLOT_SIGNATURE},
+};
 use tidegate_core::{limit::Timestamp, store::Key};
 
 /// The script that takes hits back, which were charged for a request that was denied elsewhere.
-pub const UNDO_SCRIPT: &str =
-    concat!(include_str!("clock.lua"), include_str!("arithmetic.lua"), include_str!("undo.lua"));
+pub const UNDO_SCRIPT: &str = concat!(
+    include_str!("clock.lua"),
+    include_str!("slots.lua"),
+    include_str!("arithmetic.lua"),
+    include_str!("undo.lua")
+);
 
 /// Hits to be taken back from counters of one group.
 #[derive(Clone, Debug)]
@@ -20,9 +27,20 @@ pub struct Undo {
 pub(super) struct UndoneCounter {
     pub(super) key: Key,
     pub(super) limit: Bytes,
-    /// Its state before the charge.
+    /// Its state before the charge; of a limit of requests in flight the signature and the id of the slot.
     pub(super) before: Vec<u8>,
     pub(super) hits: u64,
+}
+
+impl UndoneCounter {
+    /// These hits of a counter, whose state was `before`.
+    pub(super) fn new(counter: &EncodedCounter, before: &[u8], hits: u64) -> Self {
+        let before = match counter.slot {
+            0 => before.to_vec(),
+            slot => [SLOT_SIGNATURE, &slot.to_le_bytes()[..]].concat(),
+        };
+        Self { key: counter.key, limit: counter.limit.clone(), before, hits }
+    }
 }
 
 impl Undo {

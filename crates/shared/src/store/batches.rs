@@ -5,7 +5,7 @@
 //! load.
 
 use super::{Failure, Inner, nodes::Node};
-use crate::script::{Batch, EncodedRequest, Undo, Verdict};
+use crate::script::{Batch, EncodedRequest, Release, Undo, Verdict};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
@@ -58,6 +58,8 @@ pub(super) enum Task {
     Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
     /// Take hits back, once for each token.
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
+    /// Release slots; the reply is the number that were held.
+    Release { release: Arc<Release>, reply: oneshot::Sender<Result<u64, Failure>> },
     /// Reset counters; the reply is their number.
     Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
 }
@@ -80,7 +82,7 @@ impl Call {
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
             Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Release { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
         }
     }
 
@@ -100,7 +102,7 @@ impl Call {
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// Hits to be taken back, or counters to be reset.
+    /// Hits to be taken back, slots to be released, or counters to be reset.
     Alone(Call),
 }
 

@@ -8,7 +8,8 @@ use super::{
     parts, slots,
 };
 use crate::script::{
-    Batch, EncodedRequest, RESET_SCRIPT, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, undo_of,
+    Batch, EncodedRequest, RELEASE_SCRIPT, RESET_SCRIPT, Release, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict,
+    undo_of,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -25,7 +26,7 @@ const TOKEN_MS: u64 = 120_000;
 enum Replied {
     /// To a batch of decisions.
     Batch(Reply),
-    /// To another one: the number of counters that were reset.
+    /// To another one: the number of slots that were released, or of counters that were reset.
     Alone(u64),
 }
 
@@ -96,7 +97,7 @@ impl Inner {
                     }
                 }
                 Task::Undo { reply, .. } => _ = reply.send(Ok(())),
-                Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
+                Task::Release { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
             }
         }
     }
@@ -211,7 +212,7 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Calls the script that takes hits back, or the one that resets counters. Returns the number of these.
+    /// Calls the script that takes hits back, that releases slots, or that resets counters. Returns the number of these.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
@@ -221,6 +222,9 @@ impl Inner {
         match &call.task {
             Task::Undo { undo, token, .. } => {
                 self.take_back(connection, (call.group, undo, *token), is_asking).await.map(|()| 0)
+            }
+            Task::Release { release, .. } => {
+                self.release_slots(connection, (call.group, release), is_asking).await
             }
             Task::Reset { keys, .. } => self.reset_keys(connection, (call.group, keys), is_asking).await,
             Task::Decide { .. } => Ok(0),
@@ -240,10 +244,24 @@ impl Inner {
             self.write_keys(group, keys.iter().copied(), &mut command);
             command
         };
-        match self.run(connection, (&self.digests().reset, RESET_SCRIPT), is_asking, command).await? {
-            Value::Int(counters) => Ok(u64::try_from(counters).unwrap_or(0)),
-            _ => Err((ErrorKind::UnexpectedReturnType, "not a number of counters").into()),
-        }
+        number(self.run(connection, (&self.digests().reset, RESET_SCRIPT), is_asking, command).await?)
+    }
+
+    /// Calls the script that releases slots; returns how many were held.
+    async fn release_slots(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (group, release): (u16, &Release),
+        is_asking: bool,
+    ) -> Result<u64, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(release.keys().len());
+            self.write_keys(group, release.keys(), &mut command);
+            release.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
+            command
+        };
+        number(self.run(connection, (&self.digests().release, RELEASE_SCRIPT), is_asking, command).await?)
     }
 
     /// Calls the script that takes hits back.
@@ -284,7 +302,9 @@ impl Inner {
 
     /// The digests of the scripts. A store that was never reached knows none of them.
     fn digests(&self) -> &Digests {
-        static NONE: Digests = Digests { script: String::new(), undo: String::new(), reset: String::new() };
+        const NOT_LOADED: String = String::new();
+        static NONE: Digests =
+            Digests { script: NOT_LOADED, undo: NOT_LOADED, release: NOT_LOADED, reset: NOT_LOADED };
         self.digests.get().unwrap_or(&NONE)
     }
 
@@ -310,6 +330,14 @@ impl Inner {
             write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
             command.arg(&name);
         }
+    }
+}
+
+/// The number that a script has returned.
+fn number(value: Value) -> Result<u64, RedisError> {
+    match value {
+        Value::Int(counters) => Ok(u64::try_from(counters).unwrap_or(0)),
+        _ => Err((ErrorKind::UnexpectedReturnType, "not a number").into()),
     }
 }
 

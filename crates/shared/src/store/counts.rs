@@ -52,6 +52,8 @@ labels! {
         ScriptLoad = "script_load",
         /// A node of a cluster redirected a call of the script.
         Redirection = "redirection",
+        /// The release of slots did not reach the store: they end at their deadlines.
+        LostRelease = "lost_release",
     }
 }
 

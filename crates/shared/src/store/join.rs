@@ -12,14 +12,14 @@ use super::{
 use crate::{
     holders::Holders,
     lease,
-    script::{LAYOUT_VERSION, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
+    script::{LAYOUT_VERSION, RELEASE_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
 };
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd};
 use std::{
     fmt::Write as _,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -114,6 +114,8 @@ pub(super) struct Digests {
     pub(super) script: String,
     /// That of the script that takes hits back.
     pub(super) undo: String,
+    /// That of the script that releases slots.
+    pub(super) release: String,
     /// That of the script that resets counters.
     pub(super) reset: String,
 }
@@ -178,6 +180,7 @@ impl Inner {
             failed: Notify::new(),
             servers: AtomicU32::new(1),
             counts: StoreCounts::default(),
+            releases: AtomicUsize::new(0),
             holders: Holders::new(leases, getrandom::u64()?).into(),
             resets: ArcSwap::from_pointee(SharedResets::default()),
             settings,
@@ -203,9 +206,10 @@ impl Inner {
             check(&info, &self.settings, node)?;
             let script = load(&mut connection, SCRIPT).await.map_err(failed)?;
             let undo = load(&mut connection, UNDO_SCRIPT).await.map_err(failed)?;
+            let release = load(&mut connection, RELEASE_SCRIPT).await.map_err(failed)?;
             let reset = load(&mut connection, RESET_SCRIPT).await.map_err(failed)?;
             // The same of all nodes.
-            let _ = self.digests.set(Digests { script, undo, reset });
+            let _ = self.digests.set(Digests { script, undo, release, reset });
         }
         let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
         let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;

@@ -18,6 +18,7 @@ mod keeper;
 mod leasing;
 mod nodes;
 mod parts;
+mod releases;
 mod reports;
 mod resets;
 mod settings;
@@ -45,7 +46,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -81,6 +82,8 @@ struct Inner {
     /// Servers that share the store, when last known.
     servers: AtomicU32,
     counts: StoreCounts,
+    /// Number of releases of slots that are under way.
+    releases: AtomicUsize,
     /// Credits and denials of this server; denials alone if nothing is leased.
     holders: Arc<Holders>,
     /// Resets of rules, as of the time at which the store was joined.
@@ -149,7 +152,8 @@ impl SharedStore {
         let remote = request;
         let request = EncodedRequest::new(remote, now).ok_or(Failure::TooLarge)?;
         let timeout = inner.settings.timeout.min(wait_max);
-        let Some(group) = request.group() else {
+        // The slots of a request without a response have to be released, as its hits in several groups.
+        let Some(group) = request.group().filter(|_| !request.takes_slots()) else {
             return parts::decide(inner, remote, &request, timeout).await;
         };
         let node = inner.nodes.of(group).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;

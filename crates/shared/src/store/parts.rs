@@ -12,9 +12,11 @@ use tidegate_core::limiter::RemoteRequest;
 use tidegate_counts::Attempt;
 use tokio::sync::oneshot;
 
-/// Pauses between attempts to take hits back, the first and the longest, and the number of attempts.
+/// Pauses between attempts to take hits back or to release slots, the first and the longest.
 const UNDO_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-const UNDO_ATTEMPTS: u32 = 64;
+
+/// The number of these attempts.
+pub(super) const UNDO_ATTEMPTS: u32 = 64;
 
 type Response = Result<Verdict, Failure>;
 
@@ -46,7 +48,14 @@ pub(super) async fn decide(
         responses.push(response);
     }
     let mut pending = Pending { store: Arc::clone(store), parts, responses, verdicts: Vec::new() };
-    tokio::time::timeout(timeout, pending.respond()).await.map_err(|_| Failure::Timeout)?;
+    if tokio::time::timeout(timeout, pending.respond()).await.is_err() {
+        // A caller in a hurry is no sign of a slow store.
+        let late = pending.parts.get(pending.verdicts.len()).filter(|_| timeout == store.settings.timeout);
+        if let Some(node) = late.and_then(|part| store.nodes.of(part.group)) {
+            store.no_response(&node, &format_args!("in {} ms", timeout.as_millis()));
+        }
+        return Err(Failure::Timeout);
+    }
     let verdicts: Vec<Verdict> = pending.verdicts.iter().cloned().collect::<Result<_, _>>()?;
     let Ok(conclusion) = conclude(remote, request, &pending.parts, &verdicts) else {
         return Err(Failure::Failed);
@@ -104,9 +113,12 @@ impl Drop for Pending {
         tokio::spawn(async move {
             rest.respond().await;
             for (part, verdict) in std::mem::take(&mut rest.parts).iter().zip(&rest.verdicts) {
-                if let Some(undo) = verdict.as_ref().ok().and_then(|verdict| undo_of(&part.request, verdict))
-                {
-                    spawn_undo(&rest.store, part.group, undo);
+                match verdict {
+                    Ok(verdict) => {
+                        let undo = undo_of(&part.request, verdict);
+                        undo.into_iter().for_each(|undo| spawn_undo(&rest.store, part.group, undo));
+                    }
+                    Err(_) => rest.store.release_of(part.group, &part.request),
                 }
             }
         });
@@ -118,18 +130,32 @@ pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
     let (store, undo) = (Arc::clone(store), Arc::new(undo));
     tokio::spawn(async move {
         let Some(token) = token() else { return store.counts.undone.count(Attempt::Failed) };
-        let mut pause = UNDO_PAUSE.0;
-        for _ in 0..UNDO_ATTEMPTS {
-            let (reply, response) = oneshot::channel();
-            Links::send(&store, Call::new(group, Task::Undo { undo: Arc::clone(&undo), token, reply }));
-            if let Ok(Ok(())) = response.await {
-                return store.counts.undone.count(Attempt::Succeeded);
-            }
+        let task = |reply| Task::Undo { undo: Arc::clone(&undo), token, reply };
+        let done = until_done(&store, group, UNDO_ATTEMPTS, task).await;
+        store.counts.undone.count(if done.is_some() { Attempt::Succeeded } else { Attempt::Failed });
+    });
+}
+
+/// Sends a task until the store has done it; none if it has not after so many attempts.
+pub(super) async fn until_done<T>(
+    store: &Arc<Inner>,
+    group: u16,
+    attempts: u32,
+    task: impl Fn(oneshot::Sender<Result<T, Failure>>) -> Task,
+) -> Option<T> {
+    let mut pause = UNDO_PAUSE.0;
+    for attempt in 1..=attempts {
+        let (reply, response) = oneshot::channel();
+        Links::send(store, Call::new(group, task(reply)));
+        if let Ok(Ok(done)) = response.await {
+            return Some(done);
+        }
+        if attempt < attempts {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(UNDO_PAUSE.1);
         }
-        store.counts.undone.count(Attempt::Failed);
-    });
+    }
+    None
 }
 
 /// A random number, which no other undo has.

@@ -6,6 +6,7 @@ use super::{
         decide::{Deciding, decide_plan},
         plan::{Charge, Fit, INLINE},
         service_limits::{self, ListedLimits},
+        slots::{SlotCharges, TakenSlots},
         status::reported_decision,
     },
     HeldRules, RemoteRequest, WithoutStore, admitted,
@@ -39,11 +40,13 @@ impl<'h> RemoteRequest<'h> {
         }
         let mut deciding =
             Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
-                .by_sums();
+                .by_sums()
+                .with_slots(SlotCharges::in_store(&self.held.limiter.slots, self.slot_id, &self.slots));
         deciding.evaluate();
         let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
-        let mut decision = reported_decision(code, &self.plan);
+        let slot = deciding.slots.taken().map(TakenSlots::granted);
+        let mut decision = Decision { slot, ..reported_decision(code, &self.plan) };
         let global_shadow = self.held.limiter.global_shadow;
         let limits = service_limits::listed(listed, global_shadow, &self.plan, &self.counters, &fetched, now);
         decision.service_limits = limits.map(Box::new);
@@ -58,12 +61,15 @@ impl<'h> RemoteRequest<'h> {
         let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
         all.append(&mut self.counters);
         let mut states = Mixed { local: shards, locals, fetched };
-        let mut deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now).by_sums();
+        let slots = SlotCharges::in_store(&limiter.slots, self.slot_id, &self.slots);
+        let deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now);
+        let mut deciding = deciding.by_sums().with_slots(slots);
         deciding.evaluate();
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
+        let slot = deciding.slots.taken().map(TakenSlots::granted);
         let number = limiter.store.next_number();
-        let mut decision = Decision { number, ..reported_decision(code, &self.plan) };
+        let mut decision = Decision { number, slot, ..reported_decision(code, &self.plan) };
         let limits = service_limits::listed(listed, limiter.global_shadow, &self.plan, &all, &states, now);
         decision.service_limits = limits.map(Box::new);
         self.counters = all.drain(locals..).collect();
@@ -114,9 +120,14 @@ impl<'h> RemoteRequest<'h> {
         }
         self.counters = counters(&self.plan);
         let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
-        let (code, number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+        let (code, number, mut slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
         for charge in &mut plan.charges {
             charge.remaining /= weight(charge);
+        }
+        if let Some(slot) = &mut slot {
+            let holding = counters.iter().filter(|counter| plan.first(counter).limit.algorithm.holds_slots());
+            let costs = holding.map(|counter| counter.hits.taken / weight(plan.first(counter)));
+            slot.cost = costs.max().unwrap_or(slot.cost);
         }
         Decision { number, slot, ..reported_decision(code, &plan) }
     }

@@ -17,6 +17,7 @@ use super::{
     decide::Deciding,
     keys::Keys,
     plan::{Charge, DescriptorPlan, INLINE, Plan},
+    slots,
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -44,6 +45,10 @@ pub struct RemoteRequest<'h> {
     /// Whether local counters have denied it before the store was called.
     is_denied: bool,
     groups: Groups,
+    /// The id of the slots that it takes; 0 if it takes none in the store.
+    slot_id: u64,
+    /// The counters of these, each with its group.
+    slots: SmallVec<[(u16, Key); 1]>,
 }
 
 /// The groups of the counters.
@@ -64,6 +69,8 @@ pub struct RemoteCounter<'p> {
     pub limit: &'p RuleLimit,
     /// Hits that the request gives back to it.
     pub given: u64,
+    /// The id of the slot that the request takes there; 0 if it takes none.
+    pub slot: u64,
     /// Its group: counters of one group are in one slot of a cluster. 0 if counters have no groups.
     pub group: u16,
 }
@@ -112,6 +119,17 @@ pub enum WithoutStore {
     },
 }
 
+impl Groups {
+    /// The group of a counter, by its key and the first of its charges; 0 if counters have none.
+    fn of(&self, key: Key, first: &Charge<'_>) -> u16 {
+        match self {
+            Self::None => 0,
+            Self::OfDescriptors(groups) => groups.get(first.descriptor as usize).copied().unwrap_or(0),
+            Self::OfKeys => Keys::group_of(key),
+        }
+    }
+}
+
 impl Limiter {
     /// The rules as they are now, for a decision that takes time.
     pub fn hold(&self) -> HeldRules<'_> {
@@ -130,10 +148,15 @@ impl HeldRules<'_> {
         &self.in_force.rules
     }
 
-    /// The request as the store is to decide it; none if all of its counters are local.
-    pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
+    /// The request as the store is to decide it, received at `now`; none if all of its counters are local.
+    pub fn remote(&self, request: &Request<'_>, now: Timestamp) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
-        self.planned(domain, Plan::timeless(domain, &self.in_force.keys, request), request)
+        let plan = Plan::timeless(domain, &self.in_force.keys, request);
+        let mut remote = self.planned(domain, plan, request)?;
+        if domain.has_slots() {
+            remote.plan_slots(now);
+        }
+        Some(remote)
     }
 
     /// As [`HeldRules::remote`], but past blocks and overrides that count nothing.
@@ -158,7 +181,8 @@ impl HeldRules<'_> {
             Some(_) => Groups::OfKeys,
             None => Groups::OfDescriptors(self.groups(domain, request)),
         };
-        Some(RemoteRequest { held: self, plan, counters, local, is_denied: false, groups })
+        let (slot_id, slots) = (0, SmallVec::new());
+        Some(RemoteRequest { held: self, plan, counters, local, is_denied: false, groups, slot_id, slots })
     }
 
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
@@ -178,6 +202,20 @@ impl HeldRules<'_> {
 }
 
 impl<'h> RemoteRequest<'h> {
+    /// Lists the counters of the store in which the request takes slots, and gives these an id.
+    fn plan_slots(&mut self, now: Timestamp) {
+        let Self { held, plan, counters, groups, .. } = self;
+        let takes = |counter: &&PlannedCounter| {
+            counter.hits.taken > 0 && plan.first(counter).limit.algorithm.holds_slots()
+        };
+        let slots = counters.iter().filter(takes);
+        self.slots =
+            slots.map(|counter| (groups.of(counter.key, plan.first(counter)), counter.key)).collect();
+        if !self.slots.is_empty() {
+            self.slot_id = held.limiter.slots.next_id(now);
+        }
+    }
+
     /// Evaluates the local counters. If they deny the request, the store charges nothing.
     pub fn evaluate_local(&mut self, now: Timestamp) {
         if self.local.is_empty() {
@@ -208,13 +246,10 @@ impl<'h> RemoteRequest<'h> {
         self.counters.iter().map(move |counter| {
             let of_counter = &self.plan.by_key[counter.charges()];
             let first = self.plan.first(counter);
-            let group = match &self.groups {
-                Groups::None => 0,
-                Groups::OfDescriptors(groups) => groups.get(first.descriptor as usize).copied().unwrap_or(0),
-                Groups::OfKeys => Keys::group_of(counter.key),
-            };
-            let remote =
-                RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given, group };
+            let group = self.groups.of(counter.key, first);
+            let slot = if first.limit.algorithm.holds_slots() { self.slot_id } else { 0 };
+            let (key, given) = (counter.key, counter.hits.given);
+            let remote = RemoteCounter { key, limit: &first.limit, given, slot, group };
             let taken = counter.hits.taken;
             (
                 remote,
@@ -280,8 +315,11 @@ impl Pinned<'_> {
     }
 }
 
-/// Whether a descriptor of the request has a limit with shared counters.
+/// Whether a descriptor of the request has a limit with shared counters, or releases a slot of one.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
+    if domain.has_slots() && request.descriptors().iter().any(slots::is_stored_release) {
+        return true;
+    }
     request.descriptors().iter().any(|descriptor| {
         let is_shared = |limit: &RuleLimit| !limit.is_local;
         match domain.find(&descriptor.entries) {

@@ -1,7 +1,10 @@
 //! Requests in flight: slots taken by admitted requests, and released by their tickets.
 
 use super::*;
-use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
+use crate::{
+    rules::{OverrideAction, OverrideLimit, OverrideRule},
+    store::Key,
+};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -36,7 +39,7 @@ fn a_slot_is_free_once_its_ticket_is_released_and_not_before() {
     let first = taken(&limiter, 0, "user=a");
     taken(&limiter, 0, "user=a +2");
     assert_eq!(take(&limiter, 1, "user=a"), None);
-    check(&limiter, &[(2, &format!("user=a,slot={first}"), &["none"]), (2, "user=a ?", &["ok 1"])]);
+    check(&limiter, &[(3, &format!("user=a,slot={first}"), &["none"]), (3, "user=a ?", &["ok 1"])]);
     // Released once: a repeated release does not free the slot of the next request.
     taken(&limiter, 3, "user=a");
     check(&limiter, &[(4, &format!("user=a,slot={first}"), &["none"]), (4, "user=a ?", &["over 0 1"])]);
@@ -124,6 +127,27 @@ fn tickets_are_not_guessed_from_one_another() {
     let forged = format!("{}{}", &tickets[0][..21], &tickets[2][21..]);
     check(&limiter, &[(0, &format!("slot={forged}"), &["none"]), (0, "user=b ?", &["ok 2"])]);
     assert_eq!(limiter.slot_counts().unknown, 1);
+}
+
+#[test]
+fn a_ticket_states_which_of_its_slots_are_in_a_store() {
+    let (id, key) = ("0123456789abcdef", "00000000000000070000000000000009");
+    let of = |text: &str| SlotRelease::of_ticket(text).map(|release| (release.id, release.counters));
+    let expected = (0x0123_4567_89ab_cdef, [(0x2af, Key::from_halves(7, 9))].into_iter().collect());
+    assert_eq!(of(&format!("slot-{id}{key}s2af{key}")), Some(expected));
+    for text in [
+        format!("slot-{id}{key}"),
+        format!("slot-{id}"),
+        format!("slot-{id}s2af"),
+        format!("slot-{id}s400{key}"),
+        format!("slot-{id}s2AF{key}"),
+        format!("slot-{id}s2af{key}s"),
+        format!("slot-{id}s2af{}", &key[1..]),
+        "slot-".to_owned(),
+        format!("slot-{id}ä{key}"),
+    ] {
+        assert_eq!(of(&text), None, "{text}");
+    }
 }
 
 #[test]

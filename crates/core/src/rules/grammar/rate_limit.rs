@@ -104,8 +104,7 @@ impl Walk<'_, '_> {
             return algorithm;
         }
         algorithm.in_microseconds().unwrap_or_else(|reason| {
-            let is_of_process = algorithm.queueing().is_some() || algorithm.holds_slots();
-            let place = if is_of_process { "`domain`" } else { "`key` or `domain`" };
+            let place = if algorithm.queueing().is_some() { "`domain`" } else { "`key` or `domain`" };
             let message = format!(
                 "cannot be counted in a shared store: {reason}, or write `counters: local` beside {place}"
             );
