@@ -46,6 +46,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "queue": limit.algorithm.queue().map(queue),
         "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         "schedule": schedule_to_json(limit),
+        "when": limit.when.as_ref().map(|when| when.source()),
     })
 }
 

@@ -140,7 +140,7 @@ impl Demand {
         let Some(domain) = self.rules.domain(request.domain()) else { return };
         for descriptor in request.descriptors().iter().filter(|descriptor| descriptor.limit.is_none()) {
             let Some(found) = domain.find(&descriptor.entries) else { continue };
-            for limit in &found.rule.limits {
+            for limit in found.rule.limits.iter().filter(|limit| limit.applies(request.descriptors())) {
                 let Some(&at) = self.by_limit.get(&limit.id) else { continue };
                 let text = |(index, value): (usize, &str)| {
                     let shared = found.shared.iter().find(|shared| shared.entry as usize == index);

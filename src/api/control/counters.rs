@@ -282,7 +282,7 @@ fn counters_of<'c>(
     applied: &Applied<'_>,
     mut counters: impl Iterator<Item = &'c ServiceLimit<'c>>,
 ) -> Vec<pb::Counter> {
-    let one = |AppliedLimit { limit, replaced_by }: &AppliedLimit<'_>| {
+    let one = |AppliedLimit { limit, replaced_by, .. }: &AppliedLimit<'_>| {
         // Both are in the order of the rule.
         let counter = if replaced_by.is_none() { counters.next() } else { None };
         pb::Counter {
@@ -300,5 +300,5 @@ fn counters_of<'c>(
             replaced_by: replaced_by.map_or_else(String::new, |rule| rule.info.path.to_string()),
         }
     };
-    applied.limits.iter().map(one).collect()
+    applied.limits.iter().filter(|limit| !limit.is_unmet).map(one).collect()
 }

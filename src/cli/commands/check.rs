@@ -112,5 +112,7 @@ fn notes(rule: &Rule) -> String {
     ];
     let applying = all.iter().filter(|(applies, _)| *applies).map(|(_, note)| (*note).to_owned());
     let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, rule.limits.len() == 1));
-    applying.chain(schedules).collect::<Vec<_>>().join(", ")
+    let conditions =
+        rule.limits.iter().filter_map(|limit| Some(format!("when {}", limit.when.as_ref()?.source())));
+    applying.chain(schedules).chain(conditions).collect::<Vec<_>>().join(", ")
 }

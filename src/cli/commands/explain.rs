@@ -133,11 +133,13 @@ fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
 fn limit_line(applied: &AppliedLimit<'_>) -> String {
     let limit = &applied.limit;
     let always = if limit.charge == Charge::Always { ", charge: always" } else { "" };
+    let when = limit.when.as_ref().map_or_else(String::new, |when| format!(", when {}", when.source()));
     let replaced = match applied.replaced_by {
+        _ if applied.is_unmet => ": does not apply".to_owned(),
         Some(rule) => format!(": does not apply, replaced by {}", rule.info.path),
         None => String::new(),
     };
-    format!("{}, {}{always}{replaced}", limit_text(limit), algorithm_text(limit))
+    format!("{}, {}{always}{when}{replaced}", limit_text(limit), algorithm_text(limit))
 }
 
 /// Further effects of an exceeded limit.
@@ -177,14 +179,16 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
             "declared_at": step.rule.declared_at(),
         })
     });
-    let limits = applied.limits.iter().map(|AppliedLimit { limit, replaced_by }| {
+    let limits = applied.limits.iter().map(|applied| {
+        let AppliedLimit { limit, replaced_by, is_unmet } = applied;
         json!({
             "limit": limit_text(limit),
             "name": limit.name,
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
             "schedule": describe::schedule_to_json(limit),
-            "applies": replaced_by.is_none(),
+            "applies": replaced_by.is_none() && !is_unmet,
+            "when": limit.when.as_ref().map(|when| when.source()),
             "replaced_by": replaced_by.map(|rule| &*rule.info.path),
         })
     });

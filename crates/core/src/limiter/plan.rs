@@ -268,7 +268,7 @@ impl<'r> Plan<'r> {
                 Some(limits) if !is_overlaid(domain, descriptor, behind) => {
                     plan.add_conditional(domain, limits, keys, index, request)
                 }
-                _ => plan.add_charges(domain, keys, index, descriptor, of_request),
+                _ => plan.add_charges(domain, keys, index, request, of_request),
             };
             if matches!(reached, Reached::Conditional(_)) {
                 conditional = None;
@@ -299,9 +299,10 @@ impl<'r> Plan<'r> {
         domain: &'r DomainRules,
         keys: &Keys,
         index: u32,
-        descriptor: &Descriptor<'_>,
+        request: &Request<'_>,
         (behind, is_report): (bool, bool),
     ) -> Reached<'r> {
+        let descriptor = &request.descriptors()[index as usize];
         let hits = descriptor.hits;
         if domain.has_slots() && slots::is_release(descriptor) {
             return Reached::Nothing;
@@ -328,7 +329,7 @@ impl<'r> Plan<'r> {
         }
         let before = self.charges.len();
         for limit in &found.rule.limits {
-            if is_without_slots && limit.algorithm.holds_slots() {
+            if is_without_slots && limit.algorithm.holds_slots() || !limit.applies(request.descriptors()) {
                 continue;
             }
             let key = keys.key(domain, limit, &descriptor.entries, &found.shared);

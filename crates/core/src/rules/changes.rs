@@ -54,6 +54,7 @@ fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
         && one.semantics == other.semantics
         && one.is_local == other.is_local
         && one.name == other.name
+        && one.when == other.when
         && match (&one.schedule, &other.schedule) {
             (Some(one), Some(other)) => one.is_same(other),
             (one, other) => one.is_none() && other.is_none(),

@@ -48,8 +48,7 @@ impl ConditionalLimit {
     }
 
     fn names(&self) -> LimitNames<'_> {
-        let name = Some(&*self.limit().name).filter(|name| !name.is_empty());
-        LimitNames { name, id: self.id.as_deref() }
+        LimitNames { id: self.id.as_deref(), ..names_of(self.limit()) }
     }
 
     /// The values of its variables if it applies.
@@ -146,6 +145,22 @@ impl ConditionalLimits {
             }
         }
     }
+}
+
+/// Whether the condition of a limit holds for a request with these descriptors.
+#[cold]
+pub(super) fn holds(when: &Expression, limit: &RuleLimit, descriptors: &[Descriptor<'_>]) -> bool {
+    when.holds(&Requested(descriptors), names_of(limit))
+}
+
+/// The same, for the entries of descriptors.
+pub(super) fn holds_for(when: &Expression, limit: &RuleLimit, descriptors: &[&[Entry<'_>]]) -> bool {
+    when.holds(&Listed(descriptors), names_of(limit))
+}
+
+/// The limits of rules for descriptors have no ids.
+fn names_of(limit: &RuleLimit) -> LimitNames<'_> {
+    LimitNames { name: Some(&*limit.name).filter(|name| !name.is_empty()), id: None }
 }
 
 fn hash(entry: RequiredEntry<'_>) -> u64 {

@@ -4,7 +4,7 @@
 
 use super::{
     ConditionalLimit, ConditionalLimits, DomainRules, Network, Pattern, Rule, RuleLimit, SharedForm,
-    ValueSet, tree::Level,
+    ValueSet, conditions, tree::Level,
 };
 use crate::limit::{Entry, Override};
 use std::{borrow::Cow, fmt};
@@ -34,6 +34,8 @@ pub struct AppliedLimit<'r> {
     pub limit: Cow<'r, RuleLimit>,
     /// The rule that replaces it in this request: then it does not apply, and counts nothing.
     pub replaced_by: Option<&'r Rule>,
+    /// Whether its `when` does not hold for this request: likewise.
+    pub is_unmet: bool,
 }
 
 impl<'r> Applied<'r> {
@@ -48,7 +50,7 @@ impl<'r> Applied<'r> {
 
     /// The limits that apply.
     pub fn in_force(&self) -> impl Iterator<Item = &RuleLimit> {
-        let applies = |limit: &&AppliedLimit<'_>| limit.replaced_by.is_none();
+        let applies = |limit: &&AppliedLimit<'_>| limit.replaced_by.is_none() && !limit.is_unmet;
         self.limits.iter().filter(applies).map(|limit| &*limit.limit)
     }
 
@@ -80,7 +82,15 @@ impl DomainRules {
             return self.explain_conditional(limits, descriptors);
         }
         let mut all: Vec<Applied<'_>> = descriptors.iter().map(|one| self.apply(one)).collect();
-        let rules: Vec<&Rule> = all.iter().filter_map(Applied::rule).collect();
+        let entries: Vec<&[Entry<'_>]> = descriptors.iter().map(|descriptor| descriptor.entries).collect();
+        for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
+            let when = limit.limit.when.as_ref();
+            limit.is_unmet = when.is_some_and(|when| !conditions::holds_for(when, &limit.limit, &entries));
+        }
+        let is_in_force = |applied: &&Applied<'_>| {
+            applied.limits.is_empty() || applied.limits.iter().any(|limit| !limit.is_unmet)
+        };
+        let rules: Vec<&Rule> = all.iter().filter(is_in_force).filter_map(Applied::rule).collect();
         for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
             let name = &limit.limit.name;
             let replaces = |rule: &&Rule| rule.replaces.contains(name);
@@ -106,7 +116,8 @@ impl DomainRules {
                 Outcome::Conditional(limits) => limits.iter().map(|limit| limit.limit()).collect(),
                 _ => Vec::new(),
             };
-            let limit = |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None };
+            let limit =
+                |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None, is_unmet: false };
             let limits = limits.into_iter().map(limit).collect();
             Applied { matching: Some(Explanation { steps: Vec::new(), outcome }), limits }
         };
@@ -121,7 +132,11 @@ impl DomainRules {
         if let Some(own) = descriptor.own_limit
             && self.overlaid(descriptor.entries).is_none()
         {
-            let limit = AppliedLimit { limit: Cow::Owned(self.override_limit(own)), replaced_by: None };
+            let limit = AppliedLimit {
+                limit: Cow::Owned(self.override_limit(own)),
+                replaced_by: None,
+                is_unmet: false,
+            };
             return Applied { matching: None, limits: vec![limit] };
         }
         let matching = self.explain(descriptor.entries);
@@ -129,7 +144,8 @@ impl DomainRules {
             Outcome::Reached(rule) if !rule.unlimited => &rule.limits[..],
             _ => &[],
         };
-        let applied = |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None };
+        let applied =
+            |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None, is_unmet: false };
         Applied { limits: limits.iter().map(applied).collect(), matching: Some(matching) }
     }
 }

@@ -1,14 +1,15 @@
 //! A rule: the limits and options of one node of the rule tree, for the descriptors that match it.
 
-use super::{Origin, schedule::Schedule};
+use super::{Origin, conditions, schedule::Schedule};
 use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule as Ends, SlidingWindow, State},
     key::Fingerprint,
-    limit::{CurrentLimit, LimitId, Reset, RuleInfo, SeriesId, Timestamp, Unit, Window},
+    limit::{CurrentLimit, Descriptor, LimitId, Reset, RuleInfo, SeriesId, Timestamp, Unit, Window},
     prefetch::prefetch,
 };
 use smallvec::SmallVec;
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
+use tidegate_cel::Expression;
 
 /// The requests whose hits are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -94,9 +95,17 @@ pub struct RuleLimit {
     pub key_prefix: Option<KeyPrefix>,
     /// Limits that apply at times in the place of this one, in the same counters.
     pub schedule: Option<Box<Schedule>>,
+    /// The condition of the limit: without it, or if it holds, the limit applies.
+    pub when: Option<Arc<Expression>>,
 }
 
 impl RuleLimit {
+    /// Whether its condition holds for a request with these descriptors, if it has one.
+    #[inline]
+    pub fn applies(&self, descriptors: &[Descriptor<'_>]) -> bool {
+        self.when.as_ref().is_none_or(|when| conditions::holds(when, self, descriptors))
+    }
+
     /// The limit as a status reports it.
     pub fn current(&self) -> CurrentLimit<'_> {
         let (requests, capacity) = (self.requests, self.capacity());
@@ -139,6 +148,7 @@ impl RuleLimit {
         self.charge == Charge::Admitted
             && self.semantics == Semantics::Exact
             && self.algorithm.queueing().is_none()
+            && self.when.is_none()
             && self.schedule.is_none()
             && !self.algorithm.holds_slots()
     }

@@ -88,6 +88,39 @@ fn charges_of_a_report_count_in_any_case() {
     check(&limiter, &[(0, "method=GET", &["over 0 60000"])]);
 }
 
+#[test]
+fn a_limit_with_a_condition_applies_where_it_holds() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: day, requests_per_unit: 9, algorithm: fixed_window }
+      - name: puts
+        unit: day
+        requests_per_unit: 1
+        when: 'descriptors.exists(d, has(d.method) && d.method == \"PUT\") && limit.name == \"puts\"'
+  - key: only
+    rate_limit: { unit: day, requests_per_unit: 1, replaces: [{ name: puts }], when: \"descriptors[0].only == 'x'\" }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "user=a", &["ok 8"]),
+            (0, "user=a; method=PUT", &["ok 0", "none"]),
+            (0, "user=a; method=PUT", &["over 0 86400000", "none"]),
+            (0, "user=a", &["ok 6"]),
+            (0, "only=y", &["none"]),
+            (0, "only=x", &["ok 0"]),
+            (0, "only=x", &["over 0 86400000"]),
+            // A limit that does not apply replaces no other.
+            (0, "user=a; only=x; method=PUT", &["over 0 86400000", "none", "none"]),
+        ],
+    );
+}
+
 /// `descriptors[N][KEY] == VALUE`, or `!=`.
 type Condition = (usize, &'static str, &'static str, bool);
 

@@ -297,6 +297,7 @@ impl Walk<'_, '_> {
             let unit = Unit::of_window(declared.window).filter(|_| !declared.algorithm.holds_slots());
             // The joined texts of a counter do not name the limit: one limit of each window can have it.
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
+                && declared.when.is_none()
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
             let mut limit = RuleLimit {
                 continues: false,
@@ -315,6 +316,7 @@ impl Walk<'_, '_> {
                 is_joined,
                 key_prefix: None,
                 schedule: None,
+                when: declared.when.clone(),
             };
             let schedule = declared.schedule.as_ref();
             limit.schedule = schedule.map(|declared| {

@@ -229,6 +229,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         continues: false,
         key_prefix: None,
         schedule: None,
+        when: None,
     };
     let info = RuleInfo {
         path,

@@ -262,8 +262,8 @@ fn home(name: &str) -> Option<Home> {
         | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"
         | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
-        | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
-        | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule" => {
+        | "algorithm" | "charge" | "when" | "precision" | "aligned" | "calendar" | "time_zone" | "size"
+        | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule" => {
             Some(Home::RateLimit)
         }
         "days" | "hours" => Some(Home::Schedule),

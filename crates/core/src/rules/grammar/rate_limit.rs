@@ -1,6 +1,6 @@
 //! One `rate_limit`.
 
-use super::{Home, Walk, algorithm, home, schedule::DeclaredSchedule};
+use super::{Home, Walk, algorithm, home, limits_file, schedule::DeclaredSchedule};
 use crate::{
     algorithm::Algorithm,
     limit::Window,
@@ -9,6 +9,8 @@ use crate::{
         yaml::{Field, Fields, Place, nearest, quoted},
     },
 };
+use std::sync::Arc;
+use tidegate_cel::Expression;
 
 /// The content of a `rate_limit`.
 pub(super) struct RateLimit<'n> {
@@ -26,6 +28,8 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) algorithm: Algorithm,
     pub(super) charge: Charge,
     pub(super) schedule: Option<DeclaredSchedule>,
+    /// Its condition.
+    pub(super) when: Option<Arc<Expression>>,
     pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
     pub(super) path: String,
@@ -38,12 +42,13 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 17] = [
+const COUNTING_KEYS: [&str; 18] = [
     "unit",
     "unit_multiplier",
     "per",
     "algorithm",
     "charge",
+    "when",
     "precision",
     "aligned",
     "calendar",
@@ -77,6 +82,9 @@ impl Walk<'_, '_> {
                 _ => self.charge(&mut fields),
             };
             let schedule = counting.as_ref().and_then(|counting| self.schedule(&mut fields, counting));
+            let when =
+                fields.take("when").and_then(|field| limits_file::expression(&field, &mut self.report));
+            let when = when.map(Arc::new);
             counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
@@ -84,6 +92,7 @@ impl Walk<'_, '_> {
                 algorithm: self.shareable(field, counting.algorithm),
                 charge,
                 schedule,
+                when,
                 place: field.place(),
                 path: field.path().to_owned(),
             })

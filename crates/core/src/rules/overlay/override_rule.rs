@@ -116,6 +116,7 @@ impl Context<'_> {
             is_local,
             continues: false,
             schedule: None,
+            when: None,
         }
     }
 }

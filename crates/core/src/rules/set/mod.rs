@@ -311,6 +311,7 @@ fn override_template(
         continues: false,
         key_prefix,
         schedule: None,
+        when: None,
     }
 }
 
