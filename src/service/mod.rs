@@ -37,7 +37,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::{Code, Decision, Request, RequestLimits, Timestamp},
-    limiter::{Limiter, Pinned, SlotRelease, SlotWait, Verdict},
+    limiter::{Limiter, Pinned, QueueDecision, SlotRelease, SlotWait},
 };
 use tidegate_shared::store::{Failure, SharedStore};
 
@@ -294,8 +294,8 @@ impl RateLimitService {
                 return Ok(response);
             }
             let respond = respond.expect("the request is not decided yet");
-            let held = limiter.hold();
-            return self.decide_remotely(store, &held, request, (origin, received), wait_max, respond).await;
+            let owned = limiter.pin_owned();
+            return self.decide_remotely(store, &owned, request, (origin, received), wait_max, respond).await;
         }
         let respond = |rules: &Pinned<'_>, decision: &Decision<'_>, was_queued: bool| {
             self.record(request, decision, was_queued, || (origin, received, rules.generation()));
@@ -311,12 +311,12 @@ impl RateLimitService {
                     Some(wait) => rules.decide_again(request, wait, self.clock.now()),
                 };
                 match verdict {
-                    Verdict::Decided(decision) => {
+                    QueueDecision::Decided(decision) => {
                         self.count_wait(received, decision.code, has_waited);
                         return Ok(respond(&rules, &decision, has_waited));
                     }
-                    Verdict::Queued(ticket) => break ticket,
-                    Verdict::Waits(wait) => wait,
+                    QueueDecision::Queued(ticket) => break ticket,
+                    QueueDecision::Waits(wait) => wait,
                 }
             };
             waited = Some(queued::called(limiter, &*self.clock, wait).await);

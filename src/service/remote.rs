@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Decision, Request, Reset, Timestamp},
-    limiter::{HeldRules, ListedLimits},
+    limiter::{ListedLimits, OwnedPinned},
 };
 use tidegate_shared::{
     holders::Holders,
@@ -44,25 +44,25 @@ impl RateLimitService {
     pub(super) async fn decide_remotely<'q, 't, T>(
         &self,
         store: &SharedStore,
-        held: &HeldRules<'_>,
+        owned: &OwnedPinned<'_>,
         request: &'q Request<'t>,
         (origin, received): (CallOrigin<'q>, Timestamp),
         wait_max: Duration,
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> Result<T, NotReady> {
         let respond = |decision: &Decision<'_>| {
-            self.record(request, decision, false, || (origin, received, held.generation()));
+            self.record(request, decision, false, || (origin, received, owned.generation()));
             let response = respond(decision);
             if let Some(now) = self.measured_time() {
                 self.meters.count_response(now.since(received), decision.code);
             }
             response
         };
-        let releases = held.release(request, received);
+        let releases = owned.release(request, received);
         if !releases.is_empty() {
             store.release(&releases, self.release_counter()).await;
         }
-        let Some(mut plan) = held.remote(request, received) else {
+        let Some(mut plan) = owned.remote(request, received) else {
             // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
             let rules = self.limiter.get().expect("the service is ready").pin();
             return Ok(respond(&rules.decide(request, received)));
@@ -81,12 +81,12 @@ impl RateLimitService {
                     if decision.code != verdict.code {
                         store.take_back(&plan, &verdict, received);
                     }
-                    note_results(store.holders(), held, request, &decision, verdict.has_credits, sent);
+                    note_results(store.holders(), owned, request, &decision, verdict.has_credits, sent);
                     return Ok(respond(&decision));
                 }
                 Err(error) => {
                     store.disagreed(&error);
-                    plan = held.remote(request, received).expect("it was planned before");
+                    plan = owned.remote(request, received).expect("it was planned before");
                     Failure::Failed
                 }
             },
@@ -119,13 +119,13 @@ impl RateLimitService {
 /// Notes which counters have denied and admitted hits of a request sent at `sent`, by the decision of the store.
 fn note_results(
     holders: &Holders,
-    held: &HeldRules<'_>,
+    owned: &OwnedPinned<'_>,
     request: &Request<'_>,
     decision: &Decision<'_>,
     has_credits: bool,
     sent: Monotonic,
 ) {
-    let charges = held.leasable(request).unwrap_or_default();
+    let charges = owned.leasable(request).unwrap_or_default();
     for (charge, status) in charges.iter().zip(&decision.statuses) {
         let Some(charge) = charge else { continue };
         let remaining = u64::from(status.remaining);

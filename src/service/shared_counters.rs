@@ -4,7 +4,7 @@ use super::{CallOrigin, RateLimitService};
 use std::time::Duration;
 use tidegate_core::{
     limit::{Decision, Request, ServiceLimit},
-    limiter::{HeldRules, ListedLimits},
+    limiter::{ListedLimits, OwnedPinned},
 };
 use tidegate_shared::store::Failure;
 
@@ -13,13 +13,13 @@ impl RateLimitService {
     /// peek.
     pub async fn limits_now<'h>(
         &self,
-        held: &'h HeldRules<'h>,
+        owned: &'h OwnedPinned<'h>,
         request: &Request<'_>,
     ) -> Result<Vec<ServiceLimit<'h>>, Failure> {
         let now = self.clock.now();
-        let remote = held.remote(request, now).filter(|remote| !remote.needs_no_store());
+        let remote = owned.remote(request, now).filter(|remote| !remote.needs_no_store());
         let (Some(store), Some(mut remote)) = (&self.shared, remote) else {
-            return Ok(held.counters(request, now));
+            return Ok(owned.counters(request, now));
         };
         remote.evaluate_local(now);
         let verdict = store.decide(&remote, now, Duration::MAX).await?;
@@ -34,12 +34,12 @@ impl RateLimitService {
     /// if the store does not decide: the counters that the hits were taken from are there.
     pub async fn give_back_to_store<'h>(
         &self,
-        held: &'h HeldRules<'h>,
+        owned: &'h OwnedPinned<'h>,
         request: &Request<'_>,
     ) -> Option<Result<Decision<'h>, Failure>> {
         let now = self.clock.now();
         let store = self.shared.as_ref()?;
-        let mut remote = held.remote(request, now).filter(|remote| !remote.needs_no_store())?;
+        let mut remote = owned.remote(request, now).filter(|remote| !remote.needs_no_store())?;
         remote.evaluate_local(now);
         let verdict = store.decide(&remote, now, Duration::MAX).await;
         remote.counters().for_each(|(counter, _)| store.holders().drop_denial(counter.key));
@@ -50,7 +50,7 @@ impl RateLimitService {
             })
         });
         if let Ok(decision) = &decided {
-            self.record(request, decision, false, || (CallOrigin::default(), now, held.generation()));
+            self.record(request, decision, false, || (CallOrigin::default(), now, owned.generation()));
         }
         Some(decided)
     }

@@ -5,7 +5,7 @@ use crate::support;
 use std::{num::NonZeroU64, sync::Mutex, thread, time::Duration};
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{Due, Limiter, Ticket, Verdict},
+    limiter::{Due, Limiter, QueueDecision, Ticket},
 };
 
 /// Hits that fit at once, in every algorithm.
@@ -115,10 +115,10 @@ fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
         let mut admitted = 0;
         for round in 0..LIMIT {
             match limiter.pin().decide_or_queue(&request(&["a"], Hits::ONE), Duration::MAX, now) {
-                Verdict::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
-                Verdict::Waits(_) => unreachable!("no rule has slots"),
-                Verdict::Queued(ticket) if round % 3 == 0 => limiter.cancel(ticket, now),
-                Verdict::Queued(ticket) => waiting.lock().expect("no thread panics").push(ticket),
+                QueueDecision::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
+                QueueDecision::Waits(_) => unreachable!("no rule has slots"),
+                QueueDecision::Queued(ticket) if round % 3 == 0 => limiter.cancel(ticket, now),
+                QueueDecision::Queued(ticket) => waiting.lock().expect("no thread panics").push(ticket),
             }
         }
         admitted

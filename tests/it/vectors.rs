@@ -4,7 +4,7 @@ use crate::support::vectors::{Expected, START_UNIX_MS, Scenario, Step, VectorReq
 use std::{collections::BTreeMap, time::Duration};
 use tidegate_core::{
     limit::Timestamp,
-    limiter::{Due, Limiter, Ticket, Verdict},
+    limiter::{Due, Limiter, QueueDecision, Ticket},
     rules::RuleSet,
     store::{OnFull, Seed, StoreSettings},
 };
@@ -60,8 +60,8 @@ impl<'s> Player<'s> {
     fn send(&mut self, step: &'s Step, request: &'s VectorRequest, now: Timestamp) -> Result<(), String> {
         let (sent, wait_max) = (request.as_request(), Duration::from_millis(step.wait_max_ms));
         match (self.limiter.pin().decide_or_queue(&sent, wait_max, now), step.queued_ms, &step.response) {
-            (Verdict::Decided(decision), None, Some(response)) => response.is(&decision),
-            (Verdict::Queued(ticket), Some(millis), None) => {
+            (QueueDecision::Decided(decision), None, Some(response)) => response.is(&decision),
+            (QueueDecision::Queued(ticket), Some(millis), None) => {
                 let expected = now.saturating_add_nanos(millis * 1_000_000 + step.queued_ns);
                 let due = self.limiter.due(&ticket);
                 let name = step.queued_as.as_deref().ok_or("a queued request needs a name")?;

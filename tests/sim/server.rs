@@ -19,7 +19,7 @@ use std::{
 use tidegate_core::{
     clock::ManualClock,
     limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
-    limiter::{Due, Limiter, QueuePoll, Ticket, Verdict},
+    limiter::{Due, Limiter, QueueDecision, QueuePoll, Ticket},
     rules::{LoadOptions, RuleSet, Semantics, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -138,9 +138,9 @@ impl Server {
         let names = names(descriptors);
         let (request, pinned) = (request(descriptors, &names), self.limiter.pin());
         let ticket = match pinned.decide_or_queue(&request, Duration::from_nanos(max_wait), moment(now)) {
-            Verdict::Decided(decision) => return outcome(&decision),
-            Verdict::Queued(ticket) => ticket,
-            Verdict::Waits(_) => unreachable!("no rule has slots"),
+            QueueDecision::Decided(decision) => return outcome(&decision),
+            QueueDecision::Queued(ticket) => ticket,
+            QueueDecision::Waits(_) => unreachable!("no rule has slots"),
         };
         let wake_flag: Arc<WakeFlag> = Arc::default();
         let polled = self.limiter.poll(&ticket, &Waker::from(Arc::clone(&wake_flag)), moment(now));

@@ -30,15 +30,15 @@ impl ControlApi {
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let (code, statuses) = self.peek_now(&peek).await?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
-        let held = limiter.hold();
-        let applied = applied(held.rules(), &peek)?;
+        let owned = limiter.pin_owned();
+        let applied = applied(owned.rules(), &peek)?;
         // Without the store, the rest is explained.
-        let counters = self.control.service().limits_now(&held, &peek).await.unwrap_or_default();
+        let counters = self.control.service().limits_now(&owned, &peek).await.unwrap_or_default();
         let overlays = self.control.overlays();
         let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             let rule = applied.rule();
-            let domain = held.rules().domain(peek.domain());
+            let domain = owned.rules().domain(peek.domain());
             let entries = &peek.descriptors()[index].entries;
             let applied_by = domain.and_then(|domain| domain.overlay_match(entries));
             pb::ExplainedDescriptor {
@@ -49,7 +49,7 @@ impl ControlApi {
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
-                counters: counters_of(held.rules(), applied, of_descriptor),
+                counters: counters_of(owned.rules(), applied, of_descriptor),
                 override_id: applied_by.and_then(override_id).unwrap_or_default().to_owned(),
                 block_id: applied_by.and_then(block_id).unwrap_or_default().to_owned(),
                 code: status.code,
@@ -58,7 +58,7 @@ impl ControlApi {
                     .and_then(|id| overlays.overrides.get(id).cloned().map(override_to_message)),
                 block: applied_by.and_then(block_id).and_then(|id| {
                     let set = overlays.blocks.get(id).cloned().map(stored_block_to_message);
-                    let in_file = || held.rules().file_blocks().find(|block| block.id == id);
+                    let in_file = || owned.rules().file_blocks().find(|block| block.id == id);
                     set.or_else(|| in_file().cloned().map(block_to_message))
                 }),
             }
@@ -111,15 +111,15 @@ impl ControlApi {
         let limits = self.control.service().request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
-        let held = limiter.hold();
-        let applied = applied(held.rules(), &peek)?;
-        let counters = self.control.service().limits_now(&held, &peek).await.map_err(without_store)?;
+        let owned = limiter.pin_owned();
+        let applied = applied(owned.rules(), &peek)?;
+        let counters = self.control.service().limits_now(&owned, &peek).await.map_err(without_store)?;
         let of = |(index, (descriptor, applied)): (usize, (&pb::Descriptor, &Applied<'_>))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             pb::DescriptorCounters {
                 descriptor: Some(descriptor.clone()),
                 rule: applied.rule().map_or_else(String::new, |rule| rule.info.path.to_string()),
-                counters: counters_of(held.rules(), applied, of_descriptor),
+                counters: counters_of(owned.rules(), applied, of_descriptor),
             }
         };
         let descriptors = message.descriptors.iter().zip(&applied).enumerate().map(of).collect();
@@ -142,7 +142,7 @@ impl ControlApi {
         let limits = self.control.service().request_limits();
         let request = request(&domain, &descriptors, Hits::Peek, limits)?;
         // Those in the store first: if it fails, the caller may repeat the whole.
-        let shared = limiter.hold().shared_counters(&request);
+        let shared = limiter.pin_owned().shared_counters(&request);
         let in_store = match self.control.service().shared_store() {
             Some(store) if !shared.is_empty() => store.reset(&shared).await.map_err(without_store)?,
             _ => 0,
@@ -203,9 +203,9 @@ impl ControlApi {
         let hits = NonZeroU64::new(message.hits.into()).unwrap_or(NonZeroU64::MIN);
         let limits = self.control.service().request_limits();
         let request = request(&message.domain, &message.descriptors, Hits::GiveBack(hits), limits)?;
-        let held = self.control.limiter().ok_or_else(Error::starting)?.hold();
-        applied(held.rules(), &request)?;
-        let statuses = match self.control.service().give_back_to_store(&held, &request).await {
+        let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
+        applied(owned.rules(), &request)?;
+        let statuses = match self.control.service().give_back_to_store(&owned, &request).await {
             Some(Ok(decision)) => decision.statuses.iter().map(status).collect(),
             Some(Err(failure)) => return Err(not_given_back(failure)),
             None => self.decide(&request).await?.1,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::api::pb::service::rate_limit_response::Code as WireCode;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
-    limiter::{Due, Limiter, Ticket, Verdict},
+    limiter::{Due, Limiter, QueueDecision, Ticket},
     store::Removed,
 };
 
@@ -39,9 +39,9 @@ fn request(user: &'static str, hits: Hits) -> Request<'static> {
 fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Ticket> {
     let pinned = limiter.pin();
     match pinned.decide_or_queue(&request(user, Hits::ONE), Duration::from_secs(10), at(millis)) {
-        Verdict::Decided(decision) => Ok(decision.code),
-        Verdict::Queued(ticket) => Err(ticket),
-        Verdict::Waits(_) => unreachable!("no rule has slots"),
+        QueueDecision::Decided(decision) => Ok(decision.code),
+        QueueDecision::Queued(ticket) => Err(ticket),
+        QueueDecision::Waits(_) => unreachable!("no rule has slots"),
     }
 }
 

@@ -58,11 +58,11 @@ impl Store {
     /// The decisions of the store on requests at one moment.
     pub(super) fn decide<'h>(
         &mut self,
-        held: &'h tidegate_core::limiter::HeldRules<'h>,
+        owned: &'h tidegate_core::limiter::OwnedPinned<'h>,
         requests: &[Request<'_>],
         now: Timestamp,
     ) -> Vec<Decision<'h>> {
-        let remote = requests.iter().map(|request| held.remote(request, now).expect("the domain is shared"));
+        let remote = requests.iter().map(|request| owned.remote(request, now).expect("the domain is shared"));
         let remote: Vec<_> = remote.collect();
         let encoded =
             remote.iter().map(|request| EncodedRequest::new(request, now).expect("a small request"));
@@ -100,7 +100,7 @@ impl Store {
         reply.verdicts
     }
 
-    /// Releases slots; returns how many were held.
+    /// Releases slots; returns how many were owned.
     pub(super) fn release(&mut self, release: &Release, now: Timestamp) -> u64 {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.release_sha).arg(release.keys().len());
@@ -156,7 +156,7 @@ async fn a_long_log_has_the_same_decisions_and_short_replies() {
         );
         let limiter = limiter(&[Source::file("log.yaml", rules)], &LoadOptions::default()).expect("a rule");
         let mut store = Store::new(&server, format!("log{}:", always.len()));
-        let (held, pinned) = (limiter.hold(), limiter.pin());
+        let (owned, pinned) = (limiter.pin_owned(), limiter.pin());
         let mut random = Random(7);
         let mut now = 1_700_006_400_000_000_u64;
         for step in 0..2_400_u64 {
@@ -167,15 +167,15 @@ async fn a_long_log_has_the_same_decisions_and_short_replies() {
             }
             let hits = if step % 50 == 49 { 1 + random.below(300) } else { 1 };
             let at = Timestamp::from_nanos(now * 1_000);
-            let shared = store.decide(&held, &[one("log", hits)], at).remove(0);
+            let shared = store.decide(&owned, &[one("log", hits)], at).remove(0);
             assert_eq!(shared, pinned.decide(&one("log", hits), at), "step {step}, {hits} hits{always}");
         }
         now += 3_600_000_001;
         let at = |micros: u64| Timestamp::from_nanos(micros * 1_000);
         for micros in 0..2_000 {
-            store.decide(&held, &[one("log", 1)], at(now + micros));
+            store.decide(&owned, &[one("log", 1)], at(now + micros));
         }
-        let remote = held.remote(&one("log", 5), at(now)).expect("the domain is shared");
+        let remote = owned.remote(&one("log", 5), at(now)).expect("the domain is shared");
         let encoded = EncodedRequest::new(&remote, at(now)).expect("a small request");
         let verdict = store.verdicts(&[encoded], at(now + 2_000)).remove(0);
         assert_eq!(verdict.code, Code::OverLimit);
@@ -203,11 +203,11 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
         rules += &format!("- {{key: {key}, rate_limit: {{{keys}}}}}\n");
     }
     let limiter = limiter(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("rules");
-    let held = limiter.hold();
+    let owned = limiter.pin_owned();
     let mut store = Store::new(&server, "ahead:".into());
     let start = Timestamp::from_millis(1_700_006_400_000);
     for (key, keys) in kinds {
-        let mut decide = |hits, at| store.decide(&held, &[one(key, hits)], at).remove(0);
+        let mut decide = |hits, at| store.decide(&owned, &[one(key, hits)], at).remove(0);
         let is_day = keys.contains("day");
         let (back, window) = if is_day { (5 * 86_400, 86_400) } else { (3_600, 10) };
         let behind = |seconds: u64| {
@@ -229,9 +229,10 @@ async fn a_damaged_counter_leaves_the_others_decided() {
                  - {key: b, rate_limit: {per: 10s, requests_per_unit: 10}}\n";
     let limiter =
         limiter(&[Source::file("r.yaml", rules.to_owned())], &LoadOptions::default()).expect("rules");
-    let (held, mut store) = (limiter.hold(), Store::new(&server, "damaged:".into()));
+    let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "damaged:".into()));
     let now = Timestamp::from_millis(1_700_006_400_000);
-    let remotes = [one("a", 1), one("b", 1)].map(|request| held.remote(&request, now).expect("it is shared"));
+    let remotes =
+        [one("a", 1), one("b", 1)].map(|request| owned.remote(&request, now).expect("it is shared"));
     let encoded = remotes.each_ref().map(|remote| EncodedRequest::new(remote, now).expect("a small request"));
     let (high, low) = encoded[0].keys().next().expect("one counter").halves();
     for value in [&b"\0"[..], b"\0\x01\0", b"\x09W", b"\xffKq"] {
@@ -286,8 +287,8 @@ fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
         for time in 0..step.times.unwrap_or(1) {
             let millis = step.at_ms + time * step.every_ms;
             let now = start.saturating_add_nanos(millis * 1_000_000 + step.at_ns / 1_000 * 1_000);
-            let (held, pinned) = (limiter.hold(), limiter.pin());
-            let shared = store.decide(&held, &[request.as_request()], now).remove(0);
+            let (owned, pinned) = (limiter.pin_owned(), limiter.pin());
+            let shared = store.decide(&owned, &[request.as_request()], now).remove(0);
             let local = pinned.decide(&request.as_request(), now);
             assert_eq!(shared, local, "{}, step {number} at {millis} ms", scenario.name);
             let is_exact = |status: &tidegate_core::limit::Status<'_>| match status.reset {
@@ -373,8 +374,8 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         }
         let requests: Vec<_> = sketches.iter().map(request).collect();
         let at = Timestamp::from_nanos(now * 1_000);
-        let (held, pinned) = (limiter.hold(), limiter.pin());
-        let shared = store.decide(&held, &requests, at);
+        let (owned, pinned) = (limiter.pin_owned(), limiter.pin());
+        let shared = store.decide(&owned, &requests, at);
         for (request, shared) in requests.iter().zip(shared) {
             let local = pinned.decide(request, at);
             history.push(format!("{now}: {request:?}"));

@@ -4,7 +4,7 @@ use super::RedisServer;
 use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
-    limiter::{HeldRules, Limiter, ListedLimits},
+    limiter::{Limiter, ListedLimits, OwnedPinned},
     rules::{LoadOptions, RuleSet, Source},
     store::{Key, OnFull, Seed, StoreSettings},
 };
@@ -81,11 +81,11 @@ impl Store {
 
     pub(super) fn decide(
         &mut self,
-        held: &HeldRules<'_>,
+        owned: &OwnedPinned<'_>,
         request: &Request<'_>,
         now: u64,
     ) -> Option<Outcome> {
-        let mut remote = held.remote(request, at(now)).expect("the domain is shared");
+        let mut remote = owned.remote(request, at(now)).expect("the domain is shared");
         let mut batch = Batch::default();
         batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
         let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
@@ -139,9 +139,9 @@ pub(super) fn limiter(limit: &str) -> Limiter {
 }
 
 /// The key and the algorithm of the only counter.
-pub(super) fn counter(held: &HeldRules<'_>) -> (Key, Algorithm) {
+pub(super) fn counter(owned: &OwnedPinned<'_>) -> (Key, Algorithm) {
     let request = request(&[take(1)]);
-    let remote = held.remote(&request, Timestamp::EPOCH).expect("the domain is shared");
+    let remote = owned.remote(&request, Timestamp::EPOCH).expect("the domain is shared");
     let (counter, _) = remote.counters().next().expect("a counter");
     (counter.key, counter.limit.algorithm.clone())
 }

@@ -11,7 +11,7 @@ use std::{env, time::Duration};
 use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Hits, Reset},
-    limiter::HeldRules,
+    limiter::OwnedPinned,
     rules::LoadOptions,
     store::Key,
 };
@@ -138,8 +138,8 @@ fn play(server: &RedisServer, kind: usize, world: u64, seen: &mut Seen) {
     let mut random = Random(world);
     let (limit, window) = rule(&mut random, kind);
     let limiter = limiter(&limit);
-    let held = limiter.hold();
-    let (key, algorithm) = counter(&held);
+    let owned = limiter.pin_owned();
+    let (key, algorithm) = counter(&owned);
     let Some(terms) = Terms::of(&algorithm, SETTINGS) else { return };
     let mut now = 1_700_000_000_000_000 + random.below(1_000_000_000_000);
     if KINDS[kind].1 == "calendar" {
@@ -163,8 +163,8 @@ fn play(server: &RedisServer, kind: usize, world: u64, seen: &mut Seen) {
         world.pass_time(window);
         match world.random.below(24) {
             0 => world.reset(key, terms, seen),
-            1..=6 => world.exact_decision(&held, terms, seen),
-            7..=9 => world.exchange(&held, terms),
+            1..=6 => world.exact_decision(&owned, terms, seen),
+            7..=9 => world.exchange(&owned, terms),
             _ => world.lease(key, terms, seen),
         }
         seen.messages += 1;
@@ -203,11 +203,11 @@ impl World {
         self.history.join("\n")
     }
 
-    fn exact_decision(&mut self, held: &HeldRules<'_>, terms: Terms<'_>, seen: &mut Seen) {
+    fn exact_decision(&mut self, owned: &OwnedPinned<'_>, terms: Terms<'_>, seen: &mut Seen) {
         let hits =
             if self.random.one_in(5) { 1 + self.random.below(2_000) } else { 1 + self.random.below(9) };
         self.note(format!("decide {hits}"));
-        let shared = self.store.decide(held, &request(&[take(hits)]), self.now);
+        let shared = self.store.decide(owned, &request(&[take(hits)]), self.now);
         let has_credits = |model: &SharedCounter| model.leases().iter().any(|lease| lease.outstanding > 0);
         match (self.model.decide(terms, self.epoch, hits, at(self.now)), shared) {
             (ExactDecision::Learning, None) => seen.learning += 1,
@@ -245,11 +245,11 @@ impl World {
     }
 
     /// Gives hits back, and perhaps takes others in the same request.
-    fn exchange(&mut self, held: &HeldRules<'_>, terms: Terms<'_>) {
+    fn exchange(&mut self, owned: &OwnedPinned<'_>, terms: Terms<'_>) {
         let (given, taken) = (1 + self.random.below(300), self.random.below(40));
         self.note(format!("give {given} back, take {taken}"));
         let hits = if taken == 0 { vec![give(given)] } else { vec![give(given), take(taken)] };
-        let shared = self.store.decide(held, &request(&hits), self.now);
+        let shared = self.store.decide(owned, &request(&hits), self.now);
         if self.epoch.is_learning(LENGTH * 1_000, at(self.now)) {
             assert!(shared.is_none(), "{}", self.history());
             return;
@@ -330,17 +330,17 @@ async fn a_changed_rule_leaves_credits_out() {
     let mut store = Store::new(&server, "rules:".into());
     store.call(&Batch::default(), start - 2 * LENGTH);
     let credits = {
-        let held = limiter.hold();
-        let (key, algorithm) = counter(&held);
+        let owned = limiter.pin_owned();
+        let (key, algorithm) = counter(&owned);
         let terms = Terms::of(&algorithm, SETTINGS).expect("it is leased");
         store.lease(key, terms, &FIRST_REQUEST, start).expect("a response").spend_to as u32
     };
     assert!(credits > 100);
     let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
     drop(limiter.update_rules().build(&rules(limits[1]), &options).expect("good rules").put_in_force());
-    let held = limiter.hold();
+    let owned = limiter.pin_owned();
     let remaining = |store: &mut Store, now| {
-        store.decide(&held, &request(&[Hits::Peek]), now).expect("a decision").remaining
+        store.decide(&owned, &request(&[Hits::Peek]), now).expect("a decision").remaining
     };
     assert_eq!(remaining(&mut store, start + 1), 1_000 - credits);
     assert_eq!(remaining(&mut store, start + LENGTH), 1_000 - credits);
@@ -355,17 +355,17 @@ async fn a_batch_on_a_leased_bucket_admits_no_more_than_is_free() {
     let server = RedisServer::start();
     for kind in ["token_bucket", "leaky_bucket"] {
         let limiter = limiter(&format!("algorithm: {kind}, per: 90s, requests_per_unit: 1000"));
-        let (held, start) = (limiter.hold(), 1_700_000_000_000_000);
+        let (owned, start) = (limiter.pin_owned(), 1_700_000_000_000_000);
         let mut store = Store::new(&server, format!("{kind}:"));
         store.call(&Batch::default(), start - 2 * LENGTH);
-        let (key, algorithm) = counter(&held);
+        let (key, algorithm) = counter(&owned);
         let terms = Terms::of(&algorithm, SETTINGS).expect("it is leased");
         let credits = store.lease(key, terms, &FIRST_REQUEST, start).expect("a response").spend_to;
         // All but two of the others.
         let rest = request(&[take(1_000 - credits - 2)]);
-        assert_eq!(store.decide(&held, &rest, start).expect("a decision").code, Code::Ok);
+        assert_eq!(store.decide(&owned, &rest, start).expect("a decision").code, Code::Ok);
         let one = request(&[take(1)]);
-        let remote = held.remote(&one, at(0)).expect("the domain is shared");
+        let remote = owned.remote(&one, at(0)).expect("the domain is shared");
         let mut batch = Batch::default();
         (0..5).for_each(|_| batch.push(&EncodedRequest::new(&remote, at(start)).expect("a small request")));
         let codes =

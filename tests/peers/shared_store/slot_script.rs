@@ -9,7 +9,7 @@ use super::{
 use crate::tests_with;
 use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{HeldRules, Limiter, ListedLimits, SlotRelease},
+    limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
 use tidegate_shared::script::{EncodedRequest, Release, conclude, undo_of};
@@ -75,8 +75,8 @@ impl World {
 
     /// Decides a request in both; returns whether it was admitted.
     fn decide(&mut self, wanted: &Request<'_>, now: Timestamp, context: &dyn Fn() -> String) -> bool {
-        let (held, pinned) = (self.shared.hold(), self.model.pin());
-        let mut shared = self.store.decide(&held, std::slice::from_ref(wanted), now).remove(0);
+        let (owned, pinned) = (self.shared.pin_owned(), self.model.pin());
+        let mut shared = self.store.decide(&owned, std::slice::from_ref(wanted), now).remove(0);
         let mut model = pinned.decide(wanted, now);
         let slots = (shared.slot.take(), model.slot.take());
         assert_eq!(shared, model, "{wanted:?}\n{}", context());
@@ -90,7 +90,7 @@ impl World {
         model.code == Code::Ok
     }
 
-    /// Releases the slots of a ticket in both; returns how many were held.
+    /// Releases the slots of a ticket in both; returns how many were owned.
     fn release(&mut self, index: usize, part: Option<u64>, now: Timestamp) -> u64 {
         let [stored, local] = &self.tickets[index];
         let before = self.model.slot_counts().released;
@@ -164,8 +164,8 @@ async fn slots_are_taken_and_released_as_by_a_limiter() {
 }
 
 /// Charges `a` for a request that `b` denies, or that nobody waits for.
-fn leave(store: &mut Store, held: &HeldRules<'_>, wanted: &Request<'_>, is_denied: bool, now: Timestamp) {
-    let remote = held.remote(wanted, now).expect("the domain is shared");
+fn leave(store: &mut Store, owned: &OwnedPinned<'_>, wanted: &Request<'_>, is_denied: bool, now: Timestamp) {
+    let remote = owned.remote(wanted, now).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");
     assert!(encoded.takes_slots());
     let parts = encoded.parts();
@@ -194,20 +194,20 @@ async fn a_request_over_several_slots_of_a_cluster_leaves_no_slot_behind() {
                  - {key: c, rate_limit: {unit: day, requests_per_unit: 9}}\n";
     let source = [Source::file("slots.yaml", rules)];
     let limiter = limiter(&source, &LoadOptions::default()).expect("rules").with_groups();
-    let (held, mut store) = (limiter.hold(), Store::new(&server, "undo:".into()));
+    let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "undo:".into()));
     let now = 1_700_006_400_000_000;
     let left = |store: &mut Store, now| -> Vec<u32> {
         let peeks = ["a", "shadow", "c"].map(|key| request(&[(key, key, Hits::Peek)]));
-        let decisions: Vec<Decision<'_>> = store.decide(&held, &peeks, at(now));
+        let decisions: Vec<Decision<'_>> = store.decide(&owned, &peeks, at(now));
         decisions.iter().map(|decision| decision.statuses[0].remaining).collect()
     };
-    let taken = store.decide(&held, &[request(&[("a", "a", hits(2))])], at(now)).remove(0);
+    let taken = store.decide(&owned, &[request(&[("a", "a", hits(2))])], at(now)).remove(0);
     for step in 1..6 {
         let all = [("a", "a", hits(1)), ("shadow", "shadow", hits(1)), ("c", "c", hits(1))];
         let denied = [&all[..], &[("b", "b", hits(1))]].concat();
-        leave(&mut store, &held, &request(&denied), true, at(now + step));
+        leave(&mut store, &owned, &request(&denied), true, at(now + step));
         assert_eq!(left(&mut store, now + step), [3, 5, 9]);
-        leave(&mut store, &held, &request(&all), false, at(now + step));
+        leave(&mut store, &owned, &request(&all), false, at(now + step));
         assert_eq!(left(&mut store, now + step), [3, 5, 9]);
     }
     let ticket = taken.slot.expect("admitted").ticket;
@@ -237,8 +237,8 @@ async fn many_slots_have_the_same_decisions_and_short_replies() {
         }
     }
     assert!(denied > 100, "{denied} denied");
-    let held = world.shared.hold();
-    let remote = held.remote(&request(&[("k", "v", hits(1_000))]), at(now)).expect("the domain is shared");
+    let owned = world.shared.pin_owned();
+    let remote = owned.remote(&request(&[("k", "v", hits(1_000))]), at(now)).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, at(now)).expect("a small request");
     let verdict = world.store.verdicts(&[encoded], at(now)).remove(0);
     let bytes = verdict.states[0].len();
@@ -255,10 +255,10 @@ async fn slots_of_a_clock_far_ahead_end_after_max_hold() {
                  [{key: k, rate_limit: {algorithm: concurrency, requests_in_flight: 3, max_hold: 10s}}]";
     let source = [Source::file("slots.yaml", rules)];
     let limiter = limiter(&source, &LoadOptions::default()).expect("rules");
-    let (held, mut store) = (limiter.hold(), Store::new(&server, "ahead:".into()));
+    let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "ahead:".into()));
     let start = 1_700_006_400_000_000;
     let take = |store: &mut Store, now| {
-        let decision = store.decide(&held, &[request(&[("k", "v", hits(1))])], at(now)).remove(0);
+        let decision = store.decide(&owned, &[request(&[("k", "v", hits(1))])], at(now)).remove(0);
         decision.slot.map(|slot| slot.ticket)
     };
     let tickets = [0, 1, 2].map(|step| take(&mut store, start + step).expect("a slot"));

@@ -9,7 +9,7 @@ use super::{
 use crate::tests_with;
 use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{HeldRules, Limiter, ListedLimits},
+    limiter::{Limiter, ListedLimits, OwnedPinned},
     rules::{LoadOptions, Source},
 };
 use tidegate_shared::script::{EncodedRequest, Undo, conclude};
@@ -55,9 +55,9 @@ impl World {
 }
 
 /// Charges `a` for a request that `b` denies; what is to be taken back, if anything was charged.
-fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> Option<Undo> {
+fn deny(store: &mut Store, owned: &OwnedPinned<'_>, hits: u64, now: Timestamp) -> Option<Undo> {
     let request = request(&[("a", hit(hits)), ("b", hit(1))]);
-    let mut remote = held.remote(&request, now).expect("the domain is shared");
+    let mut remote = owned.remote(&request, now).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");
     assert_eq!(encoded.group(), None, "the counters are of two groups");
     let parts = encoded.parts();
@@ -72,8 +72,8 @@ fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> O
     conclusion.undo.into_iter().next().map(|(_, undo)| undo)
 }
 
-fn shared<'h>(store: &mut Store, held: &'h HeldRules<'h>, hits: Hits, now: Timestamp) -> Decision<'h> {
-    store.decide(held, &[request(&[("a", hits)])], now).remove(0)
+fn shared<'h>(store: &mut Store, owned: &'h OwnedPinned<'h>, hits: Hits, now: Timestamp) -> Decision<'h> {
+    store.decide(owned, &[request(&[("a", hits)])], now).remove(0)
 }
 
 fn micros(time: u64) -> Timestamp {
@@ -91,10 +91,10 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
             let mut random = Random((kind as u64) << 32 | number);
             let Some(world) = World::new(&mut random, kind) else { continue };
             let mut store = Store::new(&server, format!("{kind}:{number}:"));
-            let (held, mut now) = (world.limiter.hold(), 1_700_006_400_000_000 + random.below(1 << 40));
+            let (owned, mut now) = (world.limiter.pin_owned(), 1_700_006_400_000_000 + random.below(1 << 40));
             for step in 0..8 {
                 let at = micros(now);
-                let undo = deny(&mut store, &held, 1 + random.below(5), at);
+                let undo = deny(&mut store, &owned, 1 + random.below(5), at);
                 // Requests between the charge and its end: the model has those that were admitted.
                 // A window that begins with the first hit stays as the denied request has opened it: see docs/shared.md.
                 let is_alone = random.one_in(2) || *name == "fixed_window first_hit";
@@ -102,7 +102,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
                 for _ in 0..between {
                     now += random.below(1 + world.window / 6);
                     let hits = hit(1 + random.below(3));
-                    if shared(&mut store, &held, hits, micros(now)).code == Code::Ok {
+                    if shared(&mut store, &owned, hits, micros(now)).code == Code::Ok {
                         let decision = world.model.pin().decide(&request(&[("a", hits)]), micros(now)).code;
                         assert_eq!(decision, Code::Ok, "admitted beyond the limit: {}", world.text);
                     }
@@ -116,7 +116,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
                 for later in [0, random.below(1 + world.window / 2), random.below(1 + 2 * world.window)] {
                     let time = micros(now + later);
                     let left = |decision: Decision<'_>| decision.statuses[0].remaining;
-                    let here = left(shared(&mut store, &held, Hits::Peek, time));
+                    let here = left(shared(&mut store, &owned, Hits::Peek, time));
                     let model = left(world.model.pin().decide(&request(&[("a", Hits::Peek)]), time));
                     peeks += 1;
                     assert!(
@@ -144,13 +144,13 @@ async fn hits_are_taken_back_once() {
                  - {key: b, rate_limit: {unit: day, requests_per_unit: 0}}\n";
     let limiter = limiter(&[Source::file("undo.yaml", rules)], &LoadOptions::default()).expect("good rules");
     let limiter = limiter.with_groups();
-    let (held, mut store) = (limiter.hold(), Store::new(&server, "once:".to_owned()));
+    let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "once:".to_owned()));
     let at = |millis: u64| Timestamp::from_millis(1_700_000_000_000 + millis);
-    assert_eq!(shared(&mut store, &held, hit(3), at(0)).statuses[0].remaining, 7);
-    let undo = deny(&mut store, &held, 2, at(1)).expect("two hits were charged");
-    assert_eq!(shared(&mut store, &held, Hits::Peek, at(1)).statuses[0].remaining, 5);
+    assert_eq!(shared(&mut store, &owned, hit(3), at(0)).statuses[0].remaining, 7);
+    let undo = deny(&mut store, &owned, 2, at(1)).expect("two hits were charged");
+    assert_eq!(shared(&mut store, &owned, Hits::Peek, at(1)).statuses[0].remaining, 5);
     for _ in 0..3 {
         store.take_back(&undo, 1, at(2));
-        assert_eq!(shared(&mut store, &held, Hits::Peek, at(2)).statuses[0].remaining, 7);
+        assert_eq!(shared(&mut store, &owned, Hits::Peek, at(2)).statuses[0].remaining, 7);
     }
 }

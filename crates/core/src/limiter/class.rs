@@ -1,6 +1,10 @@
 //! The class of a request: how, and therefore where, it is decided. Computed once, before any rule is looked up.
 
-use super::{InForce, Pinned, fast_path, slots};
+use super::{
+    fast_path,
+    in_force::{InForce, Pinned},
+    slots,
+};
 use crate::{
     limit::{Descriptor, Hits, Request},
     rules::DomainRules,

@@ -1,14 +1,4 @@
-//! Decisions as the reference server makes them: the counters of a request are charged one descriptor after another.
-//!
-//! This is for limits that the reference server has too ([`RuleLimit::is_joined`](crate::rules::RuleLimit::is_joined)). All
-//! of their charges are counted, whatever the verdict, so that no charge depends on the one after it.
-
-use super::{
-    counters::{Counters, PlannedCounter},
-    decide::Deciding,
-    plan::Fit,
-};
-use crate::limit::Hits;
+//! Options of the reference server.
 
 /// Options of the reference server that change decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,71 +9,4 @@ pub struct Compat {
     /// A request of which any descriptor is over its limit is counted in the counters of such descriptors alone
     /// (`STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT`).
     pub stop_counting: bool,
-}
-
-impl<C: Counters> Deciding<'_, '_, C> {
-    /// Whether the counter is charged one descriptor after another. A shared store decides by the sum.
-    #[inline]
-    pub(super) fn is_in_order(&self, counter: &PlannedCounter) -> bool {
-        self.in_order && self.first(counter).limit.is_joined
-    }
-
-    /// Evaluates the charges of one counter in the order of the request, and sets what remains after each.
-    pub(super) fn evaluate_in_order(&mut self, counter: &PlannedCounter) {
-        let mut used = self.used(counter);
-        for &charge in &self.by_key[counter.charges()] {
-            let charge = &mut self.charges[charge as usize];
-            let limit = u64::from(charge.limit.requests);
-            match charge.hits {
-                Hits::Take(hits) if charge.counts => used = used.saturating_add(hits.get()),
-                Hits::GiveBack(hits) => used = used.saturating_sub(hits.get()),
-                Hits::Take(_) | Hits::Peek => {}
-            }
-            let is_full = charge.is_check && used >= limit;
-            if (used > limit || is_full) && !matches!(charge.hits, Hits::GiveBack(_)) {
-                charge.fit = Fit::Over;
-                self.descriptors[charge.descriptor as usize].is_over = true;
-            }
-            charge.remaining = limit.saturating_sub(used);
-            charge.excess = used.saturating_sub(limit);
-        }
-    }
-
-    /// Sets the hits beyond the limit of a counter that a shared store charges with the sum of its hits.
-    #[cold]
-    pub(super) fn set_excess_of_sum(&mut self, counter: &PlannedCounter) {
-        let algorithm = &self.first(counter).limit.algorithm;
-        let used = algorithm.used(&self.shards.state(counter), self.shards.time(counter, self.now));
-        let used = used.saturating_sub(counter.hits.given).saturating_add(counter.hits.taken);
-        for &charge in &self.by_key[counter.charges()] {
-            let charge = &mut self.charges[charge as usize];
-            charge.excess = used.saturating_sub(u64::from(charge.limit.requests));
-        }
-    }
-
-    /// Stops counting for descriptors within their limits, if another one would exceed its own. Each is evaluated by itself,
-    /// before anything is counted.
-    #[cold]
-    pub(super) fn stop_counting(&mut self) {
-        let mut is_any_over = false;
-        for counter in self.counters {
-            if !self.is_in_order(counter) {
-                continue;
-            }
-            let used = self.used(counter);
-            for &charge in &self.by_key[counter.charges()] {
-                let charge = &mut self.charges[charge as usize];
-                let hits = if let Hits::Take(hits) = charge.hits { hits.get() } else { 0 };
-                charge.counts = used.saturating_add(hits) > u64::from(charge.limit.requests);
-                is_any_over |= charge.counts;
-            }
-        }
-        if !is_any_over {
-            self.charges.iter_mut().for_each(|charge| charge.counts = true);
-        }
-    }
-
-    fn used(&self, counter: &PlannedCounter) -> u64 {
-        self.first(counter).limit.algorithm.used(&self.shards.state(counter), self.now)
-    }
 }

@@ -1,6 +1,6 @@
 //! Counters of limits that apply by conditions, for operators and checks of several hits.
 
-use super::{Pinned, status::Reading};
+use super::{in_force::Pinned, status::Reading};
 use crate::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     rules::ConditionalLimit,

@@ -1,39 +1,18 @@
 //! The counters of one request, under the locks of their shards.
 
 use super::{
-    plan::{HitSum, INLINE, Plan},
+    plan::{INLINE, Plan, PlannedCounter},
     status::Reading,
 };
 use crate::{
     algorithm::{Standing, State},
     limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
-    store::{Counter, Key, Shard, SlotIndex, Store},
+    store::{Counter, Shard, SlotIndex, Store},
     sync::MutexGuard,
 };
 use smallvec::SmallVec;
-use std::{borrow::Cow, ops::Range};
-
-/// One counter of the request.
-pub(super) struct PlannedCounter {
-    pub(super) key: Key,
-    /// Its charges, as a range of [`Plan::by_key`].
-    charges: Range<u32>,
-    /// Sums of the hits of its charges.
-    pub(super) hits: HitSum,
-    /// Index of its shard's guard.
-    guard: u32,
-    /// Its slot when the shard was locked; none if it did not exist.
-    slot: Option<SlotIndex>,
-}
-
-impl PlannedCounter {
-    /// Its charges, as a range of [`Plan::by_key`].
-    #[inline]
-    pub(super) fn charges(&self) -> Range<usize> {
-        self.charges.start as usize..self.charges.end as usize
-    }
-}
+use std::borrow::Cow;
 
 /// The locked shards of a request.
 ///
@@ -73,29 +52,6 @@ pub(super) trait Counters {
     fn time(&self, _: &PlannedCounter, now: Timestamp) -> Timestamp {
         now
     }
-}
-
-/// The counters of a plan, in the order of their keys, not yet located.
-#[inline]
-pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
-    let mut counters: SmallVec<[PlannedCounter; INLINE]> = SmallVec::new();
-    let charges = plan.charges.as_slice();
-    for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
-        let charge = &charges[charge as usize];
-        match counters.last_mut() {
-            Some(counter) if counter.key == charge.key => {
-                counter.charges.end += 1;
-                counter.hits.add(charge.hits);
-            }
-            _ => {
-                let mut hits = HitSum::ZERO;
-                hits.add(charge.hits);
-                let charges = position..position + 1;
-                counters.push(PlannedCounter { key: charge.key, charges, hits, guard: 0, slot: None });
-            }
-        }
-    }
-    counters
 }
 
 impl<'s> LockedShards<'s> {

@@ -1,24 +1,35 @@
-//! The general decision, in three steps: evaluate every counter of the request; conclude, so that all are charged or none;
-//! settle, which charges and reads each descriptor's status.
+//! Decisions on requests that do not wait: by the fast path if they can take it, in general form otherwise.
 
 use super::{
-    Compat, Limiter, Pinned,
     class::Class,
-    counters::{Counters, LockedShards, PlannedCounter, counters},
+    counters::LockedShards,
+    deciding::Deciding,
     fast_path,
-    plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
+    in_force::{Limiter, Pinned},
+    plan::{Plan, PlannedCounter, counters},
     queue::{self, Queues},
-    slots::{self, SlotCharges, SlotSource, TakenSlots},
-    status::{Reading, after_give_back, report, reported_decision},
+    slots::{self, TakenSlots},
+    status::reported_decision,
 };
 use crate::{
-    algorithm::{Algorithm, Standing, State},
-    limit::{Code, Decision, GrantedSlot, Hits, Request, Status, Timestamp},
-    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
-    store::{OnFull, Store},
+    limit::{Code, Decision, GrantedSlot, Request, Status, Timestamp},
+    rules::{DomainRules, RuleSet},
     sync::MutexGuard,
 };
 use smallvec::{SmallVec, smallvec};
+
+impl Pinned<'_> {
+    /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.
+    #[inline]
+    pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
+        decide(self, request, now)
+    }
+
+    /// Decides a request that would not wait for slots if its caller did; none if it would, and nothing is changed.
+    pub fn decide_unless_waits(&self, request: &Request<'_>, now: Timestamp) -> Option<Decision<'_>> {
+        decide_unless_waits(self, request, now)
+    }
+}
 
 /// Decides a request. It is classified here, where the compiler merges the checks of the class with those of the fast path.
 #[inline]
@@ -164,234 +175,4 @@ fn decide_unless<'l>(
     let number = limiter.store.next_number();
     drop((queues, shards));
     Some((code, number, slots.map(TakenSlots::granted)))
-}
-
-/// A request in the middle of its decision. See [`Plan`] for the first three fields.
-pub(super) struct Deciding<'d, 'r, C> {
-    pub(super) descriptors: &'d mut [DescriptorPlan<'r>],
-    pub(super) charges: &'d mut [Charge<'r>],
-    pub(super) by_key: &'d [u32],
-    pub(super) counters: &'d [PlannedCounter],
-    pub(super) shards: &'d mut C,
-    pub(super) compat: Compat,
-    /// Whether counters of the reference server's limits are charged one descriptor after another.
-    pub(super) in_order: bool,
-    pub(super) now: Timestamp,
-    /// The slots that the request takes.
-    pub(super) slots: SlotCharges<'d>,
-}
-
-impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
-    /// A plan with its counters locked, not yet evaluated.
-    #[inline]
-    pub(super) fn new(
-        plan: &'d mut Plan<'r>,
-        counters: &'d [PlannedCounter],
-        shards: &'d mut C,
-        compat: Compat,
-        now: Timestamp,
-    ) -> Self {
-        let Plan { descriptors, charges, by_key } = plan;
-        Self {
-            descriptors,
-            charges,
-            by_key,
-            counters,
-            shards,
-            compat,
-            in_order: true,
-            now,
-            slots: SlotCharges::new(None),
-        }
-    }
-
-    /// The same, with tickets for the slots that the request takes.
-    pub(super) fn with_slots_of(self, source: &'d SlotSource) -> Self {
-        self.with_slots(SlotCharges::new(Some(source)))
-    }
-
-    /// The same, with these slots.
-    pub(super) fn with_slots(self, slots: SlotCharges<'d>) -> Self {
-        Self { slots, ..self }
-    }
-
-    /// The same, for a store that decides by the sum of the hits of each counter.
-    pub(super) fn by_sums(self) -> Self {
-        Self { in_order: false, ..self }
-    }
-
-    /// The first charge of a counter. All charges of a counter have one limit, but for the `requests_per_unit` of limits
-    /// that the request brought along.
-    #[inline]
-    pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
-        &self.charges[self.by_key[counter.charges().start] as usize]
-    }
-
-    /// Finds out which charges fit; charges nothing.
-    #[inline]
-    pub(super) fn evaluate(&mut self) {
-        if self.compat.stop_counting {
-            self.stop_counting();
-        }
-        for counter in self.counters {
-            if self.is_in_order(counter) {
-                self.evaluate_in_order(counter);
-                continue;
-            }
-            let algorithm = &self.first(counter).limit.algorithm;
-            let now = self.shards.time(counter, self.now);
-            let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, now);
-            for &charge in &self.by_key[counter.charges()] {
-                let charge = &mut self.charges[charge as usize];
-                if !admits(charge, counter.hits.taken, &state, now) {
-                    charge.fit = Fit::Over;
-                    self.descriptors[charge.descriptor as usize].is_over = true;
-                }
-            }
-            if self.first(counter).limit.is_joined {
-                self.set_excess_of_sum(counter);
-            }
-        }
-    }
-
-    /// The verdict on the request: over if any descriptor is; quota descriptors count only if all of them are over.
-    #[inline]
-    pub(super) fn verdict(&self) -> Code {
-        let (mut quotas, mut quotas_over) = (0, 0);
-        for descriptor in &*self.descriptors {
-            let over = descriptor.is_over && !descriptor.reached.is_shadow();
-            if descriptor.reached.is_quota(self.compat) {
-                quotas += 1;
-                quotas_over += usize::from(over);
-            } else if over {
-                return Code::OverLimit;
-            }
-        }
-        if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
-    }
-
-    /// The hits to be counted on a counter, given the verdict. A descriptor that is over its limit is not charged even if
-    /// the request is admitted: all limits of a descriptor must admit.
-    #[inline]
-    pub(super) fn counted(&self, counter: &PlannedCounter, admitted: bool) -> HitSum {
-        let mut counted = HitSum::ZERO;
-        for &charge in &self.by_key[counter.charges()] {
-            let charge = &self.charges[charge as usize];
-            if !charge.counts {
-                continue;
-            }
-            if charge.is_always() || (admitted && !self.descriptors[charge.descriptor as usize].is_over) {
-                counted.add(charge.hits);
-            }
-        }
-        counted
-    }
-
-    /// Reserves room for new counters. Returns the final verdict, and whether there is room.
-    #[inline]
-    pub(super) fn conclude(&mut self, store: &Store, global_shadow: bool) -> (Code, bool) {
-        let verdict = |deciding: &Self| if global_shadow { Code::Ok } else { deciding.verdict() };
-        let mut code = verdict(self);
-        let has_room = self.make_room(code == Code::Ok);
-        if !has_room && store.on_full() == OnFull::Deny {
-            self.deny_new_counters();
-            code = verdict(self);
-        }
-        (code, has_room)
-    }
-
-    /// Reserves room for the counters that [`Self::settle`] will create.
-    #[inline]
-    fn make_room(&mut self, admitted: bool) -> bool {
-        if self.counters.iter().all(|counter| self.shards.has(counter)) {
-            return true;
-        }
-        let creates: SmallVec<[bool; 4]> =
-            self.counters.iter().map(|counter| self.counted(counter, admitted).taken > 0).collect();
-        self.shards.make_room(self.counters, &creates, self.now)
-    }
-
-    /// Marks descriptors that need a new counter as over, because the store is full.
-    #[cold]
-    fn deny_new_counters(&mut self) {
-        for counter in self.counters.iter().filter(|counter| !self.shards.has(counter)) {
-            for &charge in &self.by_key[counter.charges()] {
-                let charge = &mut self.charges[charge as usize];
-                if matches!(charge.hits, Hits::Take(_)) && charge.fit == Fit::Admitted {
-                    charge.fit = Fit::NoRoom;
-                    charge.remaining = 0;
-                    self.descriptors[charge.descriptor as usize].is_over = true;
-                }
-            }
-        }
-    }
-
-    /// Charges the counters and reports their numbers. Without room no counter is created.
-    #[inline]
-    pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
-        for counter in self.counters {
-            let now = self.shards.time(counter, self.now);
-            let counted = self.counted(counter, admitted);
-            // A counter that does not exist has nothing to give back.
-            let changes = if self.shards.has(counter) {
-                counted != HitSum::ZERO
-            } else {
-                counted.taken > 0 && has_room
-            };
-            let is_in_order = self.is_in_order(counter);
-            let charges = &self.by_key[counter.charges()];
-            let limit = &*self.charges[charges[0] as usize].limit;
-            let reading = if changes {
-                let slots = &mut self.slots;
-                let change = |state| match limit.algorithm.concurrency() {
-                    None => apply(counted, &limit.algorithm, state, now),
-                    Some(concurrency) => {
-                        let state = slots.take(concurrency, (counter.key, state), counted.taken, now);
-                        limit.algorithm.standing(state, now)
-                    }
-                };
-                self.shards.change(counter, limit, now, change)
-            } else {
-                Reading::of(&limit.algorithm, &self.shards.state(counter), now)
-            };
-            for &charge in charges {
-                let charge = &mut self.charges[charge as usize];
-                let is_shadow = self.descriptors[charge.descriptor as usize].reached.is_shadow();
-                let reading = match &charge.limit {
-                    _ if is_in_order => Reading { remaining: charge.remaining, ..reading },
-                    ChargeLimit::Rule(_) | ChargeLimit::Scheduled { .. } => reading,
-                    // Limits in a request may share a counter and differ in number.
-                    ChargeLimit::Override(own) => {
-                        Reading::of(&own.algorithm, &self.shards.state(counter), now)
-                    }
-                };
-                let state = || self.shards.state(counter);
-                report(charge, counter.hits, is_shadow, reading, state, now);
-            }
-        }
-        if !admitted
-            && self.charges.len() > 1
-            && self.charges.iter().any(|charge| charge.limit.has_schedule())
-        {
-            self.join_resets();
-        }
-    }
-}
-
-#[inline]
-fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
-    let state = if hits.given == 0 { state } else { algorithm.give_back(state, hits.given, now) };
-    if hits.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, hits.taken, now) }
-}
-
-/// Whether the charge fits, where all charges of its counter take `taken` hits.
-#[inline]
-fn admits(charge: &Charge<'_>, taken: u64, state: &State, now: Timestamp) -> bool {
-    let RuleLimit { algorithm, requests, .. } = &*charge.limit;
-    match (charge.hits, charge.semantics()) {
-        (Hits::GiveBack(_), _) => true,
-        (Hits::Take(_), _) => taken <= algorithm.remaining(state, now),
-        (Hits::Peek, Semantics::Exact) => algorithm.remaining(state, now) > 0,
-        (Hits::Peek, Semantics::Reference) => algorithm.used(state, now) <= u64::from(*requests),
-    }
 }

@@ -1,8 +1,8 @@
 //! Requests that a server may decide by credits of leases, instead of the shared store: what they charge, and the decision.
 
 use super::{
-    HeldRules, InForce, Limiter, Pinned,
     fast_path::{DESCRIPTORS_MAX, PlainCharge},
+    in_force::{InForce, Limiter, OwnedPinned, Pinned},
     slots,
 };
 use crate::{
@@ -32,14 +32,14 @@ pub struct LeasedStatus {
 }
 
 impl Pinned<'_> {
-    /// See [`HeldRules::leasable`].
+    /// See [`OwnedPinned::leasable`].
     #[inline]
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
         leasable(&self.in_force, self.limiter, request)
     }
 }
 
-impl HeldRules<'_> {
+impl OwnedPinned<'_> {
     /// The charges of a request to a domain with shared counters, if credits can decide it: a few descriptors, each with hits
     /// for one limit at most, none of which counts denied requests, is in shadow or quota mode, or is replaced.
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {

@@ -1,14 +1,14 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{Compat, counters::PlannedCounter, keys::Keys, slots};
+use super::{compat::Compat, keys::Keys, slots};
 use crate::{
     algorithm::State,
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
     rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Rule, RuleLimit, Semantics},
-    store::Key,
+    store::{Key, SlotIndex},
 };
 use smallvec::SmallVec;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// Charges, descriptors and counters of a request that are kept without allocation.
 pub(super) const INLINE: usize = 4;
@@ -223,6 +223,27 @@ impl<'r> Charge<'r> {
     }
 }
 
+/// One counter of the request.
+pub(super) struct PlannedCounter {
+    pub(super) key: Key,
+    /// Its charges, as a range of [`Plan::by_key`].
+    pub(super) charges: Range<u32>,
+    /// Sums of the hits of its charges.
+    pub(super) hits: HitSum,
+    /// Index of its shard's guard.
+    pub(super) guard: u32,
+    /// Its slot when the shard was locked; none if it did not exist.
+    pub(super) slot: Option<SlotIndex>,
+}
+
+impl PlannedCounter {
+    /// Its charges, as a range of [`Plan::by_key`].
+    #[inline]
+    pub(super) fn charges(&self) -> Range<usize> {
+        self.charges.start as usize..self.charges.end as usize
+    }
+}
+
 /// All charges of a request.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
@@ -396,4 +417,27 @@ impl<'r> Plan<'r> {
 fn is_overlaid(domain: &DomainRules, descriptor: &Descriptor<'_>, behind: bool) -> bool {
     let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
     domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
+}
+
+/// The counters of a plan, in the order of their keys, not yet located.
+#[inline]
+pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
+    let mut counters: SmallVec<[PlannedCounter; INLINE]> = SmallVec::new();
+    let charges = plan.charges.as_slice();
+    for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
+        let charge = &charges[charge as usize];
+        match counters.last_mut() {
+            Some(counter) if counter.key == charge.key => {
+                counter.charges.end += 1;
+                counter.hits.add(charge.hits);
+            }
+            _ => {
+                let mut hits = HitSum::ZERO;
+                hits.add(charge.hits);
+                let charges = position..position + 1;
+                counters.push(PlannedCounter { key: charge.key, charges, hits, guard: 0, slot: None });
+            }
+        }
+    }
+    counters
 }

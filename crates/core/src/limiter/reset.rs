@@ -1,7 +1,10 @@
 //! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay. Those in a shared
 //! store are reset there, by their keys (`shared/store/resets.rs`).
 
-use super::{HeldRules, Pinned, plan::Plan};
+use super::{
+    in_force::{OwnedPinned, Pinned},
+    plan::Plan,
+};
 use crate::{
     limit::{LimitId, Request, Timestamp},
     rules::DomainRules,
@@ -80,7 +83,7 @@ impl Pinned<'_> {
     }
 }
 
-impl HeldRules<'_> {
+impl OwnedPinned<'_> {
     /// The counters of a request that are in a shared store, those behind blocks too, with their groups.
     pub fn shared_counters(&self, request: &Request<'_>) -> Vec<(u16, Key)> {
         let Some(remote) = self.remote_counters(request) else { return Vec::new() };

@@ -4,9 +4,9 @@
 //! admits now may not when another one begins to.
 
 use super::{
-    counters::{Counters, PlannedCounter},
-    decide::Deciding,
-    plan::{Charge, Fit},
+    counters::Counters,
+    deciding::Deciding,
+    plan::{Charge, Fit, PlannedCounter},
     status::after_give_back,
 };
 use crate::{

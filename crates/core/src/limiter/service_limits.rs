@@ -2,9 +2,9 @@
 //! its policy, the part of it that is available, and the effective window.
 
 use super::{
-    HeldRules, Pinned,
-    counters::{Counters, LockedShards, PlannedCounter, counters},
-    plan::{Charge, Plan},
+    counters::{Counters, LockedShards},
+    in_force::{OwnedPinned, Pinned},
+    plan::{Charge, Plan, PlannedCounter, counters},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -36,7 +36,7 @@ impl Pinned<'_> {
     }
 }
 
-impl HeldRules<'_> {
+impl OwnedPinned<'_> {
     /// The same for operators: with the limits of shadow rules, by the counters of this process. Limits that a rule replaces are
     /// absent.
     pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {

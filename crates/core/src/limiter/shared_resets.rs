@@ -3,12 +3,7 @@
 //! The store has no list of a rule's counters. The time of a reset is therefore a part of their keys: all servers that share the
 //! store count in new keys from then on, and the former ones expire.
 
-use super::{
-    InForce, Limiter, RetiredRules,
-    keys::{Keys, Seeds},
-};
-use crate::{rules::RuleSet, store::Seed, sync::ArcSwap};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 /// Times of resets, in microseconds of the store's clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -55,37 +50,6 @@ impl SharedResets {
         let Some(of_domain) = self.times.get(domain) else { return 0 };
         let time = |path| of_domain.get(path).copied().unwrap_or(0);
         time(path).max(time(""))
-    }
-}
-
-impl Limiter {
-    /// The same limiter, with resets that were made before its start.
-    pub fn with_shared_resets(mut self, resets: SharedResets) -> Self {
-        let former = Arc::clone(&self.in_force.load());
-        let rules = RuleSet::clone(&former.rules);
-        let next = InForce::new(rules, former.keys.seeds(), &Arc::new(resets));
-        self.in_force = ArcSwap::from_pointee(next);
-        self
-    }
-
-    /// Puts the secret of the keys in a shared store, and resets, in force; none if they are. The rules and their generation stay as
-    /// they are.
-    pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) -> Option<RetiredRules> {
-        let _exclusive = self.updating.lock();
-        let former = Arc::clone(&self.in_force.load());
-        let seeds = Seeds { local: former.keys.seeds().local.clone(), shared: seed };
-        if **former.keys.resets() == resets && former.keys.seeds().shared == seeds.shared {
-            return None;
-        }
-        let mut rules = RuleSet::clone(&former.rules);
-        let next = InForce {
-            keys: Keys::new(&mut rules, &seeds, &Arc::new(resets)),
-            rules: Arc::new(rules),
-            queued_before: former.queued_before,
-            generation: former.generation,
-        };
-        self.in_force.store(Arc::new(next));
-        Some(RetiredRules(former))
     }
 }
 

@@ -9,15 +9,15 @@
 //!
 //! A ticket states of each counter whether it is in a shared store, and its group there. Every server of the store can release it.
 
-use super::{GROUPS, HeldRules, Limiter};
+use super::keys::GROUPS;
 use crate::{
-    algorithm::{Algorithm, Concurrency, Released, State},
-    limit::{Descriptor, GrantedSlot, Hits, Request, Timestamp},
-    store::{Fingerprint, Key, Seed, Store},
+    algorithm::{Algorithm, Concurrency, State},
+    limit::{Descriptor, GrantedSlot, Timestamp},
+    store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
 };
 use smallvec::SmallVec;
-use std::{fmt::Write, sync::atomic::Ordering, task::Waker};
+use std::{fmt::Write, sync::atomic::Ordering};
 
 /// The key of the entry that has a ticket.
 const SLOT: &str = "slot";
@@ -39,10 +39,10 @@ const ID: u64 = 1 << 34;
 
 /// The slots that one request took.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct SlotTicket {
-    id: u64,
+pub(super) struct SlotTicket {
+    pub(super) id: u64,
     /// Of the counters in this process.
-    keys: SmallVec<[Key; 2]>,
+    pub(super) keys: SmallVec<[Key; 2]>,
     /// Of those in a shared store, each with its group.
     stored: SmallVec<[(u16, Key); 1]>,
 }
@@ -77,7 +77,7 @@ impl SlotTicket {
         text.into()
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (id, mut rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
         let (keys, stored) = (SmallVec::new(), SmallVec::new());
         let mut ticket = Self { id: number(id)?, keys, stored };
@@ -104,7 +104,7 @@ impl SlotTicket {
     }
 
     /// The release of the slots that are in a shared store, if any are.
-    fn in_store(self, hits: Option<u64>) -> Option<SlotRelease> {
+    pub(super) fn in_store(self, hits: Option<u64>) -> Option<SlotRelease> {
         let Self { id, stored: counters, .. } = self;
         (!counters.is_empty()).then_some(SlotRelease { id, hits, counters })
     }
@@ -123,7 +123,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// The ticket of a descriptor that is a release.
-fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
+pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
     let entry = descriptor.entries.iter().rev().find(|entry| entry.key == SLOT)?;
     SlotTicket::parse(entry.value)
 }
@@ -143,10 +143,10 @@ pub(super) struct SlotSource {
     /// The hash of ids, with the secret.
     ids: Fingerprint,
     sequence: AtomicU64,
-    taken: AtomicU64,
-    released: AtomicU64,
-    unknown: AtomicU64,
-    expired: AtomicU64,
+    pub(super) taken: AtomicU64,
+    pub(super) released: AtomicU64,
+    pub(super) unknown: AtomicU64,
+    pub(super) expired: AtomicU64,
 }
 
 /// Numbers of slots since the start.
@@ -154,9 +154,9 @@ pub(super) struct SlotSource {
 pub struct SlotCounts {
     /// Slots that requests took: one for each of their limits of requests in flight.
     pub taken: u64,
-    /// Releases of a slot that was held, or of a part of it.
+    /// Releases of a slot that was owned, or of a part of it.
     pub released: u64,
-    /// Releases of a slot that was not held: released before, past its deadline, or never taken.
+    /// Releases of a slot that was not owned: released before, past its deadline, or never taken.
     pub unknown: u64,
     /// Slots past their deadlines when their counter was used again.
     pub expired: u64,
@@ -241,100 +241,9 @@ pub(super) struct TakenSlots {
 }
 
 impl TakenSlots {
-    /// The slots as the response has them. Allocates: called when no lock is held.
+    /// The slots as the response has them. Allocates: called when no lock is owned.
     pub(super) fn granted(self) -> Box<GrantedSlot> {
         Box::new(GrantedSlot { ticket: self.ticket.text(), cost: self.cost })
-    }
-}
-
-impl Limiter {
-    /// Makes the releases of a request; returns those that a shared store has to make. A peek releases nothing; negative hits release
-    /// as many of each slot, others all of it.
-    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
-        let mut in_store = Vec::new();
-        if request.is_check() {
-            return in_store;
-        }
-        for descriptor in request.descriptors() {
-            let hits = match descriptor.hits {
-                Hits::Peek => continue,
-                Hits::Take(_) => None,
-                Hits::GiveBack(hits) => Some(hits.get()),
-            };
-            if let Some(ticket) = ticket_of(descriptor) {
-                self.release_ticket(&ticket, hits, now);
-                in_store.extend(ticket.in_store(hits));
-            }
-        }
-        in_store
-    }
-
-    /// Counts slots that a shared store has released, and those that were not held there.
-    pub fn count_releases(&self, released: u64, unknown: u64) {
-        self.slots.released.fetch_add(released, Ordering::Relaxed);
-        self.slots.unknown.fetch_add(unknown, Ordering::Relaxed);
-    }
-
-    /// Releases the slots of a ticket that are in this process, for a request that ended without a release of its own; false if none
-    /// of them was held. [`SlotRelease::of_ticket`] is the rest.
-    pub fn release_slots(&self, ticket: &str, now: Timestamp) -> bool {
-        SlotTicket::parse(ticket).is_some_and(|ticket| self.release_ticket(&ticket, None, now))
-    }
-
-    fn release_ticket(&self, ticket: &SlotTicket, hits: Option<u64>, now: Timestamp) -> bool {
-        let mut is_any_held = false;
-        for &key in &ticket.keys {
-            let is_held = self.release_one(key, ticket.id, hits, now);
-            let counted = if is_held { &self.slots.released } else { &self.slots.unknown };
-            counted.fetch_add(1, Ordering::Relaxed);
-            is_any_held |= is_held;
-        }
-        is_any_held
-    }
-
-    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> bool {
-        let mut woken = Vec::new();
-        let mut shard = self.store.lock(Store::shard_of(key));
-        let Some(slot) = shard.find(key) else { return false };
-        let has_it = shard.get(slot).state().slots().is_some_and(|slots| slots.has(id));
-        // A page that did not change is not written by the next snapshot.
-        if !has_it {
-            return false;
-        }
-        let counter = shard.get_mut(slot);
-        let (limit, mut state) = (counter.limit(), counter.take_state());
-        let (released, expired) = state.release_slot(id, hits, now);
-        let expires = state.slots().map_or(Timestamp::EPOCH, |slots| slots.expires());
-        counter.set(state, limit, expires);
-        self.slots.expired.fetch_add(expired as u64, Ordering::Relaxed);
-        if let Some(mut queues) = self.slot_queues() {
-            queues.call_first(key, &mut woken);
-        }
-        drop(shard);
-        woken.into_iter().for_each(Waker::wake);
-        released != Released::Unknown
-    }
-
-    /// What became of slots so far.
-    pub fn slot_counts(&self) -> SlotCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let SlotSource { taken, released, unknown, expired, .. } = &self.slots;
-        SlotCounts {
-            taken: count(taken),
-            released: count(released),
-            unknown: count(unknown),
-            expired: count(expired),
-        }
-    }
-}
-
-impl HeldRules<'_> {
-    /// Makes the releases of a request to a domain with shared counters; returns those that the store has to make.
-    pub fn release(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
-        match self.in_force.rules.domain(request.domain()) {
-            Some(domain) if domain.has_slots() => self.limiter.release_named(request, now),
-            _ => Vec::new(),
-        }
     }
 }
 

@@ -3,10 +3,15 @@
 //! New rules are built upon those in force, so that counters keep their meaning. [`NextRules`] can be made in no other
 //! way, and while one [`RuleUpdate`] exists no other one does: two sources of rules cannot overtake each other.
 
-use super::{InForce, Limiter};
+use super::{
+    in_force::{InForce, Limiter, Pinned},
+    keys::{Keys, Seeds},
+    shared_resets::SharedResets,
+};
 use crate::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
-    sync::MutexGuard,
+    store::Seed,
+    sync::{ArcSwap, MutexGuard, guard},
 };
 use std::sync::Arc;
 
@@ -29,6 +34,11 @@ pub struct NextRules<'l> {
 pub struct RetiredRules(pub(super) Arc<InForce>);
 
 impl Limiter {
+    /// Replaced rules, for decisions that began under them.
+    pub fn pin_retired(&self, rules: &RetiredRules) -> Pinned<'_> {
+        Pinned { in_force: guard(Arc::clone(&rules.0)), limiter: self }
+    }
+
     /// Begins to replace the rules; waits until no other update exists.
     pub fn update_rules(&self) -> RuleUpdate<'_> {
         let exclusive = self.updating.lock();
@@ -47,6 +57,35 @@ impl Limiter {
             self.store.visit_limits(mark);
             self.queues.lock().visit_limits(mark);
         })
+    }
+
+    /// The same limiter, with resets that were made before its start.
+    pub fn with_shared_resets(mut self, resets: SharedResets) -> Self {
+        let former = Arc::clone(&self.in_force.load());
+        let rules = RuleSet::clone(&former.rules);
+        let next = InForce::new(rules, former.keys.seeds(), &Arc::new(resets));
+        self.in_force = ArcSwap::from_pointee(next);
+        self
+    }
+
+    /// Puts the secret of the keys in a shared store, and resets, in force; none if they are. The rules and their generation stay as
+    /// they are.
+    pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) -> Option<RetiredRules> {
+        let _exclusive = self.updating.lock();
+        let former = Arc::clone(&self.in_force.load());
+        let seeds = Seeds { local: former.keys.seeds().local.clone(), shared: seed };
+        if **former.keys.resets() == resets && former.keys.seeds().shared == seeds.shared {
+            return None;
+        }
+        let mut rules = RuleSet::clone(&former.rules);
+        let next = InForce {
+            keys: Keys::new(&mut rules, &seeds, &Arc::new(resets)),
+            rules: Arc::new(rules),
+            queued_before: former.queued_before,
+            generation: former.generation,
+        };
+        self.in_force.store(Arc::new(next));
+        Some(RetiredRules(former))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{under_many_schedules, world::in_threads};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{Due, Limiter, Ticket, Verdict},
+    limiter::{Due, Limiter, QueueDecision, Ticket},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -36,12 +36,12 @@ fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
     }
     let request = request.checked(&RequestLimits::default()).expect("a good request");
     match limiter.pin().decide_or_queue(&request, Duration::MAX, NOW) {
-        Verdict::Decided(decision) => {
+        QueueDecision::Decided(decision) => {
             assert_eq!(decision.code, Code::Ok);
             None
         }
-        Verdict::Queued(ticket) => Some(ticket),
-        Verdict::Waits(_) => unreachable!("no rule has slots"),
+        QueueDecision::Queued(ticket) => Some(ticket),
+        QueueDecision::Waits(_) => unreachable!("no rule has slots"),
     }
 }
 

@@ -186,7 +186,7 @@ fn limiter() -> Limiter {
 
 /// A batch of requests for counters of their own.
 fn batch(limiter: &Limiter, first: u64) -> Batch {
-    let (held, mut batch) = (limiter.hold(), Batch::default());
+    let (owned, mut batch) = (limiter.pin_owned(), Batch::default());
     for number in first..first + BATCH {
         let value = (number % KEYS).to_string();
         let mut request = Request::new("d");
@@ -194,7 +194,7 @@ fn batch(limiter: &Limiter, first: u64) -> Batch {
         let hits = Hits::new(Some(1), 0, false);
         request.push(Descriptor { entries: [entry].into_iter().collect(), limit: None, hits });
         let request = request.checked(&RequestLimits::default()).expect("a good request");
-        let remote = held.remote(&request, Timestamp::EPOCH).expect("the domain is shared");
+        let remote = owned.remote(&request, Timestamp::EPOCH).expect("the domain is shared");
         batch.push(&EncodedRequest::new(&remote, Timestamp::EPOCH).expect("a small request"));
     }
     batch

@@ -7,10 +7,10 @@
 mod tests;
 
 use super::{
-    Pinned,
     class::Class,
     decide::{decide_general, decide_other},
     fast_path::{self, PlainCharge},
+    in_force::Pinned,
     keys::Keys,
 };
 use crate::{
@@ -24,6 +24,21 @@ const REQUESTS: usize = 16;
 
 /// One value for each descriptor of the requests that are candidates for the fast path.
 type PerDescriptor<T> = SmallVec<[T; REQUESTS * fast_path::DESCRIPTORS_MAX]>;
+
+impl Pinned<'_> {
+    /// Decides requests that arrived together, each exactly as [`Pinned::decide`] would, in order. Faster than one by one,
+    /// because memory is prefetched for the counters of all of them. `decided` gets the index of each request and its
+    /// decision.
+    #[inline]
+    pub fn decide_all<'r, 'q, 't: 'q>(
+        &'r self,
+        requests: impl Iterator<Item = &'q Request<'t>> + Clone,
+        now: Timestamp,
+        decided: impl FnMut(usize, &Decision<'r>),
+    ) {
+        decide_all(self, requests, now, decided);
+    }
+}
 
 /// Decides the requests in order and passes each decision to `decided`, with the index of its request.
 pub(super) fn decide_all<'r, 'q, 't: 'q>(

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     limit::{Code, Descriptor, Hits},
     limiter::{
-        Due, Verdict,
+        Due, QueueDecision,
         fast_path::tests::{Drawn, KEYS, RULES, counters, drawn_descriptor, limiter},
         tests::descriptor,
     },
@@ -63,7 +63,7 @@ fn a_give_back_in_a_batch_advances_queued_requests() {
     };
     let rules = limiter.pin();
     let arrive = || rules.decide_or_queue(&request("queue=a", Hits::ONE), wait_max, now);
-    let (Verdict::Decided(_), Verdict::Queued(ticket)) = (arrive(), arrive()) else {
+    let (QueueDecision::Decided(_), QueueDecision::Queued(ticket)) = (arrive(), arrive()) else {
         panic!("the second is queued")
     };
     assert_eq!(limiter.due(&ticket), Due::At(now.saturating_add(Duration::from_secs(1))));

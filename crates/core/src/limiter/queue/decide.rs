@@ -15,10 +15,10 @@ use crate::{
     algorithm::{Admission, Algorithm, LeakyBucket, State},
     limit::{Code, Decision, Hits, Request, Timestamp},
     limiter::{
-        Limiter, Pinned,
-        counters::{Counters, LockedShards, PlannedCounter, counters},
-        decide::Deciding,
-        plan::{Fit, Plan},
+        counters::{Counters, LockedShards},
+        deciding::Deciding,
+        in_force::{Limiter, Pinned},
+        plan::{Fit, Plan, PlannedCounter, counters},
         slots::TakenSlots,
         status::{Reading, after_give_back, report, reported_decision},
     },
@@ -31,7 +31,7 @@ use std::{borrow::Cow, task::Waker, time::Duration};
 /// The verdict on a request that may be queued.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "boxing a decision would allocate on its path")]
-pub enum Verdict<'r> {
+pub enum QueueDecision<'r> {
     /// To be answered now.
     Decided(Decision<'r>),
     /// Charged and queued: [`Limiter::poll`] returns when it is to be answered.
@@ -48,6 +48,44 @@ pub(in crate::limiter) enum Caller {
     Again(SlotWait),
 }
 
+impl Pinned<'_> {
+    /// Decides one request for a caller that waits up to `wait_max`, its remaining deadline. If its hits do not fit now
+    /// but will within that time, less the margin, and a `max_wait` allows it, the request is charged and queued. If only slots
+    /// are missing, it waits for them, and nothing is charged.
+    pub fn decide_or_queue(
+        &self,
+        request: &Request<'_>,
+        wait_max: Duration,
+        now: Timestamp,
+    ) -> QueueDecision<'_> {
+        // Hits of a report were used already.
+        let wait_max = if request.is_report() { Duration::ZERO } else { wait_max };
+        let wait_max = wait_max.saturating_sub(self.limiter.queue_margin);
+        match self.in_force.rules.waiting_domain(request.domain()) {
+            Some(domain) => decide(self, domain, request, Caller::Waits(wait_max), now),
+            None => QueueDecision::Decided(self.decide(request, now)),
+        }
+    }
+
+    /// Decides a request once more that waits for slots: when it is called, and at the time of [`SlotWait::again`].
+    pub fn decide_again(&self, request: &Request<'_>, wait: SlotWait, now: Timestamp) -> QueueDecision<'_> {
+        match self.in_force.rules.waiting_domain(request.domain()) {
+            Some(domain) => decide(self, domain, request, Caller::Again(wait), now),
+            // The rules have changed.
+            None => {
+                self.limiter.leave(&wait);
+                QueueDecision::Decided(self.decide(request, now))
+            }
+        }
+    }
+
+    /// The decision for a queued request on its release: admitted, with its counters as they are now. Its hits were
+    /// charged on arrival.
+    pub fn queued_decision(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
+        decision(self, request, ticket, now)
+    }
+}
+
 /// Decides a request to a domain with queues.
 pub(in crate::limiter) fn decide<'p>(
     pinned: &'p Pinned<'_>,
@@ -55,7 +93,7 @@ pub(in crate::limiter) fn decide<'p>(
     request: &Request<'_>,
     caller: Caller,
     now: Timestamp,
-) -> Verdict<'p> {
+) -> QueueDecision<'p> {
     let Limiter { store, global_shadow, .. } = pinned.limiter;
     let (place, arrived, ends) = match caller {
         Caller::Waits(wait_max) => (None, now, now.saturating_add(wait_max)),
@@ -91,7 +129,7 @@ pub(in crate::limiter) fn decide<'p>(
     {
         drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
-        return Verdict::Waits(wait);
+        return QueueDecision::Waits(wait);
     }
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
@@ -117,8 +155,8 @@ pub(in crate::limiter) fn decide<'p>(
     woken.into_iter().for_each(Waker::wake);
     let slot = slots.map(TakenSlots::granted);
     match ticket {
-        Some(ticket) => Verdict::Queued(Ticket { slot, ..ticket }),
-        None => Verdict::Decided(Decision { number, slot, ..reported_decision(code, &plan) }),
+        Some(ticket) => QueueDecision::Queued(Ticket { slot, ..ticket }),
+        None => QueueDecision::Decided(Decision { number, slot, ..reported_decision(code, &plan) }),
     }
 }
 
@@ -130,8 +168,8 @@ pub(in crate::limiter) fn decide_unqueued<'p>(
     now: Timestamp,
 ) -> Decision<'p> {
     match decide(pinned, domain, request, Caller::Waits(Duration::ZERO), now) {
-        Verdict::Decided(decision) => decision,
-        Verdict::Queued(_) | Verdict::Waits(_) => {
+        QueueDecision::Decided(decision) => decision,
+        QueueDecision::Queued(_) | QueueDecision::Waits(_) => {
             unreachable!("a request that does not wait is not queued")
         }
     }

@@ -7,7 +7,7 @@ use super::{Due, QueuePoll, QueuedHits, Ticket};
 use crate::{
     algorithm::{Algorithm, State},
     limit::Timestamp,
-    limiter::Limiter,
+    limiter::in_force::Limiter,
     rules::LimitTable,
     store::{Shard, Store},
     sync::MutexGuard,

@@ -24,8 +24,8 @@ mod slot_waits;
 #[cfg(test)]
 mod tests;
 
-pub use decide::Verdict;
-pub(super) use decide::{Caller, decide, decide_unqueued, decision};
+pub use decide::QueueDecision;
+pub(super) use decide::decide_unqueued;
 pub use slot_waits::SlotWait;
 
 use crate::{

@@ -6,7 +6,7 @@
 use super::{QueuedHits, Queues, leave::left};
 use crate::{
     limit::{LimitId, Timestamp},
-    limiter::Limiter,
+    limiter::in_force::Limiter,
     rules::LimitTable,
     store::{Key, Removed, Shard, Store},
     sync::MutexGuard,

@@ -2,14 +2,16 @@
 
 use super::{
     super::{
-        counters::{LockedShards, PlannedCounter, counters},
-        decide::{Deciding, decide_plan},
-        plan::{Charge, Fit, INLINE},
+        counters::LockedShards,
+        decide::decide_plan,
+        deciding::Deciding,
+        in_force::OwnedPinned,
+        plan::{Charge, Fit, INLINE, PlannedCounter, counters},
         service_limits::{self, ListedLimits},
         slots::{SlotCharges, TakenSlots},
         status::reported_decision,
     },
-    HeldRules, RemoteRequest, WithoutStore, admitted,
+    RemoteRequest, WithoutStore, admitted,
     fetched::{Fetched, Mixed, ReadAt},
 };
 use crate::{
@@ -39,15 +41,15 @@ impl<'h> RemoteRequest<'h> {
             return self.decide_mixed(fetched, listed, local_now);
         }
         let mut deciding =
-            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
+            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.owned.limiter.compat, now)
                 .by_sums()
-                .with_slots(SlotCharges::in_store(&self.held.limiter.slots, self.slot_id, &self.slots));
+                .with_slots(SlotCharges::in_store(&self.owned.limiter.slots, self.slot_id, &self.slots));
         deciding.evaluate();
-        let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
+        let code = if self.owned.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
         let slot = deciding.slots.taken().map(TakenSlots::granted);
         let mut decision = Decision { slot, ..reported_decision(code, &self.plan) };
-        let global_shadow = self.held.limiter.global_shadow;
+        let global_shadow = self.owned.limiter.global_shadow;
         let limits = service_limits::listed(listed, global_shadow, &self.plan, &self.counters, &fetched, now);
         decision.service_limits = limits.map(Box::new);
         decision
@@ -55,7 +57,7 @@ impl<'h> RemoteRequest<'h> {
 
     /// The decision from the states of the store and the local counters, which are charged with it.
     fn decide_mixed(&mut self, fetched: Fetched, listed: ListedLimits, now: Timestamp) -> Decision<'h> {
-        let HeldRules { in_force, limiter } = self.held;
+        let OwnedPinned { in_force, limiter } = self.owned;
         let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
         let locals = all.len();
         let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
@@ -96,7 +98,7 @@ impl<'h> RemoteRequest<'h> {
 
     /// Decides by the local counters, if there are any, and by the charges that do not fit already.
     fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
-        let HeldRules { in_force, limiter } = self.held;
+        let OwnedPinned { in_force, limiter } = self.owned;
         let (code, number, slot) =
             decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
         Decision { number, slot, ..reported_decision(code, &self.plan) }
@@ -119,7 +121,7 @@ impl<'h> RemoteRequest<'h> {
             };
         }
         self.counters = counters(&self.plan);
-        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
+        let Self { owned: OwnedPinned { in_force, limiter }, mut plan, mut counters, .. } = self;
         let (code, number, mut slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
         for charge in &mut plan.charges {
             charge.remaining /= weight(charge);

@@ -1,8 +1,8 @@
 //! The states of counters as a store returned them, alone or beside local counters.
 
 use super::super::{
-    counters::{Counters, LockedShards, PlannedCounter},
-    plan::INLINE,
+    counters::{Counters, LockedShards},
+    plan::{INLINE, PlannedCounter},
     status::Reading,
 };
 use crate::{

@@ -12,31 +12,24 @@ mod decide;
 mod fetched;
 
 use super::{
-    InForce, Limiter, Pinned,
-    counters::{LockedShards, PlannedCounter, counters},
-    decide::Deciding,
+    counters::LockedShards,
+    deciding::Deciding,
+    in_force::{Limiter, OwnedPinned, Pinned},
     keys::Keys,
-    plan::{Charge, DescriptorPlan, INLINE, Plan},
+    plan::{Charge, DescriptorPlan, INLINE, Plan, PlannedCounter, counters},
     slots,
 };
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Descriptor, Hits, Request, Timestamp},
-    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
+    rules::{DomainRules, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
-use std::sync::Arc;
-
-/// The rules of one moment, for a decision that takes time.
-pub struct HeldRules<'l> {
-    pub(super) in_force: Arc<InForce>,
-    pub(super) limiter: &'l Limiter,
-}
 
 /// A request to a domain whose counters are in a shared store.
 pub struct RemoteRequest<'h> {
-    held: &'h HeldRules<'h>,
+    owned: &'h OwnedPinned<'h>,
     plan: Plan<'h>,
     /// Those in the store.
     counters: SmallVec<[PlannedCounter; INLINE]>,
@@ -130,24 +123,7 @@ impl Groups {
     }
 }
 
-impl Limiter {
-    /// The rules as they are now, for a decision that takes time.
-    pub fn hold(&self) -> HeldRules<'_> {
-        HeldRules { in_force: Arc::clone(&self.in_force.load()), limiter: self }
-    }
-}
-
-impl HeldRules<'_> {
-    /// Number of these rules: see [`NextRules::generation`](super::NextRules::generation).
-    pub fn generation(&self) -> u64 {
-        self.in_force.generation
-    }
-
-    /// The rules.
-    pub fn rules(&self) -> &RuleSet {
-        &self.in_force.rules
-    }
-
+impl OwnedPinned<'_> {
     /// The request as the store is to decide it, received at `now`; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>, now: Timestamp) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
@@ -159,7 +135,7 @@ impl HeldRules<'_> {
         Some(remote)
     }
 
-    /// As [`HeldRules::remote`], but past blocks and overrides that count nothing.
+    /// As [`OwnedPinned::remote`], but past blocks and overrides that count nothing.
     pub(super) fn remote_counters(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
         self.planned(domain, Plan::of_counters(domain, &self.in_force.keys, request), request)
@@ -182,7 +158,7 @@ impl HeldRules<'_> {
             None => Groups::OfDescriptors(self.groups(domain, request)),
         };
         let (slot_id, slots) = (0, SmallVec::new());
-        Some(RemoteRequest { held: self, plan, counters, local, is_denied: false, groups, slot_id, slots })
+        Some(RemoteRequest { owned: self, plan, counters, local, is_denied: false, groups, slot_id, slots })
     }
 
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
@@ -204,7 +180,7 @@ impl HeldRules<'_> {
 impl<'h> RemoteRequest<'h> {
     /// Lists the counters of the store in which the request takes slots, and gives these an id.
     fn plan_slots(&mut self, now: Timestamp) {
-        let Self { held, plan, counters, groups, .. } = self;
+        let Self { owned, plan, counters, groups, .. } = self;
         let takes = |counter: &&PlannedCounter| {
             counter.hits.taken > 0 && plan.first(counter).limit.algorithm.holds_slots()
         };
@@ -212,7 +188,7 @@ impl<'h> RemoteRequest<'h> {
         self.slots =
             slots.map(|counter| (groups.of(counter.key, plan.first(counter)), counter.key)).collect();
         if !self.slots.is_empty() {
-            self.slot_id = held.limiter.slots.next_id(now);
+            self.slot_id = owned.limiter.slots.next_id(now);
         }
     }
 
@@ -221,9 +197,9 @@ impl<'h> RemoteRequest<'h> {
         if self.local.is_empty() {
             return;
         }
-        let Limiter { store, compat, global_shadow, .. } = self.held.limiter;
+        let Limiter { store, compat, global_shadow, .. } = self.owned.limiter;
         let mut shards =
-            LockedShards::lock(store, &mut self.local, &self.plan, &self.held.in_force.rules, now);
+            LockedShards::lock(store, &mut self.local, &self.plan, &self.owned.in_force.rules, now);
         let mut deciding = Deciding::new(&mut self.plan, &self.local, &mut shards, *compat, now).by_sums();
         deciding.evaluate();
         self.is_denied = !global_shadow && deciding.verdict() == Code::OverLimit;
@@ -270,19 +246,19 @@ impl<'h> RemoteRequest<'h> {
         let admits = |descriptor: &DescriptorPlan<'_>| {
             descriptor.reached.is_shadow() || (descriptor.reached.is_local() && !descriptor.is_over)
         };
-        !self.held.limiter.global_shadow && !self.quota_descriptors().any(admits)
+        !self.owned.limiter.global_shadow && !self.quota_descriptors().any(admits)
     }
 
     fn quota_descriptors(&self) -> impl Iterator<Item = &DescriptorPlan<'h>> {
-        let compat = self.held.limiter.compat;
+        let compat = self.owned.limiter.compat;
         self.plan.descriptors.iter().filter(move |descriptor| descriptor.reached.is_quota(compat))
     }
 
     fn charge(&self, charge: &Charge<'_>, taken_of_counter: u64) -> RemoteCharge {
         let reached = self.plan.descriptors[charge.descriptor as usize].reached;
-        let denial = if self.held.limiter.global_shadow || reached.is_shadow() {
+        let denial = if self.owned.limiter.global_shadow || reached.is_shadow() {
             Denial::Never
-        } else if reached.is_quota(self.held.limiter.compat) {
+        } else if reached.is_quota(self.owned.limiter.compat) {
             if self.quotas_deny() { Denial::Quota } else { Denial::Never }
         } else {
             Denial::Always

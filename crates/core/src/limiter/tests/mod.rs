@@ -13,11 +13,11 @@ mod slots;
 
 use super::*;
 use crate::{
-    limit::{Code, Descriptor, Entry, Hits, RequestLimits, Reset},
-    rules::{LoadOptions, Semantics, Source},
-    store::{OnFull, Seed},
+    limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Reset, Timestamp},
+    rules::{LoadOptions, RuleSet, Semantics, Source},
+    store::{OnFull, Seed, StoreSettings},
 };
-use std::num::NonZeroU64;
+use std::{num::NonZeroU64, time::Duration};
 
 /// Wednesday, 15 November 2023, 00:00 UTC: the start of a window of every unit up to a day.
 pub(super) const MIDNIGHT_MILLIS: u64 = 1_700_006_400_000;

@@ -83,10 +83,10 @@ impl World {
         let expected = self.naive.arrive(hits, wait_max, self.now);
         let pinned = self.limiter.pin();
         let verdict = match pinned.decide_or_queue(&request(hits), wait_max, moment(self.now)) {
-            Verdict::Decided(decision) if decision.code == Code::Ok => OracleVerdict::Now,
-            Verdict::Waits(_) => unreachable!("no rule has slots"),
-            Verdict::Decided(_) => OracleVerdict::No,
-            Verdict::Queued(ticket) => {
+            QueueDecision::Decided(decision) if decision.code == Code::Ok => OracleVerdict::Now,
+            QueueDecision::Waits(_) => unreachable!("no rule has slots"),
+            QueueDecision::Decided(_) => OracleVerdict::No,
+            QueueDecision::Queued(ticket) => {
                 let Due::At(turn) = self.limiter.due(&ticket) else { panic!("no end is set") };
                 self.tickets.push((self.naive.newest(), ticket));
                 OracleVerdict::Later(turn.as_nanos())
@@ -308,10 +308,10 @@ proptest! {
         let wait_max = Duration::from_millis(wait_max);
         let (pinned, wanted) = (world.limiter.pin(), request([hits, 0, 0]));
         let is_denied = |now| match pinned.decide_or_queue(&wanted, wait_max, moment(now)) {
-            Verdict::Decided(decision) => decision.code == Code::OverLimit,
-            Verdict::Queued(_) | Verdict::Waits(_) => false,
+            QueueDecision::Decided(decision) => decision.code == Code::OverLimit,
+            QueueDecision::Queued(_) | QueueDecision::Waits(_) => false,
         };
-        let Verdict::Decided(decision) = pinned.decide_or_queue(&wanted, wait_max, moment(world.now)) else {
+        let QueueDecision::Decided(decision) = pinned.decide_or_queue(&wanted, wait_max, moment(world.now)) else {
             return Ok(());
         };
         prop_assume!(decision.code == Code::OverLimit);

@@ -56,9 +56,9 @@ impl World {
     ) -> Vec<String> {
         let pinned = self.limiter.pin();
         match pinned.decide_or_queue(&request(descriptors), wait_max, at(millis)) {
-            Verdict::Waits(_) => unreachable!("no rule has slots"),
-            Verdict::Decided(decision) => shown(&decision),
-            Verdict::Queued(ticket) => {
+            QueueDecision::Waits(_) => unreachable!("no rule has slots"),
+            QueueDecision::Decided(decision) => shown(&decision),
+            QueueDecision::Queued(ticket) => {
                 self.tickets.insert(name, ticket);
                 vec![format!("queued until {}", self.release_time(name))]
             }

@@ -1,6 +1,6 @@
 //! Requests that wait for slots: their order, their wakes, and all ways in which a wait ends.
 
-use super::super::{SlotWait, Verdict};
+use super::super::{QueueDecision, SlotWait};
 use crate::{
     limit::{Code, Decision, Request, Timestamp},
     limiter::{Limiter, tests},
@@ -98,9 +98,9 @@ impl World {
     fn arrive(&mut self, name: usize, text: &str, now: u64) {
         let pinned = self.limiter.pin();
         let verdict = match pinned.decide_or_queue(&request(text), Duration::from_secs(60), at(now)) {
-            Verdict::Decided(decision) => Ok(outcome(&decision)),
-            Verdict::Waits(wait) => Err(wait),
-            Verdict::Queued(_) => unreachable!("no rule has a leaky bucket"),
+            QueueDecision::Decided(decision) => Ok(outcome(&decision)),
+            QueueDecision::Waits(wait) => Err(wait),
+            QueueDecision::Queued(_) => unreachable!("no rule has a leaky bucket"),
         };
         drop(pinned);
         self.keep(name, text, verdict, now);
@@ -118,9 +118,9 @@ impl World {
             let Waiting { request: text, wait, .. } = self.waiting.remove(&name).expect("found above");
             let pinned = self.limiter.pin();
             let verdict = match pinned.decide_again(&request(&text), wait, at(now)) {
-                Verdict::Decided(decision) => Ok(outcome(&decision)),
-                Verdict::Waits(wait) => Err(wait),
-                Verdict::Queued(_) => unreachable!("no rule has a leaky bucket"),
+                QueueDecision::Decided(decision) => Ok(outcome(&decision)),
+                QueueDecision::Waits(wait) => Err(wait),
+                QueueDecision::Queued(_) => unreachable!("no rule has a leaky bucket"),
             };
             drop(pinned);
             self.keep(name, &text, verdict, now);

@@ -37,7 +37,7 @@ fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
     world.arrive("first", 0, "user=x");
     let tickets: Vec<Ticket> = (0..QUEUED)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
-            Verdict::Queued(ticket) => ticket,
+            QueueDecision::Queued(ticket) => ticket,
             verdict => panic!("{verdict:?}"),
         })
         .collect();
@@ -138,7 +138,7 @@ fn requests_are_woken_after_most_of_those_before_them_have_left() {
     world.arrive("first", 0, "user=x");
     let mut tickets: Vec<Ticket> = (0..100)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
-            Verdict::Queued(ticket) => ticket,
+            QueueDecision::Queued(ticket) => ticket,
             verdict => panic!("{verdict:?}"),
         })
         .collect();
