@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         shared_store::lease_faults::tests,
         shared_store::lease_servers::tests,
         shared_store::leases::tests,
+        shared_store::limits_file::tests,
         shared_store::local_rules::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,

@@ -11,6 +11,7 @@ pub mod lease_faults;
 mod lease_script;
 pub mod lease_servers;
 pub mod leases;
+pub mod limits_file;
 pub mod local_rules;
 pub mod operators;
 mod process;
