@@ -472,6 +472,7 @@ func decode(allowed bool, response *rls.RateLimitResponse) Decision {
 		decision.ResponseHeaders = append(decision.ResponseHeaders, Header{header.Key, value(header.Value, header.RawValue)})
 	}
 	decision.Body = response.RawBody
+	decision.Ticket = response.GetDynamicMetadata().GetFields()["slot"].GetStringValue()
 	return decision
 }
 

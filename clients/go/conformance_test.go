@@ -244,6 +244,60 @@ func TestLocalDenials(t *testing.T) { testLocalDenials(t, "local_denials") }
 
 func TestLocalDenialsAreKeptForABoundedTime(t *testing.T) { testLocalDenials(t, "retention") }
 
+func TestSlots(t *testing.T) {
+	type slotCase struct {
+		Name, Rules string
+		Steps       []struct {
+			At          nanos
+			Op, Slot    string
+			Descriptors []caseDescriptor
+			Cost        *uint64
+			Expect      struct {
+				Allowed, Ticket bool
+				Remaining       uint32
+			}
+		}
+	}
+	const start = 1_700_006_400_000_000_000
+	ctx := context.Background()
+	for _, c := range cases[slotCase](t, "slots", "cases") {
+		t.Run(c.Name, func(t *testing.T) {
+			server := serve(t, c.Rules, "--test-clock")
+			set := setClock(t, server.address)
+			client := newClient(t, server.address)
+			slots := map[string]*Slot{}
+			for number, step := range c.Steps {
+				set(start + int64(step.At.duration()))
+				var call []CallOption
+				for _, descriptor := range step.Descriptors {
+					call = append(call, descriptor.descriptor())
+				}
+				switch step.Op {
+				case "acquire":
+					slot, err := client.Acquire(ctx, append(call, Cost(*step.Cost))...)
+					if err != nil || slot.Allowed != step.Expect.Allowed || (slot.Ticket != "") != step.Expect.Ticket {
+						t.Fatalf("step %d: %+v, %v", number, slot, err)
+					}
+					slots[step.Slot] = slot
+				case "release":
+					if step.Cost == nil {
+						slots[step.Slot].Release()
+					} else {
+						slots[step.Slot].ReleasePart(*step.Cost)
+					}
+				case "end":
+					func() { defer slots[step.Slot].Release() }()
+				case "peek":
+					decision, err := client.Peek(ctx, call...)
+					if err != nil || decision.Allowed != step.Expect.Allowed || decision.Remaining != step.Expect.Remaining {
+						t.Fatalf("step %d: %+v, %v", number, decision, err)
+					}
+				}
+			}
+		})
+	}
+}
+
 func testLocalDenials(t *testing.T, file string) {
 	type denialCase struct {
 		Name, Rules string

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,4 +134,44 @@ func TestTheServersOwnHeadersOfAKeptDenialAge(t *testing.T) {
 			t.Errorf("%s: %q is not %q", name, found, expected)
 		}
 	}
+}
+
+func TestASlotIsReleasedOnceAlsoAfterItsContextAndNoneWithoutATicket(t *testing.T) {
+	var calls []Call
+	decision := Admitted()
+	client := NewFake(func(call Call) Decision {
+		calls = append(calls, call)
+		return decision
+	})
+	decision.Ticket = "slot-1"
+	ctx, cancel := context.WithCancel(context.Background())
+	slot, err := client.Acquire(ctx, Key("user", "ann"), InDomain("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	slot.ReleasePart(2)
+	slot.Release()
+	slot.Release()
+	if len(calls) != 3 {
+		t.Fatalf("%d calls", len(calls))
+	}
+	part, whole := calls[1], calls[2]
+	named := []Entry{{"slot", "slot-1"}}
+	if part.Domain != "other" || !part.GivesBack || !slices.Equal(part.Descriptors[0].Entries(), named) || whole.GivesBack {
+		t.Fatalf("%+v", calls)
+	}
+	for _, decision = range []Decision{Denied(time.Second), Failed(FailOpen, "UNAVAILABLE"), Admitted()} {
+		calls = nil
+		slot, err := client.Acquire(context.Background(), Key("user", "ann"))
+		if err != nil || slot.Allowed != decision.Allowed {
+			t.Fatalf("%+v, %v", slot, err)
+		}
+		slot.Release()
+		if len(calls) != 1 {
+			t.Fatalf("%d calls after %+v", len(calls), decision)
+		}
+	}
+	var none *Slot
+	none.Release()
 }

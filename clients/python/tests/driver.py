@@ -17,6 +17,12 @@ class Client(Protocol):
 
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision: ...
 
+    def acquire(self, *descriptors: Any, **options: Any) -> Any: ...
+
+    def release(self, slot: Any, cost: int | None) -> None: ...
+
+    def end(self, slot: Any) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -27,6 +33,15 @@ class SyncClient:
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
         decision: Decision = getattr(self.client, op)(*descriptors, **options)
         return decision
+
+    def acquire(self, *descriptors: Any, **options: Any) -> Any:
+        return self.client.acquire(*descriptors, **options).__enter__()
+
+    def release(self, slot: Any, cost: int | None) -> None:
+        slot.release(cost)
+
+    def end(self, slot: Any) -> None:
+        slot.__exit__(None, None, None)
 
     def close(self) -> None:
         self.client.close()
@@ -40,6 +55,15 @@ class AioClient:
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
         decision: Decision = self._runner.run(getattr(self.client, op)(*descriptors, **options))
         return decision
+
+    def acquire(self, *descriptors: Any, **options: Any) -> Any:
+        return self._runner.run(self.client.acquire(*descriptors, **options).__aenter__())
+
+    def release(self, slot: Any, cost: int | None) -> None:
+        self._runner.run(slot.release(cost))
+
+    def end(self, slot: Any) -> None:
+        self._runner.run(slot.__aexit__(None, None, None))
 
     def close(self) -> None:
         self._runner.run(self.client.close())

@@ -135,6 +135,35 @@ def test_local_denials(case: Any, make: Callable[..., Client]) -> None:
         clock.close()
 
 
+@pytest.mark.parametrize("case", cases("slots"), ids=ids)
+def test_slots(case: Any, make: Callable[..., Client]) -> None:
+    start_ns = 1_700_006_400_000_000_000
+    with serve(case["rules"], "--test-clock") as server:
+        clock = TestClock(server.address)
+        client = make(server.address, domain="d", timeout=5)
+        slots: dict[str, Any] = {}
+        for number, step in enumerate(case["steps"]):
+            at_ns = nanos(step["at"])
+            assert at_ns is not None
+            clock.set(start_ns + at_ns)
+            where = f"step {number}"
+            if step["op"] == "release":
+                client.release(slots[step["slot"]], step["cost"])
+            elif step["op"] == "end":
+                client.end(slots[step["slot"]])
+            elif step["op"] == "peek":
+                decision = client.call("peek", *[descriptor_of(one) for one in step["descriptors"]])
+                assert decision.remaining == step["expect"]["remaining"], where
+                assert decision.allowed == step["expect"]["allowed"], where
+            else:
+                slot = client.acquire(*[descriptor_of(one) for one in step["descriptors"]], cost=step["cost"])
+                slots[step["slot"]] = slot
+                assert bool(slot) == slot.decision.allowed == step["expect"]["allowed"], where
+                assert (slot.ticket is not None) == step["expect"]["ticket"], where
+        client.close()
+        clock.close()
+
+
 @pytest.mark.parametrize("case", cases("failures"), ids=ids)
 def test_failures(case: Any, make: Callable[..., Client]) -> None:
     options = case["client"]

@@ -189,3 +189,41 @@ async def test_the_test_double_decides_as_the_test_says() -> None:
     ]
     asynchronous = FakeAioTidegate(failed(is_open=False))
     assert (await asynchronous.limit(user="ann")).reason is Reason.FAILED_CLOSED
+
+
+def test_a_slot_is_released_once_also_after_an_exception_and_none_without_a_ticket() -> None:
+    from tidegate.testing import FakeAioTidegate, FakeTidegate, admitted, denied, failed
+
+    client = FakeTidegate(lambda call: admitted(ticket="slot-1") if "user" in call.entries[0] else admitted())
+    slot = client.acquire(user="ann", domain="other")
+
+    def fail() -> None:
+        with slot:
+            slot.release(cost=2)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    slot.release()
+    releases = [(call.domain, call.entries, call.costs, call.gives_back) for call in client.calls[1:]]
+    named = ({"slot": "slot-1"},)
+    assert releases == [("other", named, (2,), True), ("other", named, (1,), False)]
+    for decision in (denied(), failed(), admitted()):
+        client = FakeTidegate(decision)
+        with client.acquire(user="ann") as slot:
+            assert bool(slot) == decision.allowed
+        assert len(client.calls) == 1
+
+    async def asynchronous() -> int:
+        client = FakeAioTidegate(admitted(ticket="slot-1"))
+        slot = await client.acquire(user="ann")
+        await slot.release()
+        async with client.acquire(user="ann") as slot:
+            assert slot.ticket == "slot-1"
+        await client.close()
+        # The client is closed: logged, and no error of the block.
+        async with slot:
+            pass
+        return len(client.calls)
+
+    assert asyncio.run(asynchronous()) == 4

@@ -92,6 +92,8 @@ pub struct Decision {
     pub reset_after: Option<Duration>,
     /// Time after which a denied request would be admitted; None if allowed, or if no wait helps.
     pub retry_after: Option<Duration>,
+    /// Names the slots that the request holds; None if it holds none. See [`Tidegate::acquire`](crate::Tidegate::acquire).
+    pub ticket: Option<String>,
     /// One status for each descriptor, in order; empty without an answer.
     pub statuses: Vec<Status>,
     /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
@@ -117,6 +119,7 @@ impl Decision {
             rule: String::new(),
             reset_after: None,
             retry_after: None,
+            ticket: None,
             statuses,
             error: None,
             error_message: None,

@@ -28,6 +28,7 @@ mod proto {
 }
 mod request;
 mod response;
+mod slot;
 mod status;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod telemetry;
@@ -40,3 +41,4 @@ pub use fake::Call;
 pub use keys::{Key, Missing, RequestInfo, client_address};
 pub use layer::{RateLimit, RateLimitLayer, ResponseFuture};
 pub use request::{Descriptor, Request, Unit};
+pub use slot::Slot;

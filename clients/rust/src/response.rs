@@ -8,6 +8,7 @@ use crate::{
     },
     request::Unit,
 };
+use prost_types::value::Kind;
 use std::time::Duration;
 
 /// The decision of a response with this verdict.
@@ -34,7 +35,16 @@ pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
     decision.request_headers = headers(answer.request_headers_to_add);
     decision.response_headers = headers(answer.response_headers_to_add);
     decision.body = answer.raw_body.into();
+    decision.ticket = answer.dynamic_metadata.and_then(ticket);
     decision
+}
+
+/// The ticket of the slots that a request holds.
+fn ticket(mut metadata: prost_types::Struct) -> Option<String> {
+    match metadata.fields.remove("slot")?.kind? {
+        Kind::StringValue(ticket) => Some(ticket),
+        _ => None,
+    }
 }
 
 fn header(header: HeaderValue) -> (String, String) {

@@ -41,6 +41,7 @@ export interface Extras {
   readonly requestHeaders?: readonly Header[];
   readonly responseHeaders?: readonly Header[];
   readonly body?: Uint8Array;
+  readonly ticket?: string | undefined;
 }
 
 /** Whether a request may proceed, and what is left of its limits. */
@@ -69,6 +70,8 @@ export class Decision {
   readonly responseHeaders: readonly Header[];
   /** The body that the rules give a denial; empty if they give none. */
   readonly body: Uint8Array;
+  /** Names the slots that the request holds; undefined if it holds none. */
+  readonly ticket: string | undefined;
   readonly #statuses: readonly Status[];
   readonly #elapsedNs: bigint;
 
@@ -87,6 +90,7 @@ export class Decision {
     this.requestHeaders = extras.requestHeaders ?? [];
     this.responseHeaders = extras.responseHeaders ?? [];
     this.body = extras.body ?? EMPTY;
+    this.ticket = extras.ticket;
     this.#statuses = statuses;
     this.#elapsedNs = elapsedNs;
     const governing = allowed ? leastRemaining(statuses) : longestWait(statuses, true);

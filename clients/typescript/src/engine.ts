@@ -15,8 +15,9 @@ import type {
   RateLimitResponse_HeaderValue as HeaderValue,
   RateLimitResponse_RateLimit as RateLimit,
 } from "./proto/rls_pb.js";
-import { Request, type Cost, type DescriptorLike } from "./request.js";
+import { Descriptor, Request, type Cost, type DescriptorLike } from "./request.js";
 import { Server, Servers } from "./servers.js";
+import { Slot } from "./slot.js";
 import { CallError, type Transport } from "./transport.js";
 
 /** The decision about a request for which no answer arrives: `open` allows it, `closed` denies it. */
@@ -140,6 +141,26 @@ export class RateLimiter {
    */
   limit(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
     return this.#decide(descriptors, options.cost ?? 1, options, false, options.localDenials ?? true);
+  }
+
+  /**
+   * Takes hits as `limit` does, and holds the slots of limits of requests in flight until the end of a scope:
+   * `await using slot = await client.acquire({ user: id })`. No denial is kept.
+   */
+  async acquire(
+    descriptors: DescriptorLike | readonly DescriptorLike[],
+    options: Omit<CallOptions, "localDenials"> = {},
+  ): Promise<Slot> {
+    const { domain } = options;
+    const decision = await this.limit(descriptors, { ...options, localDenials: false });
+    return new Slot(decision, async (ticket, cost) => {
+      const release = new Descriptor({ slot: ticket }, cost === undefined ? {} : { cost, giveBack: true });
+      try {
+        await this.limit(release, { localDenials: false, ...(domain !== undefined && { domain }) });
+      } catch (error) {
+        this.#logger.warn("a slot was not released: the server frees it after max_hold", error);
+      }
+    });
   }
 
   /** Returns whether one more hit would be admitted, without taking it. */
@@ -368,7 +389,14 @@ function decode(response: RateLimitResponse): Decision {
     requestHeaders: response.requestHeadersToAdd.map(decodeHeader),
     responseHeaders: response.responseHeadersToAdd.map(decodeHeader),
     body: response.rawBody,
+    ticket: ticketOf(response),
   });
+}
+
+/** The ticket of the slots that a request holds. */
+function ticketOf(response: RateLimitResponse): string | undefined {
+  const slot = response.dynamicMetadata?.["slot"];
+  return typeof slot === "string" ? slot : undefined;
 }
 
 function decodeLimit({ requestsPerUnit: requests, unit: sent, name, window }: RateLimit): Limit {

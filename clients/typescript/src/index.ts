@@ -26,3 +26,4 @@ export {
   type RequestInfo,
 } from "./keys.js";
 export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";
+export { Slot } from "./slot.js";

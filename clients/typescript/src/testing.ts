@@ -70,13 +70,18 @@ const minute = (requests: number, name: string): Limit => ({
   windowNs: unitNs("minute"),
 });
 
-/** An admission under a limit of 100 requests a minute, unless another one is given. */
+/** An admission under a limit of 100 requests a minute, unless another one is given; with a `ticket` it holds a slot. */
 export function admitted(
-  given: { readonly limit?: number; readonly remaining?: number; readonly rule?: string } = {},
+  given: {
+    readonly limit?: number;
+    readonly remaining?: number;
+    readonly rule?: string;
+    readonly ticket?: string;
+  } = {},
 ): Decision {
-  const { limit = 100, remaining = 99, rule = "" } = given;
+  const { limit = 100, remaining = 99, rule = "", ticket } = given;
   const status = { overLimit: false, limit: minute(limit, rule), remaining, resetAfterNs: 60_000_000_000n };
-  return new Decision(true, "decided", [status]);
+  return new Decision(true, "decided", [status], { ticket });
 }
 
 /** A denial by a limit of 100 requests a minute, unless another one is given. */

@@ -5,6 +5,7 @@ import {
   Descriptor,
   Tidegate,
   type CallOptions,
+  type Slot,
   type RateLimiter,
   type Header,
   type Limit,
@@ -239,6 +240,46 @@ test.each(overBoth(DENIALS))("local denials: $name over $transport", async (give
       expect(decision.retryAfterNs, where).toBe(nanos(step.expect.retry_after));
     }
     expect(lower(decision.headers()), where).toMatchObject(lower(step.expect.headers ?? {}));
+  }
+});
+
+interface SlotCase {
+  readonly name: string;
+  readonly rules: string;
+  readonly steps: readonly {
+    readonly op: "acquire" | "release" | "end" | "peek";
+    readonly at: Time;
+    readonly slot: string;
+    readonly descriptors: readonly CaseDescriptor[];
+    readonly cost: number | null;
+    readonly expect: { readonly allowed: boolean; readonly ticket: boolean; readonly remaining: number };
+  }[];
+}
+
+test.each(overBoth(cases<SlotCase>("slots")))("slots: $name over $transport", async (given) => {
+  const server = await serve(given.rules, ["--test-clock", ...HTTP_PORT]);
+  const setClock = clockOf(server.address);
+  const client = clientOver(given.transport, server, {});
+  const slots = new Map<string, Slot>();
+  for (const [number, step] of given.steps.entries()) {
+    await setClock(1_700_006_400_000_000_000n + (nanos(step.at) ?? 0n));
+    const where = `step ${number}`;
+    const slot = slots.get(step.slot);
+    if (step.op === "acquire") {
+      const acquired = await client.acquire(step.descriptors.map(descriptorOf), { cost: step.cost ?? 1 });
+      expect([acquired.allowed, acquired.ticket !== undefined], where).toEqual([
+        step.expect.allowed,
+        step.expect.ticket,
+      ]);
+      slots.set(step.slot, acquired);
+    } else if (step.op === "release") {
+      await slot?.release(step.cost ?? undefined);
+    } else if (step.op === "end") {
+      await slot?.[Symbol.asyncDispose]();
+    } else {
+      const decision = await client.peek(step.descriptors.map(descriptorOf));
+      expect([decision.allowed, decision.remaining], where).toEqual([step.expect.allowed, step.expect.remaining]);
+    }
   }
 });
 

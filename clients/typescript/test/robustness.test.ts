@@ -168,3 +168,35 @@ test("errors of the configuration are no bad request", async () => {
   const repeated = rateLimit({ client, next, keys: [header("x-user", { entry: "user", missing: "allow" })] });
   expect((await repeated(new Request("http://app.example/", { headers }))).status).toBe(400);
 });
+
+test("a slot is released once, in its domain, and none without a ticket", async () => {
+  const client = new FakeTidegate(admitted({ ticket: "slot-1" }));
+  const slot = await client.acquire({ user: "ann" }, { domain: "other" });
+  await slot.release(2);
+  await slot[Symbol.asyncDispose]();
+  await slot.release();
+  expect(client.calls.map(({ domain, entries, costs }) => [domain, entries, costs])).toEqual([
+    ["other", [{ user: "ann" }], [1n]],
+    ["other", [{ slot: "slot-1" }], [2n]],
+    ["other", [{ slot: "slot-1" }], [1n]],
+  ]);
+  for (const decision of [denied(), failed(), admitted()]) {
+    const other = new FakeTidegate(decision);
+    const none = await other.acquire({ user: "ann" });
+    await none[Symbol.asyncDispose]();
+    expect([none.allowed, other.calls.length]).toEqual([decision.allowed, 1]);
+  }
+});
+
+test("a slot whose client is closed is logged and ends no scope with an error", async () => {
+  const logger = new Lines();
+  const server = await serve(
+    "{domain: d, descriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_in_flight: 1}}]}",
+  );
+  const client = clientOf(server.address, { logger });
+  const slot = await client.acquire({ user: "ann" });
+  expect(slot.ticket).toBeDefined();
+  client.close();
+  await slot[Symbol.asyncDispose]();
+  expect(logger.lines).toEqual(["a slot was not released: the server frees it after max_hold"]);
+});

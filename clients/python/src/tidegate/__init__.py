@@ -17,9 +17,11 @@ from tidegate._decision import Decision, Reason, Status
 from tidegate._engine import MetadataSource, Observer, OnFailure, RateLimited, RequestError
 from tidegate._limit import Limit
 from tidegate._request import Descriptor, DescriptorLike
+from tidegate._slot import AioSlot, Slot
 from tidegate._sync import Tidegate
 
 __all__ = [
+    "AioSlot",
     "Decision",
     "Descriptor",
     "DescriptorLike",
@@ -30,6 +32,7 @@ __all__ = [
     "RateLimited",
     "Reason",
     "RequestError",
+    "Slot",
     "Status",
     "Tidegate",
 ]

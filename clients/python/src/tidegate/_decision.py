@@ -97,6 +97,7 @@ class Decision:
         "response_headers",
         "retry_after_ns",
         "rule",
+        "ticket",
     )
 
     def __init__(
@@ -110,6 +111,7 @@ class Decision:
         request_headers: Sequence[tuple[str, str]] = (),
         response_headers: Sequence[tuple[str, str]] = (),
         body: bytes = b"",
+        ticket: str | None = None,
     ) -> None:
         #: Whether the request is admitted.
         self.allowed = allowed
@@ -126,6 +128,8 @@ class Decision:
         self.response_headers = response_headers
         #: The body that the rules give a denial; empty for the caller's own.
         self.body = body
+        #: What names the slots that the request holds; None if it holds none.
+        self.ticket = ticket
         self._elapsed_ns = 0
         self._set_statuses(statuses)
 
@@ -152,6 +156,7 @@ class Decision:
             self.request_headers = _headers(response.request_headers_to_add)
             self.response_headers = _headers(response.response_headers_to_add)
             self.body = response.raw_body
+            self.ticket = _ticket(response)
             self._set_statuses([_status(status) for status in response.statuses])
             return getattr(self, name)
 
@@ -208,6 +213,7 @@ class Decision:
         later.request_headers = self.request_headers
         later.response_headers = [(name, _aged(name, value, elapsed_ns)) for name, value in self.response_headers]
         later.body = self.body
+        later.ticket = None
         later.limit = self.limit
         later.remaining = self.remaining
         later.rule = self.rule
@@ -305,6 +311,11 @@ def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:
         reset_ns = _nanos(status.duration_until_reset)
     mode = _MODES.get(status.mode, "")
     return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns, mode)
+
+
+def _ticket(response: pb.RateLimitResponse) -> str | None:
+    slot = response.dynamic_metadata.fields.get("slot")
+    return None if slot is None else slot.string_value or None
 
 
 def _nanos(duration: Duration) -> int:

@@ -27,6 +27,7 @@ from tidegate._engine import (
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
 from tidegate._servers import Server
+from tidegate._slot import Slot
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -126,6 +127,30 @@ class Tidegate:
             local_denials=local_denials,
         )
         return begun if isinstance(begun, Decision) else self._call(begun)
+
+    def acquire(
+        self,
+        *descriptors: DescriptorLike,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        **entries: str,
+    ) -> Slot:
+        """Take `cost` hits as `limit` does, and hold the slots of limits of requests in flight.
+
+        `with client.acquire(user="ann") as slot:` releases them at the end. No denial is kept.
+        """
+        decision = self.limit(
+            *descriptors,
+            cost=cost,
+            domain=domain,
+            on_failure=on_failure,
+            timeout=timeout,
+            local_denials=False,
+            **entries,
+        )
+        return Slot(decision, lambda release: self.limit(release, domain=domain, local_denials=False))
 
     def peek(
         self,

@@ -28,6 +28,7 @@ from tidegate._engine import (
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
 from tidegate._servers import Server
+from tidegate._slot import Acquiring, AioSlot
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -129,6 +130,34 @@ class Tidegate:
             local_denials=local_denials,
         )
         return begun if isinstance(begun, Decision) else await self._call(begun)
+
+    def acquire(
+        self,
+        *descriptors: DescriptorLike,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        **entries: str,
+    ) -> Acquiring:
+        """Take `cost` hits as `limit` does, and hold the slots of limits of requests in flight.
+
+        `async with client.acquire(user="ann") as slot:` releases them at the end. No denial is kept.
+        """
+
+        async def acquired() -> AioSlot:
+            decision = await self.limit(
+                *descriptors,
+                cost=cost,
+                domain=domain,
+                on_failure=on_failure,
+                timeout=timeout,
+                local_denials=False,
+                **entries,
+            )
+            return AioSlot(decision, lambda release: self.limit(release, domain=domain, local_denials=False))
+
+        return Acquiring(acquired)
 
     async def peek(
         self,

@@ -45,10 +45,17 @@ class FakeCall:
 Decide: TypeAlias = Decision | Callable[[FakeCall], Decision]
 
 
-def admitted(*, limit: int = 100, remaining: int = 99, rule: str = "", reset_after: float = 60.0) -> Decision:
-    """Return an admission under a limit of so many requests a minute."""
+def admitted(
+    *,
+    limit: int = 100,
+    remaining: int = 99,
+    rule: str = "",
+    reset_after: float = 60.0,
+    ticket: str | None = None,
+) -> Decision:
+    """Return an admission under a limit of so many requests a minute; with a `ticket` it holds a slot."""
     status = Status(False, Limit(limit, "minute", rule), remaining, int(reset_after * _NANOS))
-    return Decision(True, Reason.DECIDED, [status])
+    return Decision(True, Reason.DECIDED, [status], ticket=ticket)
 
 
 def denied(*, retry_after: float | None = 60.0, limit: int = 100, rule: str = "", body: bytes = b"") -> Decision:

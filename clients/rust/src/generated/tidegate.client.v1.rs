@@ -105,6 +105,9 @@ pub struct RateLimitResponse {
     >,
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: ::prost::alloc::vec::Vec<u8>,
+    /// `slot` and `cost`, if the request holds a slot of a limit of requests in flight.
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: ::core::option::Option<::prost_types::Struct>,
 }
 /// Nested message and enum types in `RateLimitResponse`.
 pub mod rate_limit_response {

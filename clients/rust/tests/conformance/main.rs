@@ -13,6 +13,7 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 use servers::{TestClock, misbehaving, serve};
 use std::{
+    collections::HashMap,
     process::ExitCode,
     sync::{
         Arc,
@@ -20,7 +21,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tidegate_client::{Builder, Decision, Descriptor, OnFailure, Request, Tidegate, Unit, client_address};
+use tidegate_client::{
+    Builder, Decision, Descriptor, OnFailure, Request, Slot, Tidegate, Unit, client_address,
+};
 
 macro_rules! cases {
     ($file:literal) => {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         trials("quota_headers", cases!("quota"), headers::check),
         trials("local_denials", cases!("local_denials"), |case| block_on(local_denials(case))),
         trials("local_denials_retention", cases!("retention"), |case| block_on(local_denials(case))),
+        trials("slots", cases!("slots"), |case| block_on(slots(case))),
         trials("middleware", cases!("middleware"), |case| block_on(middleware::check(case))),
         trials("failures", cases!("failures"), |case| block_on(failures(case))),
         trials("client_addresses", cases!("client_addresses"), client_addresses),
@@ -181,6 +185,50 @@ async fn local_denials(case: &Value) {
         assert_eq!(decision.reason.as_str(), expected["reason"], "{context}");
         if let Some(wait) = expected.get("retry_after") {
             assert_eq!(decision.retry_after, time(wait), "{context}");
+        }
+    }
+}
+
+async fn slots(case: &Value) {
+    let server = serve(text(&case["rules"]), &["--test-clock"]);
+    let mut clock = TestClock::new(&server.address);
+    let client = client(&server.address).build().expect("a client");
+    let mut slots: HashMap<&str, Slot> = HashMap::new();
+    for (number, step) in list(&case["steps"]).iter().enumerate() {
+        let at = time(&step["at"]).expect("a time");
+        let (millis, nanos) = (at.as_millis() as u64, u64::from(at.subsec_nanos() % 1_000_000));
+        clock.set(1_700_006_400_000 + millis, nanos).await;
+        let (expected, name) = (&step["expect"], step["slot"].as_str().unwrap_or_default());
+        match (text(&step["op"]), slots.get_mut(name)) {
+            ("acquire", _) => {
+                let wanted = request(step).cost(self::number(&step["cost"]));
+                let slot = client.acquire(wanted).await.expect("a decision");
+                assert_eq!(slot.allowed, expected["allowed"] == true, "step {number}");
+                assert_eq!(slot.ticket.is_some(), expected["ticket"] == true, "step {number}");
+                slots.insert(name, slot);
+            }
+            ("release", Some(slot)) if !step["cost"].is_null() => {
+                slot.release_part(self::number(&step["cost"])).await;
+            }
+            ("release", Some(_)) => slots.remove(name).expect("it was found").release().await,
+            ("end", Some(_)) => drop(slots.remove(name)),
+            // Released by value: nothing is left to be released again.
+            ("release" | "end", None) => {}
+            ("peek", _) => {
+                // The release of a dropped slot is sent by a task.
+                let began = Instant::now();
+                loop {
+                    let decision = client.peek(request(step)).await.expect("a decision");
+                    let found = (decision.allowed, decision.remaining.map(u64::from));
+                    let wanted = (expected["allowed"] == true, Some(self::number(&expected["remaining"])));
+                    if found == wanted {
+                        break;
+                    }
+                    assert!(began.elapsed() < Duration::from_secs(5), "step {number}: {decision:?}");
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
+            (op, _) => panic!("step {number}: {op}"),
         }
     }
 }

@@ -45,6 +45,47 @@ async fn a_fake_client_returns_the_decisions_of_a_test() {
     assert_eq!((calls[0].domain.as_str(), &calls[0].costs[..]), ("fake", &[1][..]));
 }
 
+#[tokio::test]
+async fn a_slot_is_released_once_and_none_without_a_ticket() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let mut admitted = Decision::admitted();
+    admitted.ticket = Some("slot-1".to_owned());
+    let client = Tidegate::fake(move |call| {
+        seen.lock().expect("no panic").push((
+            call.domain,
+            call.descriptors[0].entries().to_vec(),
+            call.gives_back,
+        ));
+        admitted.clone()
+    });
+    let request = || tidegate_client::Request::from([("user", "ann")]).domain("other");
+    let mut slot = client.acquire(request()).await.expect("a decision");
+    slot.release_part(2).await;
+    slot.release().await;
+    drop(client.acquire(request()).await.expect("a decision"));
+    // The task of the dropped slot.
+    while calls.lock().expect("no panic").len() < 5 {
+        tokio::task::yield_now().await;
+    }
+    let named = |gives_back| ("other".to_owned(), vec![("slot".to_owned(), "slot-1".to_owned())], gives_back);
+    let calls = calls.lock().expect("no panic").clone();
+    assert_eq!([&calls[1], &calls[2], &calls[4]], [&named(true), &named(false), &named(false)]);
+
+    let count = Arc::new(AtomicU64::new(0));
+    for decision in
+        [Decision::denied(None), Decision::failed(OnFailure::Open, "UNAVAILABLE"), Decision::admitted()]
+    {
+        let counted = Arc::clone(&count);
+        let client = Tidegate::fake(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            decision.clone()
+        });
+        client.acquire(request()).await.expect("a decision").release().await;
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
 type Answer = fn(Request<Empty<bytes::Bytes>>) -> http::Result<Response<Empty<bytes::Bytes>>>;
 
 /// A service of a function.

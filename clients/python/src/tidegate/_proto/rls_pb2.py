@@ -13,10 +13,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import wrappers_pb2 as google_dot_protobuf_dot_wrappers__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidegate/client/v1/rls.proto\x12\x12tidegate.client.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1egoogle/protobuf/wrappers.proto\"u\n\x10RateLimitRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12<\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32\'.tidegate.client.v1.RateLimitDescriptor\x12\x13\n\x0bhits_addend\x18\x03 \x01(\r\"\xc0\x03\n\x13RateLimitDescriptor\x12>\n\x07\x65ntries\x18\x01 \x03(\x0b\x32-.tidegate.client.v1.RateLimitDescriptor.Entry\x12?\n\x05limit\x18\x02 \x01(\x0b\x32\x30.tidegate.client.v1.RateLimitDescriptor.Override\x12\x31\n\x0bhits_addend\x18\x03 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x18\n\x10is_negative_hits\x18\x04 \x01(\x08\x1a#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x1a\x61\n\x08Override\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12:\n\x04unit\x18\x02 \x01(\x0e\x32,.tidegate.client.v1.RateLimitDescriptor.Unit\"S\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\"\x9a\x08\n\x11RateLimitResponse\x12@\n\x0coverall_code\x18\x01 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Code\x12H\n\x08statuses\x18\x02 \x03(\x0b\x32\x36.tidegate.client.v1.RateLimitResponse.DescriptorStatus\x12R\n\x17response_headers_to_add\x18\x03 \x03(\x0b\x32\x31.tidegate.client.v1.RateLimitResponse.HeaderValue\x12Q\n\x16request_headers_to_add\x18\x04 \x03(\x0b\x32\x31.tidegate.client.v1.RateLimitResponse.HeaderValue\x12\x10\n\x08raw_body\x18\x05 \x01(\x0c\x1a\x84\x02\n\tRateLimit\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12\x42\n\x04unit\x18\x02 \x01(\x0e\x32\x34.tidegate.client.v1.RateLimitResponse.RateLimit.Unit\x12\x0c\n\x04name\x18\x03 \x01(\t\x12+\n\x06window\x18\xd0\x86\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"]\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\x12\x08\n\x04WEEK\x10\x07\x1a\xa2\x02\n\x10\x44\x65scriptorStatus\x12\x38\n\x04\x63ode\x18\x01 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Code\x12\x46\n\rcurrent_limit\x18\x02 \x01(\x0b\x32/.tidegate.client.v1.RateLimitResponse.RateLimit\x12\x17\n\x0flimit_remaining\x18\x03 \x01(\r\x12\x37\n\x14\x64uration_until_reset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x04mode\x18\xd0\x86\x03 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Mode\x1a<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"+\n\x04\x43ode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0e\n\nOVER_LIMIT\x10\x02\")\n\x04Mode\x12\n\n\x06\x44\x45NIES\x10\x00\x12\t\n\x05QUOTA\x10\x01\x12\n\n\x06QUEUED\x10\x02\x42\x1c\n\x18io.tidegate.client.protoP\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidegate/client/v1/rls.proto\x12\x12tidegate.client.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1egoogle/protobuf/wrappers.proto\"u\n\x10RateLimitRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12<\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32\'.tidegate.client.v1.RateLimitDescriptor\x12\x13\n\x0bhits_addend\x18\x03 \x01(\r\"\xc0\x03\n\x13RateLimitDescriptor\x12>\n\x07\x65ntries\x18\x01 \x03(\x0b\x32-.tidegate.client.v1.RateLimitDescriptor.Entry\x12?\n\x05limit\x18\x02 \x01(\x0b\x32\x30.tidegate.client.v1.RateLimitDescriptor.Override\x12\x31\n\x0bhits_addend\x18\x03 \x01(\x0b\x32\x1c.google.protobuf.UInt64Value\x12\x18\n\x10is_negative_hits\x18\x04 \x01(\x08\x1a#\n\x05\x45ntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x1a\x61\n\x08Override\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12:\n\x04unit\x18\x02 \x01(\x0e\x32,.tidegate.client.v1.RateLimitDescriptor.Unit\"S\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\"\xcd\x08\n\x11RateLimitResponse\x12@\n\x0coverall_code\x18\x01 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Code\x12H\n\x08statuses\x18\x02 \x03(\x0b\x32\x36.tidegate.client.v1.RateLimitResponse.DescriptorStatus\x12R\n\x17response_headers_to_add\x18\x03 \x03(\x0b\x32\x31.tidegate.client.v1.RateLimitResponse.HeaderValue\x12Q\n\x16request_headers_to_add\x18\x04 \x03(\x0b\x32\x31.tidegate.client.v1.RateLimitResponse.HeaderValue\x12\x10\n\x08raw_body\x18\x05 \x01(\x0c\x12\x31\n\x10\x64ynamic_metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x1a\x84\x02\n\tRateLimit\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12\x42\n\x04unit\x18\x02 \x01(\x0e\x32\x34.tidegate.client.v1.RateLimitResponse.RateLimit.Unit\x12\x0c\n\x04name\x18\x03 \x01(\t\x12+\n\x06window\x18\xd0\x86\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"]\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\x12\x08\n\x04WEEK\x10\x07\x1a\xa2\x02\n\x10\x44\x65scriptorStatus\x12\x38\n\x04\x63ode\x18\x01 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Code\x12\x46\n\rcurrent_limit\x18\x02 \x01(\x0b\x32/.tidegate.client.v1.RateLimitResponse.RateLimit\x12\x17\n\x0flimit_remaining\x18\x03 \x01(\r\x12\x37\n\x14\x64uration_until_reset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x04mode\x18\xd0\x86\x03 \x01(\x0e\x32*.tidegate.client.v1.RateLimitResponse.Mode\x1a<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"+\n\x04\x43ode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0e\n\nOVER_LIMIT\x10\x02\")\n\x04Mode\x12\n\n\x06\x44\x45NIES\x10\x00\x12\t\n\x05QUOTA\x10\x01\x12\n\n\x06QUEUED\x10\x02\x42\x1c\n\x18io.tidegate.client.protoP\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,28 +25,28 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidegate.client.v1.rls_pb2'
 if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030io.tidegate.client.protoP\001'
-  _globals['_RATELIMITREQUEST']._serialized_start=116
-  _globals['_RATELIMITREQUEST']._serialized_end=233
-  _globals['_RATELIMITDESCRIPTOR']._serialized_start=236
-  _globals['_RATELIMITDESCRIPTOR']._serialized_end=684
-  _globals['_RATELIMITDESCRIPTOR_ENTRY']._serialized_start=465
-  _globals['_RATELIMITDESCRIPTOR_ENTRY']._serialized_end=500
-  _globals['_RATELIMITDESCRIPTOR_OVERRIDE']._serialized_start=502
-  _globals['_RATELIMITDESCRIPTOR_OVERRIDE']._serialized_end=599
-  _globals['_RATELIMITDESCRIPTOR_UNIT']._serialized_start=601
-  _globals['_RATELIMITDESCRIPTOR_UNIT']._serialized_end=684
-  _globals['_RATELIMITRESPONSE']._serialized_start=687
-  _globals['_RATELIMITRESPONSE']._serialized_end=1737
-  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_start=1034
-  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_end=1294
-  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_start=1201
-  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_end=1294
-  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_start=1297
-  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_end=1587
-  _globals['_RATELIMITRESPONSE_HEADERVALUE']._serialized_start=1589
-  _globals['_RATELIMITRESPONSE_HEADERVALUE']._serialized_end=1649
-  _globals['_RATELIMITRESPONSE_CODE']._serialized_start=1651
-  _globals['_RATELIMITRESPONSE_CODE']._serialized_end=1694
-  _globals['_RATELIMITRESPONSE_MODE']._serialized_start=1696
-  _globals['_RATELIMITRESPONSE_MODE']._serialized_end=1737
+  _globals['_RATELIMITREQUEST']._serialized_start=146
+  _globals['_RATELIMITREQUEST']._serialized_end=263
+  _globals['_RATELIMITDESCRIPTOR']._serialized_start=266
+  _globals['_RATELIMITDESCRIPTOR']._serialized_end=714
+  _globals['_RATELIMITDESCRIPTOR_ENTRY']._serialized_start=495
+  _globals['_RATELIMITDESCRIPTOR_ENTRY']._serialized_end=530
+  _globals['_RATELIMITDESCRIPTOR_OVERRIDE']._serialized_start=532
+  _globals['_RATELIMITDESCRIPTOR_OVERRIDE']._serialized_end=629
+  _globals['_RATELIMITDESCRIPTOR_UNIT']._serialized_start=631
+  _globals['_RATELIMITDESCRIPTOR_UNIT']._serialized_end=714
+  _globals['_RATELIMITRESPONSE']._serialized_start=717
+  _globals['_RATELIMITRESPONSE']._serialized_end=1818
+  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_start=1115
+  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_end=1375
+  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_start=1282
+  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_end=1375
+  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_start=1378
+  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_end=1668
+  _globals['_RATELIMITRESPONSE_HEADERVALUE']._serialized_start=1670
+  _globals['_RATELIMITRESPONSE_HEADERVALUE']._serialized_end=1730
+  _globals['_RATELIMITRESPONSE_CODE']._serialized_start=1732
+  _globals['_RATELIMITRESPONSE_CODE']._serialized_end=1775
+  _globals['_RATELIMITRESPONSE_MODE']._serialized_start=1777
+  _globals['_RATELIMITRESPONSE_MODE']._serialized_end=1818
 # @@protoc_insertion_point(module_scope)

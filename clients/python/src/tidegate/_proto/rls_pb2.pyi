@@ -15,6 +15,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.struct_pb2
 import google.protobuf.wrappers_pb2
 import sys
 import typing
@@ -281,6 +282,7 @@ class RateLimitResponse(google.protobuf.message.Message):
     RESPONSE_HEADERS_TO_ADD_FIELD_NUMBER: builtins.int
     REQUEST_HEADERS_TO_ADD_FIELD_NUMBER: builtins.int
     RAW_BODY_FIELD_NUMBER: builtins.int
+    DYNAMIC_METADATA_FIELD_NUMBER: builtins.int
     overall_code: global___RateLimitResponse.Code.ValueType
     raw_body: builtins.bytes
     @property
@@ -289,6 +291,10 @@ class RateLimitResponse(google.protobuf.message.Message):
     def response_headers_to_add(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RateLimitResponse.HeaderValue]: ...
     @property
     def request_headers_to_add(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RateLimitResponse.HeaderValue]: ...
+    @property
+    def dynamic_metadata(self) -> google.protobuf.struct_pb2.Struct:
+        """`slot` and `cost`, if the request holds a slot of a limit of requests in flight."""
+
     def __init__(
         self,
         *,
@@ -297,7 +303,9 @@ class RateLimitResponse(google.protobuf.message.Message):
         response_headers_to_add: collections.abc.Iterable[global___RateLimitResponse.HeaderValue] | None = ...,
         request_headers_to_add: collections.abc.Iterable[global___RateLimitResponse.HeaderValue] | None = ...,
         raw_body: builtins.bytes = ...,
+        dynamic_metadata: google.protobuf.struct_pb2.Struct | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["overall_code", b"overall_code", "raw_body", b"raw_body", "request_headers_to_add", b"request_headers_to_add", "response_headers_to_add", b"response_headers_to_add", "statuses", b"statuses"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dynamic_metadata", b"dynamic_metadata"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dynamic_metadata", b"dynamic_metadata", "overall_code", b"overall_code", "raw_body", b"raw_body", "request_headers_to_add", b"request_headers_to_add", "response_headers_to_add", b"response_headers_to_add", "statuses", b"statuses"]) -> None: ...
 
 global___RateLimitResponse = RateLimitResponse

@@ -1,6 +1,7 @@
 package io.tidegate.client;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.Value;
 import io.grpc.Status.Code;
 import io.tidegate.client.proto.RateLimitResponse;
 import java.nio.charset.StandardCharsets;
@@ -8,6 +9,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import org.jspecify.annotations.Nullable;
 
 /** Conversion of answers to decisions. */
 final class Answers {
@@ -37,7 +39,14 @@ final class Answers {
             headers(response.getResponseHeadersToAddList()),
             response.getRawBody().toByteArray(),
             null,
-            null));
+            null,
+            ticket(response)));
+  }
+
+  /** The ticket of the slots that a request holds. */
+  private static @Nullable String ticket(RateLimitResponse response) {
+    Value slot = response.getDynamicMetadata().getFieldsMap().get("slot");
+    return slot == null || !slot.hasStringValue() ? null : slot.getStringValue();
   }
 
   /** Whether the answer has a verdict. */

@@ -28,8 +28,10 @@ public final class Decision {
       List<Header> responseHeaders,
       byte[] body,
       @Nullable String error,
-      @Nullable String errorMessage) {
-    static final Additions NONE = new Additions(List.of(), List.of(), new byte[0], null, null);
+      @Nullable String errorMessage,
+      @Nullable String ticket) {
+    static final Additions NONE =
+        new Additions(List.of(), List.of(), new byte[0], null, null, null);
   }
 
   Decision(boolean allowed, Reason reason, List<Status> statuses, Additions additions) {
@@ -101,7 +103,7 @@ public final class Decision {
         isOpen,
         isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
         List.of(),
-        new Additions(List.of(), List.of(), new byte[0], error, message));
+        new Additions(List.of(), List.of(), new byte[0], error, message, null));
   }
 
   /**
@@ -119,7 +121,26 @@ public final class Decision {
             List.copyOf(ofResponse),
             body.clone(),
             additions.error(),
-            additions.errorMessage());
+            additions.errorMessage(),
+            additions.ticket());
+    return new Decision(allowed, reason, statuses, more, elapsed);
+  }
+
+  /**
+   * Returns the decision on a request that holds slots, for tests of applications.
+   *
+   * @param ticket what names them
+   * @return the decision
+   */
+  public Decision withTicket(String ticket) {
+    Additions more =
+        new Additions(
+            additions.requestHeaders(),
+            additions.responseHeaders(),
+            additions.body(),
+            additions.error(),
+            additions.errorMessage(),
+            ticket);
     return new Decision(allowed, reason, statuses, more, elapsed);
   }
 
@@ -199,6 +220,11 @@ public final class Decision {
    */
   public Optional<String> errorMessage() {
     return Optional.ofNullable(additions.errorMessage());
+  }
+
+  /** {@return what names the slots that the request holds; empty if it holds none} */
+  public Optional<String> ticket() {
+    return Optional.ofNullable(additions.ticket());
   }
 
   /** {@return headers that the rules add to the request} */

@@ -57,4 +57,10 @@ final class FailureLog {
   static void thrownBy(String what, RuntimeException failure) {
     LOGGER.log(Level.ERROR, what + " of rate limit decisions failed", failure);
   }
+
+  /** Logs that the slots of a request stay held. */
+  static void notReleased(Throwable failure) {
+    LOGGER.log(
+        Level.WARNING, "a slot was not released: the server frees it after max_hold", failure);
+  }
 }

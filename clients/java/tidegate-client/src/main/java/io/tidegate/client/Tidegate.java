@@ -97,6 +97,63 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
+   * Takes hits as {@link #limit(Descriptor...)} does, and holds the slots of limits of requests in
+   * flight until it is closed. No denial is kept.
+   *
+   * @param descriptors one or more, decided as one request
+   * @return the slots; none of a request that is not allowed
+   */
+  public Slot acquire(Descriptor... descriptors) {
+    return acquire(List.of(descriptors), CallOptions.DEFAULT);
+  }
+
+  /**
+   * Takes hits as {@link #limit(List, CallOptions)} does, and holds the slots of limits of requests
+   * in flight until it is closed. No denial is kept.
+   *
+   * @param descriptors one or more, decided as one request
+   * @param options options of the call
+   * @return the slots; none of a request that is not allowed
+   */
+  public Slot acquire(List<Descriptor> descriptors, CallOptions options) {
+    return slot(limit(descriptors, options.localDenials(false)), options);
+  }
+
+  /**
+   * Takes hits as {@link #limitAsync(List, CallOptions)} does, and holds the slots of limits of
+   * requests in flight until they are released. No denial is kept.
+   *
+   * @param descriptors one or more, decided as one request
+   * @param options options of the call
+   * @return the slots, later; none of a request that is not allowed
+   */
+  public CompletableFuture<Slot> acquireAsync(List<Descriptor> descriptors, CallOptions options) {
+    CompletableFuture<Decision> call = limitAsync(descriptors, options.localDenials(false));
+    CompletableFuture<Slot> result = new CompletableFuture<>();
+    call.whenComplete(
+        (decision, failure) -> {
+          if (failure != null) {
+            result.completeExceptionally(failure);
+            return;
+          }
+          Slot slot = slot(decision, options);
+          if (!result.complete(slot)) {
+            // Cancelled meanwhile: nobody has it.
+            slot.releaseAsync();
+          }
+        });
+    result.whenComplete((slot, failure) -> call.cancel(false));
+    return result;
+  }
+
+  private Slot slot(Decision decision, CallOptions options) {
+    String ofCall = options.domain();
+    CallOptions ofRelease = CallOptions.DEFAULT.localDenials(false);
+    CallOptions ofDomain = ofCall == null ? ofRelease : ofRelease.domain(ofCall);
+    return new Slot(decision, release -> limitAsync(List.of(release), ofDomain));
+  }
+
+  /**
    * Returns whether one more hit would be admitted, without taking it.
    *
    * @param descriptors one or more, decided as one request

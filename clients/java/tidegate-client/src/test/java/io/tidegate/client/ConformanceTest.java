@@ -133,7 +133,7 @@ class ConformanceTest {
             Reason.valueOf(given.get("reason").asText().toUpperCase(Locale.ROOT)),
             statuses,
             new Decision.Additions(
-                List.of(), headers(given.get("response_headers")), new byte[0], null, null));
+                List.of(), headers(given.get("response_headers")), new byte[0], null, null, null));
     JsonNode fields = one.get("fields");
     assertEquals(number(fields.get("limit")), boxed(decision.limit()));
     assertEquals(number(fields.get("remaining")), boxed(decision.remaining()));
@@ -192,6 +192,56 @@ class ConformanceTest {
       if (expected.has("retry_after")) {
         assertEquals(time(expected.get("retry_after")), decision.retryAfter().orElse(null), where);
       }
+    }
+  }
+
+  @TestFactory
+  Stream<DynamicTest> slots() {
+    return tests("slots", ConformanceTest::slot);
+  }
+
+  private static void slot(JsonNode one, Servers servers) throws Exception {
+    String address = servers.serve(one.get("rules").asText(), "--test-clock").address();
+    Servers.Clock clock = servers.clock(address);
+    Tidegate client = servers.client(builder(address));
+    Map<String, Slot> slots = new LinkedHashMap<>();
+    int number = 0;
+    for (JsonNode step : one.get("steps")) {
+      long nanos = step.get("at").get(0).asLong() * 1_000_000 + step.get("at").get(1).asLong();
+      clock.set(1_700_006_400L + nanos / 1_000_000_000, nanos % 1_000_000_000);
+      JsonNode expected = step.path("expect");
+      String where = "step " + number;
+      String name = step.path("slot").asText();
+      switch (step.get("op").asText()) {
+        case "acquire" -> {
+          List<Descriptor> descriptors = descriptors(step.get("descriptors"));
+          CallOptions options = CallOptions.DEFAULT.cost(step.get("cost").asLong());
+          Slot slot =
+              number % 2 == 0
+                  ? client.acquire(descriptors, options)
+                  : client.acquireAsync(descriptors, options).get();
+          assertEquals(expected.get("allowed").asBoolean(), slot.allowed(), where);
+          assertEquals(expected.get("ticket").asBoolean(), slot.ticket().isPresent(), where);
+          slots.put(name, slot);
+        }
+        case "release" -> {
+          if (step.get("cost").isNull()) {
+            slots.get(name).release();
+          } else {
+            slots.get(name).release(step.get("cost").asLong());
+          }
+        }
+        case "end" -> slots.get(name).close();
+        case "peek" -> {
+          Decision decision =
+              client.peek(descriptors(step.get("descriptors")), CallOptions.DEFAULT);
+          assertEquals(expected.get("allowed").asBoolean(), decision.allowed(), where);
+          assertEquals(
+              expected.get("remaining").asLong(), decision.remaining().orElseThrow(), where);
+        }
+        default -> throw new IllegalArgumentException(step.get("op").asText());
+      }
+      number++;
     }
   }
 

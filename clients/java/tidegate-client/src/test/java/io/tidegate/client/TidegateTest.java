@@ -27,6 +27,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
@@ -218,5 +219,47 @@ class TidegateTest {
     }
     String expected = "00-" + traceId + "-" + spanId + "-01";
     assertEquals(Set.of(expected), sent);
+  }
+
+  @Test
+  void aSlotIsReleasedOnceAlsoByAnInterruptedThreadAndNoneWithoutATicket() {
+    List<Call> calls = new CopyOnWriteArrayList<>();
+    Tidegate client =
+        Tidegate.fake(
+            call -> {
+              calls.add(call);
+              return Decision.admitted().withTicket("slot-1");
+            });
+    CallOptions options = CallOptions.DEFAULT.domain("other");
+    try (Slot slot = client.acquire(List.of(Descriptor.of("user", "ann")), options)) {
+      slot.release(2);
+      Thread.currentThread().interrupt();
+    }
+    assertTrue(Thread.interrupted());
+    assertEquals(List.of("other", "other", "other"), calls.stream().map(Call::domain).toList());
+    assertEquals(List.of(false, true, false), calls.stream().map(Call::givesBack).toList());
+    assertEquals(List.of(2L), calls.get(1).costs());
+    for (Decision decision :
+        List.of(
+            Decision.denied(Duration.ofSeconds(1)),
+            Decision.failed(OnFailure.OPEN, "UNAVAILABLE"),
+            Decision.admitted())) {
+      calls.clear();
+      Tidegate other =
+          Tidegate.fake(
+              call -> {
+                calls.add(call);
+                return decision;
+              });
+      try (Slot slot = other.acquire(Descriptor.of("user", "ann"))) {
+        assertEquals(decision.allowed(), slot.allowed());
+      }
+      assertEquals(1, calls.size());
+    }
+    // A closed client: logged, and no exception of the block.
+    try (Slot slot = client.acquire(Descriptor.of("user", "ann"))) {
+      client.close();
+      assertTrue(slot.allowed());
+    }
   }
 }
