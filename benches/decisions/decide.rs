@@ -123,5 +123,35 @@ fn wholes(c: &mut Criterion) {
     whole(c, "four descriptors, two of one counter: the long way", 10, &[first, second, third, first]);
 }
 
-criterion_group!(all, steps, wholes);
+/// A decision under limits with conditions, for one descriptor: `limits` of which the first applies.
+fn conditional(c: &mut Criterion, name: &str, limits: &str) {
+    let rules = RuleSet::parse(&[Source::file("limits.yaml", limits)], &LoadOptions::default());
+    let limiter = Limiter::new(rules.expect("good limits"), store(), false);
+    let entries = [("route", "0"), ("method", "HEAD"), ("path", "/api/v1"), ("user", USER)];
+    let entries = entries.into_iter().map(|(key, value)| Entry { key, value }).collect();
+    let mut request = Request::new("edge");
+    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+    let mut now = START;
+    c.bench_function(&format!("decide/conditions: {name}"), |b| {
+        b.iter(|| {
+            now = now.saturating_add_nanos(1_000);
+            black_box(limiter.pin().decide(black_box(&request), now));
+        });
+    });
+}
+
+fn conditionals(c: &mut Criterion) {
+    let limit = |condition: &str| {
+        format!(
+            "- {{ namespace: edge, max_value: 4000000000, seconds: 60, conditions: ['{condition}'], variables: ['descriptors[0].user'] }}\n"
+        )
+    };
+    let by_equality = |route: usize| limit(&format!(r#"descriptors[0].route == "{route}""#));
+    conditional(c, "one by equality", &by_equality(0));
+    conditional(c, "1,000 by equality", &(0..1_000).map(by_equality).collect::<String>());
+    let evaluated = r#"descriptors[0].path.startsWith("/api") && (descriptors[0].method in ["GET", "HEAD"] || size(descriptors) > 1)"#;
+    conditional(c, "one evaluated", &limit(evaluated));
+}
+
+criterion_group!(all, steps, wholes, conditionals);
 criterion_main!(all);

@@ -280,8 +280,10 @@ impl<'t> Evaluation<'_, 't> {
                 self.spend_on(&right)?;
                 match (left, right) {
                     (Value::Text(left), Value::Text(right)) => Ok(Value::Text(left + right)),
-                    (Value::List(left), Value::List(right)) => {
-                        Ok(Value::List(left.iter().chain(&*right).cloned().collect()))
+                    (left, right) if left.type_name() == "list" && right.type_name() == "list" => {
+                        let mut all = items(&left, self.descriptors);
+                        all.extend(items(&right, self.descriptors));
+                        Ok(Value::List(all.into()))
                     }
                     (left, right) => arithmetic(operator, &left, &right),
                 }

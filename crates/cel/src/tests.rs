@@ -56,6 +56,7 @@ fn entries_of_descriptors_are_texts() {
     check("has(descriptors[1].x)", "NoSuchItem");
     check("size(descriptors) + descriptors[0].size()", "3");
     check("descriptors[0] == {'x': '1', 'path': '/api/v1'}", "true");
+    check("(descriptors + [1]).size()", "2");
     check("limit.name + limit['name']", "namednamed");
     check("limit.id == null", "true");
 }
