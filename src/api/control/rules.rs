@@ -122,6 +122,7 @@ fn limit_to_message(rules: &RuleSet, rates: Option<&Rates>, limit: &RuleLimit) -
             .flat_map(|schedule| schedule.entries())
             .map(|entry| entry.to_string())
             .collect(),
+        when: limit.when.as_ref().map_or_else(String::new, |when| when.source().to_owned()),
     }
 }
 

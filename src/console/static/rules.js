@@ -125,6 +125,7 @@ export default {
         (rule.limits || []).map((limit) => {
           const [admitted, denied] = [number(limit.hits?.admitted), number(limit.hits?.denied)];
           return h("div", {}, h("p", {}, h("strong", {}, limitText(limit)), ` ${limit.algorithm || ""} ${limit.name ? visible(limit.name) : ""}`),
+            limit.when ? h("p", { class: "label" }, `when: ${visible(limit.when, 400)}`) : "",
             (limit.schedule || []).map((entry) => h("p", { class: "label" }, `schedule: ${visible(entry)}`)),
             bar(denied, admitted + denied, "denied"),
             h("p", { class: "label" }, `${count(admitted)} hits admitted, ${count(denied)} denied`,

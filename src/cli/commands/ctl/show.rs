@@ -82,7 +82,8 @@ pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
 
 fn limit_text(limit: &pb::Limit) -> String {
     let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
-    format!("{} per {}, {}{schedule}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
+    let when = if limit.when.is_empty() { String::new() } else { format!(", when {}", limit.when) };
+    format!("{} per {}, {}{when}{schedule}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
 }
 
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
