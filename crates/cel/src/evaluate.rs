@@ -4,7 +4,7 @@
 
 use crate::{
     COST_MAX, Descriptors, LimitNames, Value,
-    functions::call,
+    functions::{Function, call},
     node::{Loop, LoopKind, Node, Operator},
     value::{items, pairs},
 };
@@ -113,15 +113,7 @@ impl<'t> Evaluation<'_, 't> {
                 Value::List(items?.into())
             }
             Node::Map(nodes) => self.map(nodes)?,
-            Node::Call(function, arguments) => {
-                let values: Result<SmallVec<[_; 2]>, _> =
-                    arguments.iter().map(|node| self.value(node)).collect();
-                let values = values?;
-                for value in &values {
-                    self.spend_on(value)?;
-                }
-                call(*function, &values, self.descriptors)?
-            }
+            Node::Call(function, arguments) => self.call(*function, arguments)?,
             Node::Matches(of, pattern) => match self.value(of)? {
                 Value::Text(text) => {
                     self.spend(text.len() as u32)?;
@@ -131,6 +123,15 @@ impl<'t> Evaluation<'_, 't> {
             },
             Node::Loop(each) => self.each(each)?,
         })
+    }
+
+    fn call(&mut self, function: Function, arguments: &'t [Node]) -> Result<Value<'t>, Error> {
+        let values: Result<SmallVec<[_; 2]>, _> = arguments.iter().map(|node| self.value(node)).collect();
+        let values = values?;
+        for value in &values {
+            self.spend_on(value)?;
+        }
+        call(function, &values, self.descriptors)
     }
 
     /// Counts steps.
