@@ -1,9 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Decision } from "./decision.js";
 
-/** Sends the release of a ticket: of so many hits, or of all. */
-export type Release = (ticket: string, cost: bigint | number | undefined) => Promise<void>;
-
 /**
  * The slots of limits of requests in flight that a request holds until it is over: `await using slot = await client.acquire(…)`
  * releases them at the end of the scope. A request that is not allowed holds none.
@@ -11,10 +8,11 @@ export type Release = (ticket: string, cost: bigint | number | undefined) => Pro
 export class Slot {
   /** The decision on the request. */
   readonly decision: Decision;
-  readonly #send: Release;
+  readonly #send: (ticket: string, cost: bigint | number | undefined) => Promise<void>;
   #isReleased = false;
 
-  constructor(decision: Decision, send: Release) {
+  /** Creates the slots of a decision; `send` sends the release of their ticket: of so many hits, or of all. */
+  constructor(decision: Decision, send: (ticket: string, cost: bigint | number | undefined) => Promise<void>) {
     this.decision = decision;
     this.#send = send;
   }

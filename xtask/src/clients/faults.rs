@@ -17,17 +17,19 @@ use std::{
 };
 
 /// The faults, and the groups of cases that must find them.
-const FAULTS: [(&str, &str); 6] = [
+const FAULTS: [(&str, &str); 8] = [
     ("local denials survive a give-back", "local denials"),
     ("denials are kept until their reset", "local denials"),
     ("seconds are rounded down", "headers"),
     ("a failed call is sent again", "failures"),
     ("the first of repeated headers is the key", "middleware"),
     ("failing closed is 429", "middleware"),
+    ("a slot is not released at its end", "slots"),
+    ("the denial of a slot is kept", "slots"),
 ];
 
 /// Groups of cases that find faults.
-const FINDING: [&str; 4] = ["local denials", "headers", "failures", "middleware"];
+const FINDING: [&str; 5] = ["local denials", "headers", "failures", "middleware", "slots"];
 
 /// How faults are planted into a language's client.
 pub(super) struct Faults {

@@ -46,6 +46,8 @@ pub(super) const LANGUAGE: Language = Language {
                 "\"Service Unavailable\", http.StatusServiceUnavailable",
                 "\"Service Unavailable\", http.StatusTooManyRequests",
             ),
+            ("slot.go", "s.Ticket == \"\" {", "s.Ticket == \"\" || cost == nil {"),
+            ("slot.go", "\tr.usesLocal = false\n", ""),
         ],
         test: &[
             "go",
@@ -54,7 +56,7 @@ pub(super) const LANGUAGE: Language = Language {
             "-v",
             "-vet=off",
             "-run",
-            "^(TestHeaders|TestLocalDenials.*|TestFailures|TestMiddleware)$",
+            "^(TestHeaders|TestLocalDenials.*|TestFailures|TestMiddleware|TestSlots)$",
             ".",
         ],
         linked: &[],

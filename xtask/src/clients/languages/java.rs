@@ -47,6 +47,16 @@ pub(super) const LANGUAGE: Language = Language {
                 "refused(503, ",
                 "refused(429, ",
             ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
+                "|| wasReleased) {",
+                "|| wasReleased || cost == null) {",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
+                "limitAsync(descriptors, options.localDenials(false))",
+                "limitAsync(descriptors, options)",
+            ),
         ],
         test: &[
             "mvn",
@@ -54,7 +64,7 @@ pub(super) const LANGUAGE: Language = Language {
             "--no-transfer-progress",
             "--projects=tidegate-client",
             "-Dspotless.check.skip",
-            "-Dtest=ConformanceTest#headers+localDenials*+failures,MiddlewareTest#conformance*",
+            "-Dtest=ConformanceTest#headers+localDenials*+failures+slots,MiddlewareTest#conformance*",
             "test",
         ],
         linked: &[],

@@ -38,13 +38,21 @@ pub(super) const LANGUAGES: &[Language] =
     &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE, java::LANGUAGE, rust::LANGUAGE];
 
 /// Columns of the table: groups of cases in `clients/conformance`, and each language's own tests.
-pub(super) const GROUPS: [&str; 7] =
-    ["vectors", "headers", "local denials", "failures", "client addresses", "middleware", "own tests"];
+pub(super) const GROUPS: [&str; 8] = [
+    "vectors",
+    "headers",
+    "local denials",
+    "slots",
+    "failures",
+    "client addresses",
+    "middleware",
+    "own tests",
+];
 
 /// The column of a test, by its name in any of the languages.
 pub(super) fn group(test: &str) -> usize {
     let letters: String = test.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
-    let names = ["vectors", "headers", "localdenials", "failures", "clientaddresses", "middleware"];
+    let names = ["vectors", "headers", "localdenials", "slots", "failures", "clientaddresses", "middleware"];
     let is_case = letters.contains("conformance") || test.starts_with("Test");
     // The first name is that of the test; a case may be called after another group.
     let places = names.iter().enumerate().filter_map(|(group, name)| Some((letters.find(name)?, group)));

@@ -64,6 +64,12 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             ("src/tidegate/keys.py", "if len(values) > 1 or (request.joins_headers and \",\" in values[0]):", "if False:"),
             ("src/tidegate/_guard.py", "return Refusal(503,", "return Refusal(429,"),
+            (
+                "src/tidegate/_slot.py",
+                "if ticket is None or not self._is_held:",
+                "if ticket is None or not self._is_held or cost is None:",
+            ),
+            ("src/tidegate/_sync.py", "            local_denials=False,\n            **entries,", "            **entries,"),
         ],
         test: &[
             "env",
@@ -73,7 +79,7 @@ pub(super) const LANGUAGE: Language = Language {
             "--verbose",
             "--color=no",
             "-k",
-            "headers or local_denials or failures or middleware",
+            "headers or local_denials or failures or middleware or slots",
             "tests/test_conformance.py",
             "tests/test_conformance_middleware.py",
         ],

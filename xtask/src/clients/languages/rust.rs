@@ -49,6 +49,8 @@ pub(super) const LANGUAGE: Language = Language {
                 "Self::NoAnswer => StatusCode::SERVICE_UNAVAILABLE",
                 "Self::NoAnswer => StatusCode::TOO_MANY_REQUESTS",
             ),
+            ("src/slot.rs", ".filter(|_| self.is_held)?", ".filter(|_| self.is_held && cost.is_some())?"),
+            ("src/slot.rs", "request.into().without_local_denials()", "request.into()"),
         ],
         test: &[
             "env",

@@ -44,6 +44,8 @@ pub(super) const LANGUAGE: Language = Language {
                 "false",
             ),
             ("src/guard.ts", "status: 503", "status: 429"),
+            ("src/slot.ts", "|| this.#isReleased) {", "|| this.#isReleased || cost === undefined) {"),
+            ("src/engine.ts", "{ ...options, localDenials: false }", "options"),
         ],
         test: &[
             "npx",
@@ -51,7 +53,7 @@ pub(super) const LANGUAGE: Language = Language {
             "run",
             "--reporter=tap-flat",
             "-t",
-            "headers|local denials|failures|middleware",
+            "headers|local denials|failures|middleware|slots:",
             "test/conformance",
         ],
         linked: &["node_modules"],
