@@ -102,6 +102,9 @@ fn over_limit(descriptor: usize, status: &Status<'_>) -> Value {
             "window": limit.window.to_string(),
         });
     }
+    if let Some(ban) = status.ban.name() {
+        object["ban"] = ban.into();
+    }
     match status.reset {
         Some(Reset::After(wait)) => object["reset_seconds"] = wait.as_secs_f64().into(),
         Some(Reset::Never) => object["never"] = true.into(),

@@ -116,8 +116,15 @@ mod tests {
         let headers =
             ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, ..ResponseHeaders::default() };
         let (window, effective_window) = (minute.window().duration(), Reset::After(Duration::from_secs(7)));
-        let limits =
-            [ServiceLimit { descriptor: 0, limit, quota: 1, window, available: 0, effective_window }];
+        let limits = [ServiceLimit {
+            descriptor: 0,
+            limit,
+            quota: 1,
+            window,
+            available: 0,
+            effective_window,
+            banned_for: None,
+        }];
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
         let additions = Additions::new(Some(&options), &Request::new("d"), &decision, &limits);
         let names: Vec<_> = additions.response_headers.iter().map(|(name, _)| name.as_str()).collect();

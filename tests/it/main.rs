@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod bans;
 mod bench;
 mod block_files;
 mod clock_changes;

@@ -94,6 +94,7 @@ const RULES: &str = "
 domain: shop
 descriptors:
   - { key: user, rate_limit: { name: per_user, unit: day, requests_per_unit: 4 } }
+  - { key: banned, rate_limit: { unit: day, requests_per_unit: 4, ban: { after: 5, within: 1m, for: 1h } } }
   - { key: trial, shadow_mode: true, rate_limit: { per: 10m, requests_per_unit: 1 } }
   - { key: tenant, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 9 } }
 ";

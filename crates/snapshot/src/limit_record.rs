@@ -11,8 +11,8 @@ use std::{
 };
 use tidegate_core::{
     algorithm::{
-        Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Queue, Rate, Refill, Schedule,
-        SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
+        Algorithm, Ban, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Queue, Rate, Refill,
+        Schedule, SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
     },
     limit::Window,
     rules::{LimitIdentity, LimitInfo},
@@ -64,6 +64,11 @@ enum AlgorithmRecord {
         max_hold: u64,
         #[serde(default)]
         queue: Option<QueueRecord>,
+    },
+    Ban {
+        after: u32,
+        within: u64,
+        lasts: u64,
     },
 }
 
@@ -163,6 +168,9 @@ impl From<&Algorithm> for AlgorithmRecord {
                 max_hold: (*max_hold).into(),
                 queue: queue.map(QueueRecord::from),
             },
+            Algorithm::Ban(Ban { after, within, lasts }) => {
+                Self::Ban { after: *after, within: (*within).into(), lasts: (*lasts).into() }
+            }
         }
     }
 }
@@ -199,6 +207,12 @@ impl AlgorithmRecord {
                 max_hold: decode_window(max_hold)?,
                 queue: queue.map(QueueRecord::decode).transpose()?,
             }),
+            Self::Ban { after, within, lasts } => {
+                if !(1..=Ban::AFTER_MAX).contains(&after) {
+                    return Err(format!("a ban after {after} denials is out of bounds"));
+                }
+                Algorithm::Ban(Ban { after, within: decode_window(within)?, lasts: decode_window(lasts)? })
+            }
         })
     }
 }
@@ -304,7 +318,7 @@ mod tests {
 
     /// Every algorithm and every variant of its parameters, as format 1 writes it. These lines never change: a change
     /// here makes existing snapshots unreadable.
-    const FORMAT_1: [&str; 13] = [
+    const FORMAT_1: [&str; 14] = [
         r#"{"sliding_window":{"limit":100,"window":60000000000}}"#,
         r#"{"sub_windows":{"limit":100,"precision":4,"length":15000000000}}"#,
         r#"{"sliding_log":{"limit":100,"window":60000000000}}"#,
@@ -318,6 +332,7 @@ mod tests {
         r#"{"token_bucket":{"size":100,"refill":{"intervals":{"tokens":7,"interval":60000000000}}}}"#,
         r#"{"leaky_bucket":{"burst":100,"rate":{"hits":1,"nanos":600000000},"queue":null}}"#,
         r#"{"leaky_bucket":{"burst":1,"rate":{"hits":1,"nanos":600000000},"queue":{"wait_max":{"secs":2,"nanos":500000000},"hits_max":8}}}"#,
+        r#"{"ban":{"after":100,"within":60000000000,"lasts":60000000000}}"#,
     ];
 
     fn algorithms() -> Vec<Algorithm> {
@@ -343,6 +358,7 @@ mod tests {
             Algorithm::TokenBucket(TokenBucket::by_intervals(limit, seven, window)),
             Algorithm::LeakyBucket(LeakyBucket { burst: limit, rate, queue: None }),
             Algorithm::LeakyBucket(LeakyBucket { burst: 1, rate, queue: Some(queue) }),
+            Algorithm::Ban(Ban { after: limit, within: window, lasts: window }),
         ]
     }
 
@@ -364,6 +380,7 @@ mod tests {
             (5, "UTC", "Mars", "there is no time zone \"Mars\""),
             (9, r#""hits":1"#, r#""hits":0"#, "a rate of 0 hits in 600000000 ns is out of bounds"),
             (12, "500000000}", "1000000000}", "1000000000 ns are a second or more"),
+            (13, r#""after":100"#, r#""after":0"#, "a ban after 0 denials is out of bounds"),
         ] {
             let text = FORMAT_1[index].replace(from, to);
             let read: AlgorithmRecord = serde_json::from_str(&text).unwrap();

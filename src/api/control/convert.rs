@@ -68,5 +68,6 @@ pub(super) fn status(status: &limit::Status<'_>) -> pb::DescriptorStatus {
         remaining: status.remaining,
         reset_after: reset(status.reset),
         never: status.reset == Some(Reset::Never),
+        ban: status.ban.name().unwrap_or_default().to_owned(),
     }
 }

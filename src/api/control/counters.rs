@@ -298,6 +298,7 @@ fn counters_of<'c>(
                 .filter(|counter| counter.available < counter.quota)
                 .and_then(|counter| reset(Some(counter.effective_window))),
             replaced_by: replaced_by.map_or_else(String::new, |rule| rule.info.path.to_string()),
+            banned_for: counter.and_then(|counter| counter.banned_for).map(duration),
         }
     };
     applied.limits.iter().filter(|limit| !limit.is_unmet).map(one).collect()

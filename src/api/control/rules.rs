@@ -116,6 +116,7 @@ fn limit_to_message(rules: &RuleSet, rates: Option<&Rates>, limit: &RuleLimit) -
             pb::Rates { admitted, denied, shadow_denied }
         }),
         hits: Some(counts(hits)),
+        ban: limit.ban().map_or_else(String::new, |ban| ban.to_string()),
         schedule: limit
             .schedule
             .iter()

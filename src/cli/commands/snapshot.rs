@@ -209,6 +209,7 @@ fn numbers(algorithm: &Algorithm) -> String {
             }
         },
         Algorithm::Concurrency(slots) => format!("{} in flight for up to {}", slots.limit, slots.max_hold),
+        Algorithm::Ban(ban) => ban.to_string(),
         Algorithm::LeakyBucket(bucket) => format!("{}, drained by {}", bucket.burst, every(&bucket.rate)),
     }
 }

@@ -33,6 +33,12 @@ pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
     }
 }
 
+/// `ban: 10m after 5 denials within 1m`, with the limit that it belongs to if the rule has several.
+pub(in crate::cli) fn ban_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
+    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
+    limit.ban().map(|ban| format!("ban{of}: {ban}"))
+}
+
 /// `schedule: 50 mon-fri 08:00-18:00 UTC`, with the limit that it belongs to if the rule has several.
 pub(in crate::cli) fn schedule_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
     let schedule = limit.schedule.as_ref()?;

@@ -229,7 +229,7 @@ function card({ counter, bar: one, left }) {
   return h("div", { class: "card" },
     h("p", { class: "label" }, `${count(all)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""} ${counter.name ? visible(counter.name) : ""}`),
     h("p", { class: "figure" }, count(counter.used || 0), h("small", {}, ` used, ${count(counter.remaining || 0)} remaining`)),
-    one, h("p", { class: "label" }, left, counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""));
+    one, h("p", { class: "label" }, left, counter.bannedFor ? ` Banned for ${duration(seconds(counter.bannedFor))}.` : "", counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""));
 }
 
 function actions(app, domain, list, refresh, current) {

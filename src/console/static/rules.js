@@ -127,6 +127,7 @@ export default {
           return h("div", {}, h("p", {}, h("strong", {}, limitText(limit)), ` ${limit.algorithm || ""} ${limit.name ? visible(limit.name) : ""}`),
             limit.when ? h("p", { class: "label" }, `when: ${visible(limit.when, 400)}`) : "",
             (limit.schedule || []).map((entry) => h("p", { class: "label" }, `schedule: ${visible(entry)}`)),
+            limit.ban ? h("p", { class: "label" }, `ban: ${visible(limit.ban)}`) : "",
             bar(denied, admitted + denied, "denied"),
             h("p", { class: "label" }, `${count(admitted)} hits admitted, ${count(denied)} denied`,
               number(limit.hits?.shadowDenied) ? `, ${count(number(limit.hits.shadowDenied))} over it in shadow mode` : ""));

@@ -63,6 +63,7 @@ function explained(app, sent, one, at) {
     one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
       `${count(counter.requests || 0)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
+      counter.bannedFor ? `, banned for ${duration(seconds(counter.bannedFor))}` : "",
       counter.resetAfter ? `, resets in ${duration(seconds(counter.resetAfter))}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
     bar(counter.used || 0, counter.requests || 0, counter.remaining ? "" : "denied"))));
   return h("div", { class: "card" }, h("h2", {}, `Descriptor ${at + 1}`), h("ol", { class: "path" }, steps, end),

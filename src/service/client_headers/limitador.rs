@@ -48,6 +48,7 @@ mod tests {
             window: Duration::from_secs(seconds),
             available,
             effective_window: Reset::After(Duration::from_millis(1_500)),
+            banned_for: None,
         };
         let limits = [limit("", 1_000, 999, 60), limit("per \"user\"", 5, 2, 10)];
         let headers = headers(&limits);

@@ -42,7 +42,15 @@ fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
         let limit = status.limit?;
         let (window, available) = (limit.window.duration(), status.remaining);
         let effective_window = Reset::After(Duration::from_millis(1_500));
-        Some(ServiceLimit { descriptor, limit, quota: limit.requests, window, available, effective_window })
+        Some(ServiceLimit {
+            descriptor,
+            limit,
+            quota: limit.requests,
+            window,
+            available,
+            effective_window,
+            banned_for: None,
+        })
     };
     statuses.iter().enumerate().filter_map(limit).collect()
 }

@@ -21,7 +21,9 @@ use std::{
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
-use tidegate_core::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
+use tidegate_core::limit::{
+    AppliedBeside, BanPhase, Code, Decision, Descriptor, Hits, Request, SeriesId, Status,
+};
 use tidegate_counts::{Label, PerThread, ThreadSlot};
 
 /// The figures counted, and their detail.
@@ -136,6 +138,7 @@ impl LimitCounts {
                 capacity: limit.capacity,
                 remaining: status.remaining,
                 is_over: status.is_over,
+                ban: status.ban,
             };
             self.count_one(line, &applied, descriptor, status, decision.code, was_queued);
         }
@@ -180,13 +183,16 @@ impl LimitCounts {
             _ => 0,
         };
         if status.shows_values && applied.series != SeriesId::OTHER {
-            self.count_values(line, applied.series, descriptor, status, (outcome, hits), near);
+            self.count_values(line, applied, descriptor, status, (outcome, hits), near);
             return;
         }
         let cells = line.cells(applied.series);
         cells.add(thread, outcome, hits);
         if near > 0 {
             cells.add(thread, Outcome::NearLimit, near);
+        }
+        if applied.ban != BanPhase::None {
+            of_ban(applied.ban, |outcome| cells.add(thread, outcome, hits));
         }
     }
 
@@ -203,7 +209,7 @@ impl LimitCounts {
     fn count_values(
         &self,
         line: &Line,
-        series: SeriesId,
+        &Applied { series, ban, .. }: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
         (outcome, hits): (Outcome, u64),
@@ -225,6 +231,7 @@ impl LimitCounts {
             if near > 0 {
                 counts.add(Outcome::NearLimit, near);
             }
+            of_ban(ban, |outcome| counts.add(outcome, hits));
         }
     }
 
@@ -326,12 +333,24 @@ struct Applied {
     capacity: u32,
     remaining: u32,
     is_over: bool,
+    ban: BanPhase,
 }
 
 impl From<&AppliedBeside> for Applied {
     fn from(beside: &AppliedBeside) -> Self {
-        let AppliedBeside { series, capacity, remaining, is_over, .. } = *beside;
-        Self { series, capacity, remaining, is_over }
+        let AppliedBeside { series, capacity, remaining, is_over, ban, .. } = *beside;
+        Self { series, capacity, remaining, is_over, ban }
+    }
+}
+
+/// The outcomes that hits have because of a ban, beside their own.
+#[cold]
+fn of_ban(ban: BanPhase, mut add: impl FnMut(Outcome)) {
+    if ban != BanPhase::None {
+        add(Outcome::Banned);
+    }
+    if ban == BanPhase::Begins {
+        add(Outcome::BanBegun);
     }
 }
 

@@ -19,6 +19,17 @@ labels! {
         DeniedByOther = "denied_by_other",
         /// Given back by the client.
         GivenBack = "given_back",
+        /// Those of `Denied` and `ShadowDenied` that a ban denied, or that a ban began with.
+        Banned = "banned",
+        /// Those of `Banned` that a ban began with.
+        BanBegun = "ban_begun",
+    }
+}
+
+impl Outcome {
+    /// Whether it is a part of another outcome that figures by outcome leave out: bans have figures of their own.
+    pub fn is_of_ban(self) -> bool {
+        matches!(self, Self::Banned | Self::BanBegun)
     }
 }
 

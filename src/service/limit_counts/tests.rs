@@ -16,6 +16,7 @@ descriptors:
   - { key: quota_a, quota_mode: true, rate_limit: { per: 1h, requests_per_unit: 1 } }
   - { key: quota_b, quota_mode: true, rate_limit: { per: 1h, requests_per_unit: 9 } }
   - { key: bucket, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: token_bucket, size: 10 } }
+  - { key: banned, rate_limit: { per: 1h, requests_per_unit: 2, ban: { after: 2, within: 1m, for: 1m } } }
   - key: user
     value_to_metric: true
     descriptors:
@@ -87,6 +88,16 @@ fn world() -> World {
 
 fn hits(number: u64) -> Hits {
     Hits::new(Some(number), 0, false)
+}
+
+#[test]
+fn denials_of_a_ban_are_parts_of_those_of_its_limit() {
+    let world = world();
+    for _ in 0..4 {
+        world.decide(&[("banned", hits(2))]);
+    }
+    let of_limit = ["banned admitted 2/1", "banned ban_begun 2/1", "banned banned 4/2", "banned denied 6/3"];
+    assert_eq!(world.counted(), [&of_limit[..], &["banned near_limit 1/1"]].concat());
 }
 
 #[test]

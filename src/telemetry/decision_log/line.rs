@@ -59,6 +59,8 @@ struct Descriptor<'r> {
     limit: Option<Limit<'r>>,
     remaining: u32,
     reset_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +205,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             }),
             remaining: of.remaining,
             reset_ns: of.reset.and_then(nanos),
+            ban: of.ban.name(),
         }
     });
     let is_numbered = record.number > 0;

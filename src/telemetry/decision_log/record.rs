@@ -5,7 +5,7 @@
 
 use crate::service::{Event, TraceContext};
 use std::num::NonZeroU64;
-use tidegate_core::limit::{Code, Hits, Reset, Status, Unit};
+use tidegate_core::limit::{BanPhase, Code, Hits, Reset, Status, Unit};
 
 /// The part of a record of constant size, and of each descriptor, entry and text, is below this number of bytes.
 const FIXED_BYTES: usize = 96;
@@ -40,6 +40,7 @@ pub(crate) struct DescriptorRecord<'b> {
     /// The limit that the request contains.
     pub(crate) own_limit: Option<(u32, Unit)>,
     pub(crate) code: Code,
+    pub(crate) ban: BanPhase,
     pub(crate) remaining: u32,
     pub(crate) reset: Option<Reset>,
     pub(crate) limit: Option<LimitRecord<'b>>,
@@ -130,6 +131,11 @@ pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &
 
 fn encode_status(status: &Status<'_>, out: &mut Vec<u8>) {
     out.push(code(status.code));
+    out.push(match status.ban {
+        BanPhase::None => 0,
+        BanPhase::Begins => 1,
+        BanPhase::InForce => 2,
+    });
     u32(status.remaining, out);
     match status.reset {
         None => out.push(0),
@@ -252,7 +258,13 @@ impl<'b> Reader<'b> {
             None => None,
             Some(unit) => Some((self.u32()?, *unit)),
         };
-        let (code, remaining) = (self.code()?, self.u32()?);
+        let code = self.code()?;
+        let ban = match self.u8()? {
+            1 => BanPhase::Begins,
+            2 => BanPhase::InForce,
+            _ => BanPhase::None,
+        };
+        let remaining = self.u32()?;
         let reset = match self.u8()? {
             0 => None,
             1 => Some(Reset::Never),
@@ -265,6 +277,6 @@ impl<'b> Reader<'b> {
                 Some(LimitRecord { name, requests, window, rule })
             }
         };
-        Some(DescriptorRecord { entries, hits, own_limit, code, remaining, reset, limit })
+        Some(DescriptorRecord { entries, hits, own_limit, code, ban, remaining, reset, limit })
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Series {
 pub(super) struct InForce {
     pub(super) max_hits: u32,
     pub(super) window_seconds: f64,
+    /// Whether it bans keys.
+    pub(super) bans: bool,
 }
 
 impl LimitSeries {
@@ -49,6 +51,7 @@ impl LimitSeries {
             in_force.entry(limit.series).or_insert_with(|| InForce {
                 max_hits: limit.requests,
                 window_seconds: limit.window.duration().as_secs_f64(),
+                bans: limit.ban.is_some(),
             });
         }
         let mut named = rules.limits().series();

@@ -34,6 +34,9 @@ impl Page<'_> {
         self.by_outcome("limit_hits", help, &figures, OutcomeCounts::hits)?;
         let help = "Requests by limit and outcome, once for each descriptor that the limit applied to";
         self.by_outcome("limit_requests", help, &figures, OutcomeCounts::requests)?;
+        self.of_bans("limit_bans", "Bans that began", &figures, Outcome::BanBegun)?;
+        let help = "Requests that a ban of the limit denied, or began with; once for each descriptor";
+        self.of_bans("limit_banned_requests", help, &figures, Outcome::Banned)?;
         let help = "Hits that the limit admits in one window";
         self.in_force("limit_max_hits", help, series, |limit| Number::Integer(limit.max_hits.into()))?;
         let help = "Length of the limit's window";
@@ -55,7 +58,7 @@ impl Page<'_> {
             for (position, ((series, labels), counts)) in
                 figures.series.iter().zip(&figures.counts).enumerate()
             {
-                for outcome in Outcome::ALL.iter().copied() {
+                for outcome in Outcome::ALL.iter().copied().filter(|outcome| !outcome.is_of_ban()) {
                     let is_expected = matches!(outcome, Outcome::Admitted | Outcome::Denied);
                     if counts.requests(outcome) > 0 || (is_expected && series.in_force.is_some()) {
                         let value = Number::Integer(read(counts, outcome));
@@ -70,9 +73,34 @@ impl Page<'_> {
                     for outcome in
                         Outcome::ALL.iter().copied().filter(|outcome| counts.requests(*outcome) > 0)
                     {
+                        if outcome.is_of_ban() {
+                            continue;
+                        }
                         let beside = [("values", &**values), ("outcome", outcome.name())];
                         let value = Number::Integer(read(counts, outcome));
                         samples.sample_of_limit(labels, &beside, value)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Requests with an outcome of a ban, with and without values. A limit that bans has a sample from the start.
+    fn of_bans(&mut self, name: &str, help: &str, figures: &Figures<'_>, outcome: Outcome) -> fmt::Result {
+        self.samples(name, help, Kind::Counter, &mut |samples| {
+            for (position, ((series, labels), counts)) in
+                figures.series.iter().zip(&figures.counts).enumerate()
+            {
+                let bans = series.in_force.is_some_and(|limit| limit.bans);
+                if bans || counts.requests(outcome) > 0 {
+                    let value = Number::Integer(counts.requests(outcome));
+                    samples.sample_of_limit(labels, &[], value)?;
+                }
+                for (values, counts) in figures.by_values.get(&position).into_iter().flatten() {
+                    if counts.requests(outcome) > 0 {
+                        let value = Number::Integer(counts.requests(outcome));
+                        samples.sample_of_limit(labels, &[("values", &**values)], value)?;
                     }
                 }
             }

@@ -24,6 +24,9 @@ pub enum NotShareable {
     /// A queue is the memory of one process.
     #[error("requests are queued by one process and cannot share a queue; remove `max_wait`")]
     Queue,
+    /// A ban is in the memory of one process.
+    #[error("denials are counted by one process")]
+    Ban,
     /// A log that is too large to be copied for each decision.
     #[error(
         "a shared log holds at most {LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
@@ -74,6 +77,7 @@ impl Algorithm {
                 whole(concurrency.max_hold)?;
                 return Ok(Self::Concurrency(Concurrency { queue: None, ..*concurrency }));
             }
+            Self::Ban(_) => return Err(NotShareable::Ban),
         }
         Ok(self.clone())
     }

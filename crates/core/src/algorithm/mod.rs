@@ -12,6 +12,7 @@
 //!
 //! docs/algorithms.md draws what each of them counts.
 
+mod ban;
 mod calendar;
 mod concurrency;
 mod fixed_window;
@@ -31,6 +32,7 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod properties;
 
+pub use ban::Ban;
 pub use calendar::{Calendar, Period, Zone};
 pub use concurrency::{Concurrency, Released, Slot, Slots};
 pub use fixed_window::{FixedWindow, Schedule};
@@ -65,6 +67,8 @@ pub enum Algorithm {
     LeakyBucket(LeakyBucket),
     /// Slots that are held until they are released.
     Concurrency(Concurrency),
+    /// Denials of a limit, and the bans that they begin.
+    Ban(Ban),
 }
 
 /// A counter at one time, with the numbers of a status.
@@ -105,6 +109,7 @@ macro_rules! each {
             Algorithm::TokenBucket($algorithm) => $answer,
             Algorithm::LeakyBucket($algorithm) => $answer,
             Algorithm::Concurrency($algorithm) => $answer,
+            Algorithm::Ban($algorithm) => $answer,
         }
     };
 }
@@ -133,12 +138,13 @@ impl Algorithm {
             Self::TokenBucket(_) => "token_bucket",
             Self::LeakyBucket(_) => "leaky_bucket",
             Self::Concurrency(_) => "concurrency",
+            Self::Ban(_) => "ban",
         }
     }
 
     /// Whether its states are two words.
     pub const fn keeps_words(&self) -> bool {
-        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_))
+        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Ban(_))
     }
 
     /// Whether hits are in flight until they are released.
@@ -266,6 +272,8 @@ impl Algorithm {
             0 => State::EMPTY,
             // Of requests that another algorithm counted, it is not known whether they are in flight.
             _ if matches!(self, Self::Concurrency(_)) => State::EMPTY,
+            // Hits are no denials.
+            _ if matches!(self, Self::Ban(_)) => State::EMPTY,
             used => self.add(State::EMPTY, used, now),
         }
     }
@@ -297,6 +305,7 @@ impl Algorithm {
             Self::Concurrency(concurrency) => {
                 Self::Concurrency(Concurrency { limit: requests, ..*concurrency })
             }
+            Self::Ban(ban) => Self::Ban(*ban),
         }
     }
 
@@ -311,6 +320,8 @@ impl Algorithm {
             (Self::LeakyBucket(a), Self::LeakyBucket(b)) => a.rate == b.rate,
             // Each slot has its own deadline.
             (Self::Concurrency(_), Self::Concurrency(_)) => true,
+            // So has a ban in force, and of denials their times are known.
+            (Self::Ban(_), Self::Ban(_)) => true,
             _ => false,
         }
     }

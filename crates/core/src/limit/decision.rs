@@ -37,6 +37,29 @@ impl Reset {
     }
 }
 
+/// A ban of a key by a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BanPhase {
+    /// None.
+    #[default]
+    None,
+    /// It begins with this request, which the limit denies.
+    Begins,
+    /// It is in force, and denies this request.
+    InForce,
+}
+
+impl BanPhase {
+    /// The name in logs and metadata; none without a ban.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Begins => Some("begins"),
+            Self::InForce => Some("in_force"),
+        }
+    }
+}
+
 /// The limit of a status, as `current_limit` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CurrentLimit<'r> {
@@ -100,6 +123,8 @@ pub struct Status<'r> {
     pub series: SeriesId,
     /// Whether the hits did not fit. In shadow mode the code is OK nonetheless.
     pub is_over: bool,
+    /// The ban of the limit, which makes the hits not fit.
+    pub ban: BanPhase,
     /// Whether metrics show values of the descriptor: see [`RuleInfo::shown_values`].
     pub shows_values: bool,
 }
@@ -114,6 +139,7 @@ impl Status<'_> {
         rule: None,
         series: SeriesId::OTHER,
         is_over: false,
+        ban: BanPhase::None,
         shows_values: false,
     };
     /// The rule has `unlimited: true`.
@@ -133,6 +159,8 @@ pub struct AppliedBeside {
     pub series: SeriesId,
     /// Whether the hits did not fit.
     pub is_over: bool,
+    /// See [`Status::ban`].
+    pub ban: BanPhase,
 }
 
 /// The slots that an admitted request holds while it is in flight.
@@ -160,6 +188,8 @@ pub struct ServiceLimit<'r> {
     /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.
     /// Never for a limit that admits nothing.
     pub effective_window: Reset,
+    /// Time until the end of the ban of its key, if one is in force.
+    pub banned_for: Option<Duration>,
 }
 
 /// The decision on one request.

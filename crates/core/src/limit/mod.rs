@@ -9,8 +9,8 @@ mod time;
 mod unit;
 
 pub use decision::{
-    AppliedBeside, Code, CurrentLimit, Decision, GrantedSlot, MetricLabel, Reset, RuleInfo, ServiceLimit,
-    Status,
+    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, MetricLabel, Reset, RuleInfo,
+    ServiceLimit, Status,
 };
 pub use on_deny::{Denial, Header, OnDeny, Reply};
 pub use request::{

@@ -155,6 +155,7 @@ fn decide_unless<'l>(
         &mut Option<MutexGuard<'l, Queues>>,
     ) -> bool,
 ) -> Option<(Code, u64, Option<Box<GrantedSlot>>)> {
+    let has_bans = plan.has_bans;
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
     let deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&limiter.slots);
@@ -171,8 +172,14 @@ fn decide_unless<'l>(
     if let Some(queues) = &queues {
         deciding.report_behind(queues, None);
     }
+    if has_bans {
+        deciding.fold_bans();
+    }
     let slots = deciding.slots.taken();
     let number = limiter.store.next_number();
     drop((queues, shards));
+    if has_bans {
+        plan.remove_bans();
+    }
     Some((code, number, slots.map(TakenSlots::granted)))
 }

@@ -41,7 +41,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         compat: Compat,
         now: Timestamp,
     ) -> Self {
-        let Plan { descriptors, charges, by_key } = plan;
+        let Plan { descriptors, charges, by_key, .. } = plan;
         Self {
             descriptors,
             charges,
@@ -124,6 +124,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     /// the request is admitted: all limits of a descriptor must admit.
     #[inline]
     pub(super) fn counted(&self, counter: &PlannedCounter, admitted: bool) -> HitSum {
+        if self.is_of_ban(counter) {
+            return self.denials(counter);
+        }
         let mut counted = HitSum::ZERO;
         for &charge in &self.by_key[counter.charges()] {
             let charge = &self.charges[charge as usize];
@@ -156,8 +159,11 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         if self.counters.iter().all(|counter| self.shards.has(counter)) {
             return true;
         }
-        let creates: SmallVec<[bool; 4]> =
-            self.counters.iter().map(|counter| self.counted(counter, admitted).taken > 0).collect();
+        let creates: SmallVec<[bool; 4]> = self
+            .counters
+            .iter()
+            .map(|counter| !self.is_of_ban(counter) && self.counted(counter, admitted).taken > 0)
+            .collect();
         self.shards.make_room(self.counters, &creates, self.now)
     }
 
@@ -165,6 +171,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     #[cold]
     fn deny_new_counters(&mut self) {
         for counter in self.counters.iter().filter(|counter| !self.shards.has(counter)) {
+            if self.is_of_ban(counter) {
+                continue;
+            }
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
                 if matches!(charge.hits, Hits::Take(_)) && charge.fit == Fit::Admitted {
@@ -185,6 +194,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
                 counted != HitSum::ZERO
+            } else if self.is_of_ban(counter) {
+                counted.taken > 0 && self.shards.make_room(std::slice::from_ref(counter), &[true], self.now)
             } else {
                 counted.taken > 0 && has_room
             };

@@ -10,6 +10,7 @@
 //!   while it is decided.
 //! - A queued request is charged on arrival; see [`Pinned::decide_or_queue`].
 
+mod bans;
 mod batch;
 mod class;
 mod compat;

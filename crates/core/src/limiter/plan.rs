@@ -3,7 +3,7 @@
 use super::{compat::Compat, keys::Keys, slots};
 use crate::{
     algorithm::State,
-    limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
+    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
     rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Rule, RuleLimit, Semantics},
     store::{Key, SlotIndex},
 };
@@ -133,6 +133,8 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// Whether the request is a report of hits that were used.
     is_report: bool,
+    /// Whether it is that of the ban of the limit before it: see `bans.rs`.
+    pub(super) is_ban: bool,
     /// Whether a peek is about one more hit in any semantics.
     pub(super) is_check: bool,
     /// Whether the hits fit.
@@ -176,6 +178,8 @@ pub(super) enum Fit {
     Over,
     /// Requests before them wait for slots of their counter.
     Behind,
+    /// A ban denies them, or begins with them.
+    Banned(BanPhase),
     /// They need a new counter, and the store is full.
     NoRoom,
 }
@@ -188,6 +192,7 @@ impl<'r> Charge<'r> {
             hits,
             descriptor,
             is_report: false,
+            is_ban: false,
             is_check: false,
             fit: Fit::Admitted,
             counts: true,
@@ -203,9 +208,20 @@ impl<'r> Charge<'r> {
         if self.is_check { Semantics::Exact } else { self.limit.semantics }
     }
 
+    /// Whether the request is a report of hits that were used.
+    pub(super) fn is_report(&self) -> bool {
+        self.is_report
+    }
+
     /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
     pub(super) fn is_always(&self) -> bool {
         self.is_report || self.limit.charge == ChargePolicy::Always
+    }
+
+    /// The ban that denies its hits.
+    #[inline]
+    pub(super) fn ban(&self) -> BanPhase {
+        if let Fit::Banned(phase) = self.fit { phase } else { BanPhase::None }
     }
 
     /// The limit as a status reports it.
@@ -253,6 +269,8 @@ pub(super) struct Plan<'r> {
     /// Indices of charges, sorted by key and therefore by shard. Charges to one counter are adjacent, in the order of the
     /// request.
     pub(super) by_key: SmallVec<[u32; INLINE]>,
+    /// Whether some charges are those of bans.
+    pub(super) has_bans: bool,
 }
 
 impl<'r> Plan<'r> {
@@ -279,8 +297,12 @@ impl<'r> Plan<'r> {
 
     #[inline]
     fn matching(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, behind: bool) -> Self {
-        let mut plan =
-            Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
+        let mut plan = Self {
+            descriptors: SmallVec::new(),
+            charges: SmallVec::new(),
+            by_key: SmallVec::new(),
+            has_bans: false,
+        };
         let mut conditional = domain.conditional();
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
@@ -355,6 +377,12 @@ impl<'r> Plan<'r> {
             }
             let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
+            if let Some(ban) = &limit.ban {
+                let key = keys.key(domain, ban, &descriptor.entries, &found.shared);
+                let charge = Charge::new(key, ChargeLimit::Rule(ban), hits, index);
+                self.charges.push(Charge { is_ban: true, ..charge });
+                self.has_bans = true;
+            }
         }
         if self.charges.len() == before { Reached::Nothing } else { Reached::Rule(found.rule) }
     }

@@ -89,8 +89,9 @@ fn limits<'r>(
         let now = states.time(counter, now);
         for &index in &plan.by_key[counter.charges()] {
             let charge = &plan.charges[index as usize];
-            if is_listed(charge) {
-                limits.push((index, service_limit(charge, &states.state(counter), now)));
+            if is_listed(charge) && !charge.is_ban {
+                let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
+                limits.push((index, service_limit(charge, &states.state(counter), ban, now)));
             }
         }
     }
@@ -98,11 +99,39 @@ fn limits<'r>(
     limits.into_iter().map(|(_, limit)| limit).collect()
 }
 
-fn service_limit<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> ServiceLimit<'r> {
+/// Time until the end of the ban of the limit of this charge, if one is in force.
+#[cold]
+fn banned_for(
+    plan: &Plan<'_>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    charge: u32,
+    now: Timestamp,
+) -> Option<Duration> {
+    let (index, ban) = (charge + 1, plan.charges.get(charge as usize + 1).filter(|next| next.is_ban)?);
+    let counter = counters.iter().find(|counter| plan.by_key[counter.charges()].contains(&index))?;
+    match ban.limit.algorithm.until_admits(&states.state(counter), 1, now) {
+        Reset::After(wait) if !wait.is_zero() => Some(wait),
+        _ => None,
+    }
+}
+
+fn service_limit<'r>(
+    charge: &Charge<'r>,
+    state: &State,
+    banned_for: Option<Duration>,
+    now: Timestamp,
+) -> ServiceLimit<'r> {
     let algorithm = &charge.limit.algorithm;
     let (quota, window) = policy(&charge.limit);
-    let available = algorithm.remaining(state, now).min(u64::from(quota));
-    let effective_window = if available < u64::from(quota) {
+    let free = algorithm.remaining(state, now).min(u64::from(quota));
+    let available = if banned_for.is_some() { 0 } else { free };
+    let effective_window = if let Some(wait) = banned_for {
+        match charge.limit.until_admits(state, 1, now.saturating_add(wait)) {
+            Reset::After(more) => Reset::After(wait.saturating_add(more)),
+            Reset::Never => Reset::Never,
+        }
+    } else if available < u64::from(quota) {
         charge.limit.until_admits(state, available + 1, now)
     } else if quota > 0 {
         Reset::After(window)
@@ -116,6 +145,7 @@ fn service_limit<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> Serv
         window,
         available: available as u32,
         effective_window,
+        banned_for,
     }
 }
 

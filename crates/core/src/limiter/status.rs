@@ -107,6 +107,7 @@ fn beside(charge: &Charge<'_>) -> AppliedBeside {
         remaining: remaining(charge),
         series: charge.limit.series,
         is_over: charge.fit != Fit::Admitted,
+        ban: charge.ban(),
     }
 }
 
@@ -135,6 +136,7 @@ fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) ->
             rule: descriptor.reached.rule_info(&charge.limit),
             series: charge.limit.series,
             is_over: charge.fit != Fit::Admitted,
+            ban: charge.ban(),
             shows_values: matches!(descriptor.reached, Reached::Rule(rule) if rule.shows_values),
         },
     }

@@ -55,6 +55,7 @@ fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
         && one.is_local == other.is_local
         && one.name == other.name
         && one.when == other.when
+        && one.ban.as_ref().map(|ban| &ban.algorithm) == other.ban.as_ref().map(|ban| &ban.algorithm)
         && match (&one.schedule, &other.schedule) {
             (Some(one), Some(other)) => one.is_same(other),
             (one, other) => one.is_none() && other.is_none(),

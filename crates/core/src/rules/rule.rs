@@ -2,7 +2,7 @@
 
 use super::{Origin, conditions, schedule::Schedule};
 use crate::{
-    algorithm::{Algorithm, FixedWindow, Schedule as Ends, SlidingWindow, State},
+    algorithm::{Algorithm, Ban, FixedWindow, Schedule as Ends, SlidingWindow, State},
     key::Fingerprint,
     limit::{CurrentLimit, Descriptor, LimitId, Reset, RuleInfo, SeriesId, Timestamp, Unit, Window},
     prefetch::prefetch,
@@ -97,6 +97,8 @@ pub struct RuleLimit {
     pub schedule: Option<Box<Schedule>>,
     /// The condition of the limit: without it, or if it holds, the limit applies.
     pub when: Option<Arc<Expression>>,
+    /// Its denials and the bans that they begin: a limit that is [`Algorithm::Ban`], with the name and the numbers of this one.
+    pub ban: Option<Box<Self>>,
 }
 
 impl RuleLimit {
@@ -131,6 +133,14 @@ impl RuleLimit {
         }
     }
 
+    /// When it bans a key.
+    pub fn ban(&self) -> Option<Ban> {
+        match self.ban.as_ref()?.algorithm {
+            Algorithm::Ban(ban) => Some(ban),
+            _ => None,
+        }
+    }
+
     /// The limit that applies at a moment: this one, or one of its schedule.
     #[inline]
     pub fn at(&self, now: Timestamp) -> &Self {
@@ -142,7 +152,7 @@ impl RuleLimit {
         self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// Whether it counts admitted hits only, by one number at all times, queues none and gives them no slots, and has Tidegate's
+    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no slots, and has Tidegate's
     /// semantics.
     fn counts_plainly(&self) -> bool {
         self.charge == Charge::Admitted
@@ -151,6 +161,7 @@ impl RuleLimit {
             && self.when.is_none()
             && self.schedule.is_none()
             && !self.algorithm.holds_slots()
+            && self.ban.is_none()
     }
 }
 

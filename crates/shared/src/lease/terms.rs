@@ -154,6 +154,7 @@ impl<'a> Terms<'a> {
             },
             Algorithm::LeakyBucket(LeakyBucket { burst, rate, .. }) => drains(*burst, *rate),
             Algorithm::Concurrency(concurrency) => concurrency.max_hold.nanos().get(),
+            Algorithm::Ban(ban) => ban.lasts.nanos().get(),
         }
     }
 

@@ -72,6 +72,8 @@ pub(super) fn signature(algorithm: &Algorithm) -> Bytes {
         },
         // Each slot has its own deadline.
         Algorithm::Concurrency(_) => bytes.push(b'N'),
+        // Refused where rules are read; no value in a store has this letter.
+        Algorithm::Ban(_) => bytes.push(b'B'),
         Algorithm::TokenBucket(TokenBucket { refill, .. }) => match refill {
             Refill::Greedy(rate) => write_rate(&mut bytes, b'T', *rate),
             Refill::Intervals { tokens, interval } => {

@@ -30,6 +30,8 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
             }
             State::Slots(Box::new(Slots::from_ascending(held, mean_hold_nanos)?))
         }
+        // Bans are not in a store.
+        Algorithm::Ban(_) => return None,
         Algorithm::SlidingWindow(_) => {
             let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
             State::Words([number, u64::from(previous) << 32 | u64::from(current)])

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use tidegate_core::{
     algorithm::{Algorithm, State},
     clock::ManualClock,
-    limit::{LimitId, Timestamp},
+    limit::{Code, Descriptor, Entry, Hits, LimitId, Request, Timestamp},
     limiter::Limiter,
     rules::{LimitIdentity, LimitInfo, LoadOptions, RuleSet, Source},
     store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
@@ -225,6 +225,33 @@ fn a_counter_survives_changed_and_removed_rules() {
     pass(&mut writer, &after, now).unwrap();
     let (back, ..) = start(disk, RULES, now).unwrap();
     assert_eq!(content(&back, now), content(&before, now));
+}
+
+#[test]
+fn a_ban_outlives_a_restart_and_ends_when_it_was_to_end() {
+    let rules = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {per: 1s, requests_per_unit: 1, algorithm: fixed_window, \
+                 ban: {after: 2, within: 10s, for: 1h}}\n";
+    let second = |after: u64| start_of_time().saturating_add_nanos(after * 1_000_000_000);
+    let decide = |limiter: &Limiter, after| {
+        let mut request = Request::new("d");
+        let entries = [Entry { key: "user", value: "ann" }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        limiter.pin().decide(&request, second(after)).code
+    };
+    let disk = SimulatedDisk::default();
+    let (before, mut writer, _) = start(disk.clone(), rules, second(0)).unwrap();
+    (0..3).for_each(|_| _ = decide(&before, 0));
+    pass(&mut writer, &before, second(0)).unwrap();
+    let (after, mut writer, _) = start(disk.clone(), rules, second(10)).unwrap();
+    assert_eq!((decide(&after, 3_599), decide(&after, 3_600)), (Code::OverLimit, Code::Ok));
+    // The denials before a ban are in the snapshot too.
+    (0..2).for_each(|_| _ = decide(&after, 4_000));
+    pass(&mut writer, &after, second(4_000)).unwrap();
+    let (again, ..) = start(disk, rules, second(4_001)).unwrap();
+    assert_eq!(
+        [decide(&again, 4_001), decide(&again, 4_001), decide(&again, 4_003)],
+        [Code::Ok, Code::OverLimit, Code::OverLimit]
+    );
 }
 
 fn limit_of(rules: &str, path: &str) -> Algorithm {

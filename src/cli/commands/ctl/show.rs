@@ -81,9 +81,11 @@ pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
 }
 
 fn limit_text(limit: &pb::Limit) -> String {
+    let ban = if limit.ban.is_empty() { String::new() } else { format!("; ban: {}", limit.ban) };
     let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
     let when = if limit.when.is_empty() { String::new() } else { format!(", when {}", limit.when) };
     format!("{} per {}, {}{when}{schedule}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
+        + &ban
 }
 
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
@@ -134,9 +136,15 @@ fn counter_text(counter: &pb::Counter) -> String {
     };
     let reset = counter.reset_after.as_ref();
     let reset = reset.map_or_else(String::new, |reset| format!(", one more in {}", seconds(reset)));
+    let ban = ban_text(counter);
     format!(
-        "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){reset}{replaced}"
+        "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){ban}{reset}{replaced}"
     )
+}
+
+/// `, banned for 10 s`, if it is.
+fn ban_text(counter: &pb::Counter) -> String {
+    counter.banned_for.as_ref().map_or_else(String::new, |left| format!(", banned for {}", seconds(left)))
 }
 
 pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
@@ -148,7 +156,7 @@ pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
                 counter.limit.clone(),
                 counter.used.to_string(),
                 counter.remaining.to_string(),
-                counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds),
+                counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds) + &ban_text(counter),
             ]);
         }
     }
@@ -170,7 +178,10 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
         };
         rows.add_row([
             descriptor.to_string(),
-            status.code().as_str_name().to_owned(),
+            match &*status.ban {
+                "" => status.code().as_str_name().to_owned(),
+                _ => format!("{} (banned)", status.code().as_str_name()),
+            },
             status.rule.clone(),
             limit,
             status.remaining.to_string(),

@@ -17,7 +17,7 @@ pub(super) use single::decide as decide_single;
 use super::keys::Keys;
 use crate::{
     algorithm::Algorithm,
-    limit::{Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
+    limit::{BanPhase, Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
     rules::{DomainRules, Found, Rule, RuleLimit},
     store::{Key, Shard, SlotIndex, Store},
 };
@@ -150,6 +150,7 @@ impl<'r> PlainCharge<'r> {
             rule: Some(&rule.info),
             series: limit.series,
             is_over: code == Code::OverLimit,
+            ban: BanPhase::None,
             shows_values: rule.shows_values,
         }
     }

@@ -104,6 +104,7 @@ pub(in crate::limiter) fn decide<'p>(
     }
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
+    let has_bans = plan.has_bans;
     let mut shards = LockedShards::lock(store, &mut counters, &plan, &pinned.in_force.rules, now);
     let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&pinned.limiter.slots);
@@ -137,6 +138,9 @@ pub(in crate::limiter) fn decide<'p>(
     if would_wait {
         deciding.report_until_accepted(wait_max);
     }
+    if has_bans {
+        deciding.fold_bans();
+    }
 
     let mut ticket = None;
     if let Some(queues) = &mut queues {
@@ -152,6 +156,9 @@ pub(in crate::limiter) fn decide<'p>(
     let slots = deciding.slots.taken();
     let number = store.next_number();
     drop((queues, shards));
+    if has_bans {
+        plan.remove_bans();
+    }
     woken.into_iter().for_each(Waker::wake);
     let slot = slots.map(TakenSlots::granted);
     match ticket {
@@ -202,6 +209,10 @@ pub(in crate::limiter) fn decision<'p>(
         }
     }
     drop(shards);
+    // It was admitted on its arrival, before any ban that is in force now.
+    if plan.has_bans {
+        plan.remove_bans();
+    }
     Decision { slot: ticket.slot.clone(), ..reported_decision(Code::Ok, &plan) }
 }
 

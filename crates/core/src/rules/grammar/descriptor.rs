@@ -7,12 +7,13 @@ use super::{
     rate_limit::{DeclaredLimit, Replaced},
 };
 use crate::{
+    algorithm::{Algorithm, Ban},
     limit::{MetricLabel, RuleInfo, Unit},
     rules::{
-        limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_label},
+        limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_ban, tag_of_label},
         pattern::Pattern,
         redaction::Redaction,
-        rule::{Rule, RuleLimit, Semantics},
+        rule::{Charge, Rule, RuleLimit, Semantics},
         schedule::Schedule,
         value_set::unambiguous,
         yaml::{Field, Fields, nearest, quoted},
@@ -49,8 +50,8 @@ impl Rates<'_> {
                 "requests in flight are not counted beside shared counters; write it beside `domain`, or put the rule into \
                  a domain of its own",
             ),
-            false => self.limits.iter().any(|limit| limit.schedule.is_some()).then_some(
-                "a limit with a schedule does not count beside shared ones; write it beside `domain`, or put the rule into \
+            false => self.limits.iter().any(|limit| limit.schedule.is_some() || limit.ban.is_some()).then_some(
+                "a limit with a schedule or a ban does not count beside shared ones; write it beside `domain`, or put the rule into \
                  a domain of its own",
             ),
         }
@@ -106,6 +107,13 @@ impl Walk<'_, '_> {
                            `max_wait`";
             field.reject(&mut self.report, message);
         }
+        if let (Some(field), true) =
+            (&quota, is_quota && rates.limits.iter().any(|limit| limit.ban.is_some()))
+        {
+            let message =
+                "another quota may admit what this one denies, which bans nobody; remove this or `ban`";
+            field.reject(&mut self.report, message);
+        }
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
         let redaction = self.redaction(&mut fields);
@@ -133,6 +141,7 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
             Home::RateLimit => Some("it belongs under `rate_limit`"),
+            Home::Ban => Some("it belongs under `ban` of `rate_limit`"),
             Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit`"),
             Home::OnDeny => Some("it belongs under `on_deny`"),
         });
@@ -317,14 +326,34 @@ impl Walk<'_, '_> {
                 key_prefix: None,
                 schedule: None,
                 when: declared.when.clone(),
+                ban: None,
             };
             let schedule = declared.schedule.as_ref();
             limit.schedule = schedule.map(|declared| {
                 Box::new(Schedule::new(declared.timetable.clone(), &limit, &declared.requests))
             });
+            limit.ban = declared.ban.map(|ban| Box::new(self.register_ban(&limit, path, ban)));
             limits.push(limit);
         }
         limits
+    }
+
+    /// Registers the counter of a limit's denials. In statuses and metrics it is the limit.
+    fn register_ban(&mut self, limit: &RuleLimit, path: &Arc<str>, ban: Ban) -> RuleLimit {
+        let tag = tag_of_ban(limit.tag);
+        let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
+        let algorithm = Algorithm::Ban(ban);
+        let id = self.limits.register_beside(LimitInfo { identity, algorithm: algorithm.clone() });
+        RuleLimit {
+            id,
+            tag,
+            algorithm,
+            charge: Charge::Admitted,
+            semantics: Semantics::Exact,
+            is_joined: false,
+            schedule: None,
+            ..limit.clone()
+        }
     }
 }
 

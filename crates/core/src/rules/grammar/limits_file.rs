@@ -230,6 +230,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         key_prefix: None,
         schedule: None,
         when: None,
+        ban: None,
     };
     let info = RuleInfo {
         path,

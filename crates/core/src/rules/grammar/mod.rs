@@ -4,6 +4,7 @@
 //! After an error reading continues with the rest, to find all errors; the result is then discarded.
 
 mod algorithm;
+mod ban;
 mod descriptor;
 mod extension;
 mod limits_file;
@@ -229,6 +230,7 @@ fn domain(
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
         Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit` of a descriptor"),
+        Home::Ban => Some("it belongs under `ban` of a `rate_limit`"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
     Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, limits: Vec::new(), is_shared })
@@ -250,6 +252,7 @@ enum Home {
     Descriptor,
     RateLimit,
     Schedule,
+    Ban,
     OnDeny,
 }
 
@@ -263,10 +266,10 @@ fn home(name: &str) -> Option<Home> {
         | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "when" | "precision" | "aligned" | "calendar" | "time_zone" | "size"
-        | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule" => {
-            Some(Home::RateLimit)
-        }
+        | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule"
+        | "ban" => Some(Home::RateLimit),
         "days" | "hours" => Some(Home::Schedule),
+        "after" | "within" | "for" => Some(Home::Ban),
         "body" | "headers" | "mark" => Some(Home::OnDeny),
         _ => None,
     }

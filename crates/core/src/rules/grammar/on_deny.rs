@@ -55,6 +55,7 @@ impl Walk<'_, '_> {
             Home::Descriptor => Some("it belongs to the descriptor, beside `on_deny`"),
             Home::RateLimit => Some("it belongs under `rate_limit`"),
             Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit`"),
+            Home::Ban => Some("it belongs under `ban` of a `rate_limit`"),
             Home::OnDeny => None,
         });
         let on_deny = match mark {

@@ -2,7 +2,7 @@
 
 use super::{Home, Walk, algorithm, home, limits_file, schedule::DeclaredSchedule};
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Ban},
     limit::Window,
     rules::{
         rule::{Charge, Semantics},
@@ -30,6 +30,7 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) schedule: Option<DeclaredSchedule>,
     /// Its condition.
     pub(super) when: Option<Arc<Expression>>,
+    pub(super) ban: Option<Ban>,
     pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
     pub(super) path: String,
@@ -42,7 +43,7 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 18] = [
+const COUNTING_KEYS: [&str; 19] = [
     "unit",
     "unit_multiplier",
     "per",
@@ -61,6 +62,7 @@ const COUNTING_KEYS: [&str; 18] = [
     "requests_in_flight",
     "max_hold",
     "schedule",
+    "ban",
 ];
 
 impl Walk<'_, '_> {
@@ -85,6 +87,7 @@ impl Walk<'_, '_> {
             let when =
                 fields.take("when").and_then(|field| limits_file::expression(&field, &mut self.report));
             let when = when.map(Arc::new);
+            let ban = counting.as_ref().and_then(|counting| self.ban(&mut fields, counting));
             counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
@@ -93,6 +96,7 @@ impl Walk<'_, '_> {
                 charge,
                 schedule,
                 when,
+                ban,
                 place: field.place(),
                 path: field.path().to_owned(),
             })
@@ -102,6 +106,7 @@ impl Walk<'_, '_> {
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
             Home::RateLimit => algorithm::home(name),
             Home::Schedule => Some("it belongs to the items of `schedule`"),
+            Home::Ban => Some("it belongs under `ban`"),
             Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
         });
         Some(RateLimit { unlimited, limit, replaces })

@@ -130,6 +130,8 @@ impl fmt::Display for LimitName {
 pub(super) struct Registrar {
     pub(super) table: LimitTable,
     pub(super) used: Vec<Registered>,
+    /// Those without names of their own.
+    pub(super) beside: Vec<Registered>,
     /// Those of `used`.
     pub(super) names: Vec<LimitName>,
     /// Those of `used`.
@@ -141,7 +143,14 @@ impl Registrar {
     /// Numbers from this table, in which at most so many names have a series of their own.
     pub(super) fn new(table: LimitTable, series_max: usize) -> Self {
         table.0.series.write().free_unused(series_max);
-        Self { table, used: Vec::new(), names: Vec::new(), series: Vec::new(), series_max }
+        Self {
+            table,
+            used: Vec::new(),
+            beside: Vec::new(),
+            names: Vec::new(),
+            series: Vec::new(),
+            series_max,
+        }
     }
 
     /// The numbers of this limit.
@@ -154,6 +163,14 @@ impl Registrar {
         self.series.push(series);
         self.used.push(registered);
         numbers
+    }
+
+    /// The number of a limit that has the name of another.
+    pub(super) fn register_beside(&mut self, info: LimitInfo) -> LimitId {
+        let registered = self.table.register_used(info);
+        let id = registered.id;
+        self.beside.push(registered);
+        id
     }
 }
 
@@ -347,6 +364,11 @@ pub(super) fn tag_of_label(label: &str) -> u32 {
     let hash =
         label.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash | 1 << 31
+}
+
+/// The tag of the ban of a limit with this one.
+pub(super) fn tag_of_ban(tag: u32) -> u32 {
+    tag_of_label(&format!("ban of {tag:x}\0"))
 }
 
 #[cfg(test)]

@@ -193,6 +193,8 @@ impl OverrideLimit {
             Algorithm::Concurrency(slots) => {
                 Algorithm::Concurrency(Concurrency { limit: limit.min(IN_FLIGHT_MAX), ..*slots })
             }
+            // No limit of a rule is a ban.
+            Algorithm::Ban(_) => behind.clone(),
             Algorithm::TokenBucket(bucket) => self.token_bucket(in_proportion(bucket.size)),
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(LeakyBucket {
                 queue: bucket.queue,

@@ -117,6 +117,7 @@ impl Context<'_> {
             continues: false,
             schedule: None,
             when: None,
+            ban: None,
         }
     }
 }

@@ -58,7 +58,9 @@ pub struct RuleSet {
     limits: LimitTable,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
     registered: Box<[Registered]>,
-    /// By the same.
+    /// The same for limits without names of their own.
+    _beside: Box<[Registered]>,
+    /// By the same as `registered`.
     names: Box<[LimitName]>,
     /// By the same: keeps the slots of the series.
     series: Box<[UsedSeries]>,
@@ -115,7 +117,7 @@ impl RuleSet {
             may_wait |= rules.may_wait();
             compiled.push((name.into(), rules));
         }
-        let Registrar { table, used, names, series, .. } = limits;
+        let Registrar { table, used, beside, names, series, .. } = limits;
         problems.or(Self {
             domains: compiled.into_iter().collect(),
             may_queue,
@@ -123,6 +125,7 @@ impl RuleSet {
             may_wait,
             limits: table,
             registered: used.into(),
+            _beside: beside.into(),
             names: names.into(),
             series: series.into(),
             without_effect,
@@ -312,6 +315,7 @@ fn override_template(
         key_prefix,
         schedule: None,
         when: None,
+        ban: None,
     }
 }
 

@@ -308,6 +308,9 @@ impl Node {
         way.push(entry);
         for limit in &mut self.rule.limits {
             limit.key_prefix = start(limit, way);
+            if let Some(ban) = &mut limit.ban {
+                ban.key_prefix = start(ban, way);
+            }
         }
         self.below.set_key_prefixes(way, start);
         way.pop();

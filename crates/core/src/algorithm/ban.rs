@@ -1,0 +1,168 @@
+//! Bans: a key that is denied again and again is denied for a while.
+//!
+//! The state is a log of denials, and while a ban is in force the moment at which it ends. Invariants:
+//!
+//! - a ban begins with the denial that is the `after`th in any stretch of `within`, and lasts exactly `lasts`;
+//! - nothing is counted while it is in force, so that it is never extended, and none of the denials before it counts after it;
+//! - a ban that is in force keeps its end when the numbers change.
+
+use super::{SlidingLog, State};
+use crate::limit::{Reset, Timestamp, Window};
+use std::{fmt, time::Duration};
+
+/// When a key is banned, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ban {
+    /// Denials with the last of which a ban begins.
+    pub after: u32,
+    /// The time within which they happen.
+    pub within: Window,
+    /// The length of a ban.
+    pub lasts: Window,
+}
+
+/// `10m after 5 denials within 1m`.
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let denials = if self.after == 1 { "denial" } else { "denials" };
+        write!(f, "{} after {} {denials} within {}", self.lasts, self.after, self.within)
+    }
+}
+
+/// Marks the two words of a ban in force: its end, and this. Those of the empty state are zero.
+const IN_FORCE: u64 = 1;
+
+impl Ban {
+    /// The most denials that a ban may begin after: each is in memory.
+    pub const AFTER_MAX: u32 = 1_000;
+
+    fn log(&self) -> SlidingLog {
+        SlidingLog { limit: self.after, window: self.within }
+    }
+
+    /// The end of the ban that is in force.
+    fn end(state: &State, now: Timestamp) -> Option<Timestamp> {
+        match state.words() {
+            [end, IN_FORCE] if end > now.as_nanos() => Some(Timestamp::from_nanos(end)),
+            _ => None,
+        }
+    }
+
+    /// Denials that count; those that a ban begins with, while it is in force.
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        match Self::end(state, now) {
+            Some(_) => u64::from(self.after),
+            None => self.log().used(state, now),
+        }
+    }
+
+    /// Whether hits are denied: none remain while a ban is in force, and it bounds nothing else.
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        if Self::end(state, now).is_some() { 0 } else { u64::MAX }
+    }
+
+    /// Counts denials.
+    pub(super) fn add(&self, state: State, denials: u64, now: Timestamp) -> State {
+        if Self::end(&state, now).is_some() {
+            return state;
+        }
+        let state = self.log().add(state, denials, now);
+        if self.log().used(&state, now) < u64::from(self.after) {
+            return state;
+        }
+        State::Words([now.saturating_add_nanos(self.lasts.nanos().get()).as_nanos(), IN_FORCE])
+    }
+
+    /// Denials are not given back.
+    pub(super) fn give_back(&self, state: State, _: u64, _: Timestamp) -> State {
+        state
+    }
+
+    pub(super) fn until_admits(&self, state: &State, _: u64, now: Timestamp) -> Reset {
+        Reset::After(Self::end(state, now).map_or(Duration::ZERO, |end| end.since(now)))
+    }
+
+    /// Until the ban that is in force ends; without one, until no denial counts.
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        self.expires(state).since(now)
+    }
+
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
+        match state.words() {
+            [end, IN_FORCE] => Timestamp::from_nanos(end),
+            _ => self.log().expires(state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn ban(after: u32) -> Ban {
+        let window = |secs| Window::from_secs(secs).unwrap();
+        Ban { after, within: window(10), lasts: window(60) }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + millis)
+    }
+
+    #[test]
+    fn a_ban_begins_with_the_last_denial_and_is_not_extended() {
+        let rule = ban(2);
+        let state = rule.add(State::EMPTY, 1, at(0));
+        assert_eq!(rule.remaining(&state, at(0)), u64::MAX);
+        let state = rule.add(state, 1, at(9_999));
+        assert_eq!(rule.remaining(&state, at(9_999)), 0);
+        let state = rule.add(state, 5, at(30_000));
+        assert_eq!(rule.until_admits(&state, 1, at(9_999)), Reset::After(Duration::from_secs(60)));
+        assert_eq!(rule.expires(&state), at(69_999));
+        let state = rule.add(state, 1, at(69_999));
+        assert_eq!(rule.used(&state, at(69_999)), 1, "the denials before the ban do not count after it");
+    }
+
+    #[test]
+    fn denials_that_are_further_apart_ban_nobody() {
+        let rule = ban(2);
+        let state = rule.add(State::EMPTY, 1, at(0));
+        let state = rule.add(state, 1, at(10_000));
+        assert_eq!((rule.used(&state, at(10_000)), rule.remaining(&state, at(10_000))), (1, u64::MAX));
+        assert_eq!(rule.expires(&state), at(20_000));
+    }
+
+    #[test]
+    fn a_ban_at_the_end_of_time_does_not_overflow() {
+        let now = Timestamp::from_nanos(u64::MAX);
+        let state = ban(1).add(State::EMPTY, u64::MAX, now);
+        assert_eq!(ban(1).until_admits(&state, 1, now), Reset::NOW);
+    }
+
+    proptest! {
+        /// Against a list of all denials.
+        #[test]
+        fn a_key_is_banned_as_a_list_of_its_denials_says(
+            after in 1..5_u32, waits in vec(prop_oneof![0..4_000_u64, 50_000..70_000_u64], 1..60),
+        ) {
+            let rule = ban(after);
+            let (mut state, mut now) = (State::EMPTY, 0);
+            let (mut denials, mut banned_until): (Vec<u64>, u64) = (Vec::new(), 0);
+            for wait in waits {
+                now += wait;
+                let is_banned = now < banned_until;
+                prop_assert_eq!(rule.remaining(&state, at(now)) == 0, is_banned);
+                let wait = Duration::from_millis(banned_until.saturating_sub(now));
+                prop_assert_eq!(rule.until_admits(&state, 1, at(now)), Reset::After(wait));
+                if !is_banned {
+                    denials.retain(|denial| denial + 10_000 > now);
+                    denials.push(now);
+                    if denials.len() >= after as usize {
+                        (banned_until, denials) = (now + 60_000, Vec::new());
+                    }
+                }
+                state = rule.add(state, 1, at(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Bans: a limit with a ban has a counter of its denials beside its own.
+//!
+//! Such a counter is planned as a charge right after that of its limit, and is locked with all others of the request. It counts
+//! requests that its limit denies, whatever their hits, and while a ban is in force it denies them. After the decision it is folded
+//! into the charge of its limit, so that a status has the limit and not its ban. Invariants:
+//!
+//! - a denial by another limit, of a peek, or for lack of room is not counted, and neither is one by the ban itself;
+//! - what a denied request consumes does not change: a denial is no hit of the limit.
+
+use super::{
+    counters::Counters,
+    deciding::Deciding,
+    plan::{Fit, HitSum, Plan, PlannedCounter},
+    status::after_give_back,
+};
+use crate::limit::{BanPhase, Hits, Reset, Timestamp};
+
+impl<'r, C: Counters> Deciding<'_, 'r, C> {
+    /// Whether the counter is that of a ban.
+    #[inline]
+    pub(super) fn is_of_ban(&self, counter: &PlannedCounter) -> bool {
+        self.first(counter).is_ban
+    }
+
+    /// The denials to be counted on the counter of a ban: one, if a charge of its limit does not fit.
+    pub(super) fn denials(&self, counter: &PlannedCounter) -> HitSum {
+        let is_denial = |&index: &u32| {
+            let (limit, ban) = (&self.charges[index as usize - 1], &self.charges[index as usize]);
+            let takes = matches!(limit.hits, Hits::Take(_)) && !limit.is_report();
+            takes && limit.fit == Fit::Over && ban.fit == Fit::Admitted
+        };
+        let denials = self.by_key[counter.charges()].iter().any(is_denial);
+        HitSum { taken: denials.into(), given: 0 }
+    }
+
+    /// Sets the charges of limits whose bans are in force, after the decision.
+    #[cold]
+    pub(super) fn fold_bans(&mut self) {
+        for index in 1..self.charges.len() {
+            let ban = &self.charges[index];
+            let gives_back = matches!(ban.hits, Hits::GiveBack(_));
+            let (true, false, 0, Some(Reset::After(wait))) =
+                (ban.is_ban, gives_back, ban.remaining, ban.reset)
+            else {
+                continue;
+            };
+            // Nothing remains: it is in force, since before this request or because of it.
+            let phase = if ban.fit == Fit::Over { BanPhase::InForce } else { BanPhase::Begins };
+            let is_shadow = self.descriptors[ban.descriptor as usize].reached.is_shadow();
+            let after = self.until_admits_from(index - 1, self.now.saturating_add(wait));
+            let limit = &mut self.charges[index - 1];
+            limit.fit = Fit::Banned(phase);
+            if !is_shadow {
+                limit.remaining = 0;
+                limit.reset = Some(match after {
+                    Reset::After(after) => Reset::After(wait.saturating_add(after)),
+                    Reset::Never => Reset::Never,
+                });
+            }
+        }
+    }
+
+    /// The wait from a moment on until the limit of a charge admits the hits of the request for its counter.
+    fn until_admits_from(&self, charge: usize, then: Timestamp) -> Reset {
+        let of_charge = |counter: &&PlannedCounter| self.by_key[counter.charges()].contains(&(charge as u32));
+        let Some(counter) = self.counters.iter().find(of_charge) else { return Reset::NOW };
+        let charge = &self.charges[charge];
+        let state = after_give_back(&charge.limit.algorithm, self.shards.state(counter), counter.hits, then);
+        let taken = if charge.hits == Hits::Peek { 1 } else { counter.hits.taken };
+        charge.limit.until_admits(&state, taken, then)
+    }
+}
+
+impl Plan<'_> {
+    /// Removes the charges of bans, after they were folded.
+    #[cold]
+    pub(super) fn remove_bans(&mut self) {
+        for charge in self.charges.iter().filter(|charge| charge.is_ban) {
+            self.descriptors[charge.descriptor as usize].charges -= 1;
+        }
+        self.charges.retain(|charge| !charge.is_ban);
+    }
+}
