@@ -45,7 +45,7 @@ const HEADINGS_OF_SERVE: [(&str, &[&str]); 15] = [
         ],
     ),
     ("TLS", &["tls-", "http-tls-"]),
-    ("HTTP", &["http-", "limitador-api", "metrics-path", "console"]),
+    ("HTTP", &["http-", "limitador-", "metrics-path", "console"]),
     ("Control API", &["control", "audit-log"]),
     ("Metrics", &["metrics-", "reference-metrics", "near-limit-percent", "statsd"]),
     ("Decision log", &["decision-log"]),

@@ -1,16 +1,21 @@
-//! Counts of calls and hits as Limitador has them: by domain, which is its namespace, and of denied calls by the limit that denied.
+//! Counts of calls and hits as Limitador has them: by domain, which is its namespace, by the labels that an expression makes of the request,
+//! and of denied calls by the limit that denied.
 //!
-//! Domains are texts of requests, so each thread counts in a map of its own, under a lock that only scrapes contend for. Their number is
-//! bounded; further ones share [`OTHER_DOMAIN`].
+//! Domains are texts of requests, so each thread counts in a map of its own, under a lock that only scrapes contend for. The number of
+//! series is bounded; further ones share [`OTHER_DOMAIN`].
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fmt::Write as _,
     sync::{Mutex, MutexGuard, PoisonError},
 };
-use tidegate_core::limit::{Code, Decision, Hits, Request};
+use tidegate_core::{
+    limit::{Code, Decision, Hits, Request},
+    rules::{Expression, texts_of},
+};
 use tidegate_counts::{PerThread, ThreadSlot};
 
-/// Name of the domains beyond the bound.
+/// Domain of the series beyond the bound.
 const OTHER_DOMAIN: &str = "other";
 
 /// Labels of denied calls.
@@ -22,7 +27,25 @@ pub enum LimitadorLabels {
     LimitName,
 }
 
-/// Calls and hits of one domain.
+/// Settings of the counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitadorSettings {
+    /// Labels of denied calls.
+    pub labels: LimitadorLabels,
+    /// Makes further labels of a request: a map of names to values.
+    pub expression: Option<Expression>,
+}
+
+/// What is counted apart.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LimitadorSeries {
+    /// The domain.
+    pub domain: Box<str>,
+    /// The labels that the expression makes, by their names in Prometheus.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Calls and hits of one series.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LimitadorCalls {
     /// Calls that were admitted.
@@ -33,36 +56,42 @@ pub struct LimitadorCalls {
     pub limited_calls: BTreeMap<Box<str>, u64>,
 }
 
-type ByDomain = HashMap<Box<str>, LimitadorCalls>;
+/// The counts of one thread.
+#[derive(Default)]
+struct Line {
+    /// By the texts of the series, each with its length before it.
+    by_key: HashMap<Box<str>, (LimitadorSeries, LimitadorCalls)>,
+    /// Memory for the key of one request.
+    key: String,
+}
 
-/// Counts by domain.
+/// Counts by domain and labels.
 pub struct LimitadorCounts {
-    labels: LimitadorLabels,
-    /// Bound on the domains of one thread, and on the limits of a domain.
+    settings: LimitadorSettings,
+    /// Bound on the series of one thread, and on the limits of a series.
     series_max: usize,
-    lines: PerThread<Mutex<ByDomain>>,
+    lines: PerThread<Mutex<Line>>,
 }
 
 impl LimitadorCounts {
     /// Counts of nothing yet.
-    pub(super) fn new(labels: LimitadorLabels, series_max: usize) -> Self {
-        Self { labels, series_max, lines: PerThread::default() }
+    pub(super) fn new(settings: LimitadorSettings, series_max: usize) -> Self {
+        Self { settings, series_max, lines: PerThread::default() }
     }
 
     /// The labels of denied calls.
     pub fn labels(&self) -> LimitadorLabels {
-        self.labels
+        self.settings.labels
     }
 
     /// Counts a decision that is sent.
     pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
+        let labels = match &self.settings.expression {
+            Some(expression) => labels(texts_of(expression, request.descriptors())),
+            None => Vec::new(),
+        };
         let mut line = lock(self.lines.of(ThreadSlot::current()));
-        let is_known = line.contains_key(request.domain());
-        let domain = if is_known || line.len() < self.series_max { request.domain() } else { OTHER_DOMAIN };
-        if !line.contains_key(domain) {
-            line.insert(domain.into(), LimitadorCalls::default());
-        }
-        let calls = line.get_mut(domain).expect("it was inserted");
+        let calls = line.calls(request.domain(), labels, self.series_max);
         let hits = match request.descriptors().first().map(|descriptor| descriptor.hits) {
             Some(Hits::Take(hits)) => hits.get(),
             _ => 0,
@@ -75,7 +104,7 @@ impl LimitadorCounts {
             }
             Code::OverLimit => {
                 let name = decision.denying().find_map(|status| status.limit).map_or("", |limit| limit.name);
-                let name = if self.labels == LimitadorLabels::LimitName { name } else { "" };
+                let name = if self.settings.labels == LimitadorLabels::LimitName { name } else { "" };
                 let limited = &mut calls.limited_calls;
                 let name = if limited.contains_key(name) || limited.len() < self.series_max {
                     name
@@ -87,12 +116,12 @@ impl LimitadorCounts {
         }
     }
 
-    /// The counts of all threads, by domain.
-    pub fn sums(&self) -> BTreeMap<Box<str>, LimitadorCalls> {
-        let mut sums: BTreeMap<Box<str>, LimitadorCalls> = BTreeMap::new();
+    /// The counts of all threads.
+    pub fn sums(&self) -> BTreeMap<LimitadorSeries, LimitadorCalls> {
+        let mut sums: BTreeMap<LimitadorSeries, LimitadorCalls> = BTreeMap::new();
         for line in self.lines.iter() {
-            for (domain, calls) in &*lock(line) {
-                let sum = sums.entry(domain.clone()).or_default();
+            for (series, calls) in lock(line).by_key.values() {
+                let sum = sums.entry(series.clone()).or_default();
                 sum.authorized_calls += calls.authorized_calls;
                 sum.authorized_hits += calls.authorized_hits;
                 for (name, calls) in &calls.limited_calls {
@@ -104,6 +133,68 @@ impl LimitadorCounts {
     }
 }
 
-fn lock(line: &Mutex<ByDomain>) -> MutexGuard<'_, ByDomain> {
+impl Line {
+    /// The counts of a domain with these labels. Allocates for those that are new only.
+    fn calls(
+        &mut self,
+        domain: &str,
+        labels: Vec<(String, String)>,
+        series_max: usize,
+    ) -> &mut LimitadorCalls {
+        let Self { by_key, key } = self;
+        key.clear();
+        let texts = labels.iter().flat_map(|(name, value)| [name.as_str(), value]);
+        for text in std::iter::once(domain).chain(texts) {
+            let _ = write!(key, "{}:{text}", text.len());
+        }
+        let (mut domain, mut labels) = (domain, labels);
+        if by_key.len() >= series_max && !by_key.contains_key(key.as_str()) {
+            key.clear();
+            (domain, labels) = (OTHER_DOMAIN, Vec::new());
+        }
+        if !by_key.contains_key(key.as_str()) {
+            let series = LimitadorSeries { domain: domain.into(), labels };
+            by_key.insert(key.as_str().into(), (series, LimitadorCalls::default()));
+        }
+        &mut by_key.get_mut(key.as_str()).expect("it was inserted").1
+    }
+}
+
+/// Labels with names that Prometheus accepts, sorted; those that Limitador has itself are left out.
+fn labels(pairs: Vec<(String, String)>) -> Vec<(String, String)> {
+    let name = |name: String| -> String {
+        let is_digit_first = name.starts_with(|first: char| first.is_ascii_digit());
+        let valid = |one: char| if one.is_ascii_alphanumeric() || one == '_' { one } else { '_' };
+        let name: String = name.chars().map(valid).collect();
+        if is_digit_first { format!("_{name}") } else { name }
+    };
+    let mut labels: Vec<_> = pairs.into_iter().map(|(key, value)| (name(key), value)).collect();
+    labels.retain(|(name, _)| !name.is_empty() && name != "limitador_namespace" && name != "limit_name");
+    labels.sort();
+    labels.dedup_by(|later, first| later.0 == first.0);
+    labels
+}
+
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
     line.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_labels_are_those_that_prometheus_accepts() {
+        let pairs = [
+            ("auth.identity.userid", "ann"),
+            ("1st", "x"),
+            ("a-b", "y"),
+            ("a.b", "z"),
+            ("limit_name", "n"),
+            ("", "e"),
+        ];
+        let made = labels(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        let made: Vec<(&str, &str)> = made.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(made, [("_1st", "x"), ("a_b", "y"), ("auth_identity_userid", "ann")]);
+    }
 }

@@ -1,7 +1,8 @@
 //! The figures of the service, for metrics.
 
 use super::{
-    HttpRefusal, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorLabels, ReferenceCounts, Refusal,
+    HttpRefusal, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorSettings, ReferenceCounts,
+    Refusal,
 };
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,7 +21,7 @@ pub struct MeterSettings {
     /// Whether hits are counted by the keys of the reference server too.
     pub reference: bool,
     /// Whether calls are counted as Limitador does too.
-    pub limitador: Option<LimitadorLabels>,
+    pub limitador: Option<LimitadorSettings>,
 }
 
 labels! {
@@ -84,7 +85,7 @@ impl Meters {
             5_000_000, 10_000_000,
         ]);
         let reference = reference.then(|| ReferenceCounts::new(limits.series_max, limits.near_limit_percent));
-        let limitador = limitador.map(|labels| LimitadorCounts::new(labels, limits.series_max));
+        let limitador = limitador.map(|settings| LimitadorCounts::new(settings, limits.series_max));
         Self {
             is_started: AtomicBool::new(false),
             decisions: Counts::default(),

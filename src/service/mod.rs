@@ -20,7 +20,9 @@ mod trace_context;
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 pub use event::{CallOrigin, DecisionReader, Event};
 pub use limit_counts::{CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome, OutcomeCounts};
-pub use limitador_counts::{LimitadorCalls, LimitadorCounts, LimitadorLabels};
+pub use limitador_counts::{
+    LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
+};
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};

@@ -180,8 +180,8 @@ async fn its_http_api_and_metrics_are_those_of_limitador() {
 
 #[tokio::test]
 async fn a_changed_file_of_limits_is_in_force_soon_and_a_bad_one_is_not() {
-    let server = Limitador::start(&["--metric-labels-default", "descriptors[1]"]).await;
-    assert!(server.log().contains("--metric-labels-default has no effect"), "{}", server.log());
+    let server = Limitador::start(&["-L", "labels.yaml"]).await;
+    assert!(server.log().contains("--custom-metric-labels has no effect"), "{}", server.log());
     let file = server.folder.path().join("limits.yaml");
     let replace = |text: &str| {
         let new = server.folder.path().join(".new");
@@ -203,6 +203,25 @@ async fn a_changed_file_of_limits_is_in_force_soon_and_a_bad_one_is_not() {
     replace("- { namespace: shop, max_value: x, seconds: 1 }\n");
     until("config_err_since", 1).await;
     assert_eq!(server.json("/limits/shop").await[0]["max_value"], 9);
+}
+
+#[tokio::test]
+async fn metrics_have_the_labels_that_an_expression_makes() {
+    let server =
+        Limitador::start(&["--metric-labels-default", "{'user.id': descriptors[0].user, 'n': 1}"]).await;
+    for user in ["ann", "ann", "bob", "ann"] {
+        server.post("/check_and_report", &info(&json!({ "user": user }), 1)).await;
+    }
+    server.post("/check_and_report", &info(&json!({ "other": "x" }), 1)).await;
+    let metrics = server.get("/metrics").await.expect("metrics");
+    for line in [
+        "authorized_calls{limitador_namespace=\"shop\",user_id=\"ann\"} 2",
+        "authorized_calls{limitador_namespace=\"shop\",user_id=\"bob\"} 1",
+        "authorized_calls{limitador_namespace=\"shop\"} 1",
+        "limited_calls{limitador_namespace=\"shop\",user_id=\"ann\"} 1",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+    }
 }
 
 #[test]

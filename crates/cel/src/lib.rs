@@ -150,6 +150,20 @@ impl Expression {
         }
     }
 
+    /// The pairs of a map whose keys and values are texts; those of other types, and other values, are left out.
+    pub fn texts<'t>(
+        &'t self,
+        descriptors: &dyn Descriptors<'t>,
+        limit: LimitNames<'t>,
+    ) -> Vec<(Cow<'t, str>, Cow<'t, str>)> {
+        let Ok(value) = self.evaluate(descriptors, limit) else { return Vec::new() };
+        let text = |pair| match pair {
+            (Value::Text(key), Value::Text(value)) => Some((key, value)),
+            _ => None,
+        };
+        value::pairs(&value, descriptors).into_iter().filter_map(text).collect()
+    }
+
     /// An entry without which the condition does not hold, if it has the form `descriptors[N]["KEY"] == "VALUE"` or a conjunction with
     /// one: limits are found by it.
     pub fn required_entry(&self) -> Option<RequiredEntry<'_>> {

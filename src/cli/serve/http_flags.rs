@@ -3,10 +3,11 @@
 use crate::{
     api::http::{HttpBounds, MetricsPath},
     server::{HttpSettings, ListenAddress},
-    service::LimitadorLabels,
+    service::{LimitadorLabels, LimitadorSettings},
 };
 use clap::{ArgGroup, Args, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use tidegate_core::rules::Expression;
 
 /// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
 #[derive(Args)]
@@ -49,6 +50,9 @@ pub(super) struct HttpFlags {
     /// Serve Limitador's HTTP API and its metrics at the HTTP port, and accept requests in the forms that it accepts (docs/migrate.md).
     #[arg(long, env = "TIDEGATE_LIMITADOR_API", value_name = "LABELS", requires = "http_listen")]
     limitador_api: Option<LimitadorLabelsChoice>,
+    /// Expression in CEL that makes further labels of Limitador's metrics: a map of names to values, such as descriptors[1].
+    #[arg(long, env = "TIDEGATE_LIMITADOR_LABELS", value_name = "EXPRESSION", value_parser = Expression::parse, requires = "limitador_api")]
+    limitador_labels: Option<Expression>,
     /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
     #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
     console: bool,
@@ -64,12 +68,13 @@ enum LimitadorLabelsChoice {
 }
 
 impl HttpFlags {
-    /// The labels of Limitador's metrics, if its API is served.
-    pub(super) fn limitador_labels(&self) -> Option<LimitadorLabels> {
-        self.limitador_api.map(|labels| match labels {
+    /// The settings of Limitador's metrics, if its API is served.
+    pub(super) fn limitador(&self) -> Option<LimitadorSettings> {
+        let labels = match self.limitador_api? {
             LimitadorLabelsChoice::Namespace => LimitadorLabels::Namespace,
             LimitadorLabelsChoice::LimitName => LimitadorLabels::LimitName,
-        })
+        };
+        Some(LimitadorSettings { labels, expression: self.limitador_labels.clone() })
     }
 
     /// Whether callers may have tokens.

@@ -5,7 +5,7 @@ use crate::{
         Failure,
         arguments::{interval, rule_files::Compat},
     },
-    service::{LimitCountSettings, LimitadorLabels, MeterSettings},
+    service::{LimitCountSettings, LimitadorSettings, MeterSettings},
     telemetry::{StatsdFormat, StatsdSettings, StatsdTransport},
 };
 use clap::{Args, ValueEnum};
@@ -130,7 +130,7 @@ impl MetricsFlags {
     pub(super) fn meters(
         &self,
         compat: Option<Compat>,
-        limitador: Option<LimitadorLabels>,
+        limitador: Option<LimitadorSettings>,
     ) -> Result<MeterSettings, Failure> {
         if self.reference_metrics && compat.is_none() {
             let message =

@@ -315,7 +315,7 @@ impl Serve {
             .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
         let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
         let is_reference = self.read_as.compat == Some(Compat::Reference);
-        let is_lenient = is_reference || self.http.limitador_labels().is_some();
+        let is_lenient = is_reference || self.http.limitador().is_some();
         let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
@@ -335,7 +335,7 @@ impl Serve {
                 keep_sent_hits: is_reference && response_options.dynamic_metadata,
             },
             response_options,
-            meters: self.metrics.meters(self.read_as.compat, self.http.limitador_labels())?,
+            meters: self.metrics.meters(self.read_as.compat, self.http.limitador())?,
             statsd: self.metrics.statsd(),
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes,

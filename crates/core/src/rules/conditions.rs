@@ -153,7 +153,13 @@ pub(super) fn holds(when: &Expression, limit: &RuleLimit, descriptors: &[Descrip
     when.holds(&Requested(descriptors), names_of(limit))
 }
 
-/// The same, for the entries of descriptors.
+/// The pairs of texts that an expression makes of a request with these descriptors.
+pub fn texts_of(expression: &Expression, descriptors: &[Descriptor<'_>]) -> Vec<(String, String)> {
+    let pairs = expression.texts(&Requested(descriptors), LimitNames::default());
+    pairs.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
+}
+
+/// Whether the condition of a limit holds for a request with these entries.
 pub(super) fn holds_for(when: &Expression, limit: &RuleLimit, descriptors: &[&[Entry<'_>]]) -> bool {
     when.holds(&Listed(descriptors), names_of(limit))
 }

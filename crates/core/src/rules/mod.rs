@@ -33,7 +33,7 @@ mod value_set;
 mod yaml;
 
 pub use changes::RuleChanges;
-pub use conditions::{ConditionalLimit, ConditionalLimits};
+pub use conditions::{ConditionalLimit, ConditionalLimits, texts_of};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
 pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};

@@ -32,7 +32,7 @@ pub(super) struct LimitadorServer {
     /// Has no effect.
     #[arg(short = 'L', long, value_name = "FILE")]
     pub(super) custom_metric_labels: Option<String>,
-    /// Has no effect.
+    /// Expression that makes further labels of metrics: a map of names to values.
     #[arg(long, value_name = "EXPRESSION")]
     pub(super) metric_labels_default: Option<String>,
     /// Endpoint of traces by OTLP over gRPC; TRACING_ENDPOINT.

@@ -163,6 +163,8 @@ impl Settings<'_> {
             ("--limitador-api", Some(labels.to_owned())),
             ("--log", Some(self.log_level()?)),
         ];
+        let labels = self.arguments.metric_labels_default.clone();
+        flags.extend(labels.map(|labels| ("--limitador-labels", Some(labels))));
         if !limits_file.is_empty() {
             flags.push(("--rules", Some(limits_file.to_owned())));
         }
@@ -263,15 +265,9 @@ impl Settings<'_> {
         let mut warnings = Vec::new();
         let mut without_effect =
             |names: &str, reason: &str| warnings.push(format!("{names} has no effect: {reason}"));
-        let LimitadorServer { custom_metric_labels, metric_labels_default, storage, .. } = &self.arguments;
-        let labels = "metrics have the namespace and, with --limit-name-in-labels, the name of the limit";
-        for (is_given, name) in [
-            (custom_metric_labels.is_some(), "--custom-metric-labels"),
-            (metric_labels_default.is_some(), "--metric-labels-default"),
-        ] {
-            if is_given {
-                without_effect(name, labels);
-            }
+        let LimitadorServer { custom_metric_labels, storage, .. } = &self.arguments;
+        if custom_metric_labels.is_some() {
+            without_effect("--custom-metric-labels", "write one expression for --metric-labels-default");
         }
         match storage {
             Some(Storage::RedisCached { batch_size, flush_period, max_cached, .. }) => {

@@ -80,8 +80,8 @@ fn what_is_missing_or_not_supported_is_refused() {
 fn what_has_no_effect_is_named() {
     let args = [
         "limitador-server",
-        "--metric-labels-default",
-        "descriptors[1]",
+        "-L",
+        "labels.yaml",
         "l.yaml",
         "redis_cached",
         "redis://r",
@@ -90,7 +90,7 @@ fn what_has_no_effect_is_named() {
     ];
     let args = args.map(str::to_owned);
     let warnings = warnings(&args, &variables(&[("REDIS_LOCAL_CACHE_BATCH_SIZE", "1")])).join("\n");
-    for name in ["--metric-labels-default", "--flush-period", "REDIS_LOCAL_CACHE_BATCH_SIZE", "not read"] {
+    for name in ["--custom-metric-labels", "--flush-period", "REDIS_LOCAL_CACHE_BATCH_SIZE", "not read"] {
         assert!(warnings.contains(name), "{name}: {warnings}");
     }
     assert!(
