@@ -4,7 +4,7 @@ use crate::cli::{
     Failure,
     arguments::rule_files::ReadAs,
     output::{
-        rule_text::{algorithm_text, ban_text, limit_text, on_deny_text, schedule_text},
+        rule_text::{algorithm_text, ban_text, condition_text, limit_text, on_deny_text, schedule_text},
         table,
     },
 };
@@ -111,9 +111,9 @@ fn notes(rule: &Rule) -> String {
         (rule.info.on_deny.is_some(), &on_deny),
     ];
     let applying = all.iter().filter(|(applies, _)| *applies).map(|(_, note)| (*note).to_owned());
-    let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, rule.limits.len() == 1));
-    let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, rule.limits.len() == 1));
-    let conditions =
-        rule.limits.iter().filter_map(|limit| Some(format!("when {}", limit.when.as_ref()?.source())));
+    let is_only = rule.limits.len() == 1;
+    let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, is_only));
+    let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, is_only));
+    let conditions = rule.limits.iter().filter_map(|limit| condition_text(limit, is_only));
     applying.chain(schedules).chain(bans).chain(conditions).collect::<Vec<_>>().join(", ")
 }

@@ -39,6 +39,16 @@ pub(in crate::cli) fn ban_text(limit: &RuleLimit, is_only: bool) -> Option<Strin
     limit.ban().map(|ban| format!("ban{of}: {ban}"))
 }
 
+/// `when EXPRESSION`, with the limit that it belongs to if the rule has several.
+pub(in crate::cli) fn condition_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
+    let condition = limit.when.as_ref()?.source();
+    Some(if is_only {
+        format!("when {condition}")
+    } else {
+        format!("{} when {condition}", limit_text(limit))
+    })
+}
+
 /// `schedule: 50 mon-fri 08:00-18:00 UTC`, with the limit that it belongs to if the rule has several.
 pub(in crate::cli) fn schedule_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
     let schedule = limit.schedule.as_ref()?;
