@@ -4,11 +4,13 @@
 //! - `lease` is how a server takes hits of a hot counter ahead of time and decides by itself, so that all servers together never
 //!   admit more than one exact limiter would. Pure.
 //! - `holders` has the leases of this server, and decides by them.
+//! - `granter` grants leases of counters of this process to nodes, which share them without a store.
 //! - `store` carries requests to the store and verdicts back: connections, batches, deadlines, failures.
 //!
 //! Invariants: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
 //! unless the store has stated that it did not run the first.
 
+pub mod granter;
 pub mod holders;
 pub mod lease;
 pub mod script;

@@ -17,6 +17,7 @@ mod calendar;
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
+mod leased;
 mod meter;
 mod microseconds;
 mod runs;
@@ -37,6 +38,7 @@ pub use calendar::{Calendar, Period, Zone};
 pub use concurrency::{Concurrency, Released, Slot, Slots};
 pub use fixed_window::{FixedWindow, Schedule};
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
+pub use leased::{Lease, Leased};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
 pub use runs::{Run, Runs};
@@ -114,6 +116,16 @@ macro_rules! each {
     };
 }
 
+/// The state, of which credits that are out are hits of this moment.
+macro_rules! seen {
+    ($self:expr, $state:expr, $now:expr) => {
+        match $state {
+            State::Leased(leased) => std::borrow::Cow::Owned(leased.seen($self, $now)),
+            state => std::borrow::Cow::Borrowed(state),
+        }
+    };
+}
+
 /// All numbers of one state. In one place, so that the compiler computes once what they share: the number of the window,
 /// for one, which takes a division.
 macro_rules! standing {
@@ -156,30 +168,41 @@ impl Algorithm {
     /// Hits counted against the limit now, those beyond it too.
     #[inline]
     pub fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.used(state, now))
     }
 
     /// The most hits that would be admitted now.
     #[inline]
     pub fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.remaining(state, now))
     }
 
     /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        each!(self, algorithm => algorithm.add(state, hits, now))
+        match state {
+            State::Leased(leased) => self.add_leased(*leased, hits, now),
+            state => each!(self, algorithm => algorithm.add(state, hits, now)),
+        }
     }
 
     /// The numbers of the counter now.
     #[inline]
     pub fn standing(&self, state: State, now: Timestamp) -> Standing {
+        if let State::Leased(_) = state {
+            return standing!(self, state, now);
+        }
         each!(self, algorithm => standing!(algorithm, state, now))
     }
 
     /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn charge(&self, state: State, hits: u64, now: Timestamp) -> Standing {
+        if let State::Leased(leased) = state {
+            return self.standing(self.add_leased(*leased, hits, now), now);
+        }
         if let Self::SlidingWindow(sliding) = self {
             return sliding.charge(&state, hits, now);
         }
@@ -205,7 +228,10 @@ impl Algorithm {
 
     /// Takes hits back, newest first; stops at empty.
     pub fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
-        each!(self, algorithm => algorithm.give_back(state, hits, now))
+        match state {
+            State::Leased(leased) => self.give_back_leased(*leased, hits, now),
+            state => each!(self, algorithm => algorithm.give_back(state, hits, now)),
+        }
     }
 
     /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: giving
@@ -248,18 +274,23 @@ impl Algorithm {
 
     /// The least wait after which `hits` would be admitted if no other hits arrived; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
 
     /// The least wait after which the whole limit would be free again if no other hits arrived.
     #[inline]
     pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_full(state, now))
     }
 
     /// The time from which on the state is equivalent to the empty one, and may be dropped.
     #[inline]
     pub fn expires(&self, state: &State) -> Timestamp {
+        if let State::Leased(leased) = state {
+            return leased.expires(self);
+        }
         each!(self, algorithm => algorithm.expires(state))
     }
 
@@ -267,6 +298,9 @@ impl Algorithm {
     pub fn take_over(&self, former: &Self, state: State, now: Timestamp) -> State {
         if self.reads_as(former) {
             return state;
+        }
+        if let State::Leased(leased) = state {
+            return leased.take_over(self, former, now).into_state(self, now);
         }
         match former.used(&state, now) {
             0 => State::EMPTY,

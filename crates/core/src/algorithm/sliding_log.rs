@@ -63,7 +63,7 @@ impl SlidingLog {
         }
         let mut runs = match state {
             State::Log(runs) => runs,
-            State::Words(_) | State::Counts(_) | State::Slots(_) => Box::default(),
+            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) => Box::default(),
         };
         self.forget(&mut runs, now);
         runs.push(now.as_nanos().max(runs.newest()), hits);
@@ -113,7 +113,7 @@ impl SlidingLog {
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         match state {
             State::Log(runs) => self.end(runs.newest()),
-            State::Words(_) | State::Counts(_) | State::Slots(_) => Timestamp::EPOCH,
+            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) => Timestamp::EPOCH,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The state of one counter.
 //!
-//! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it behind a box.
+//! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it behind a box, as do
+//! leases on a counter of any algorithm.
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
-use super::{concurrency::Slots, runs::Runs, sub_windows::Counts};
+use super::{concurrency::Slots, leased::Leased, runs::Runs, sub_windows::Counts};
 
 /// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +18,8 @@ pub enum State {
     Counts(Box<Counts>),
     /// Concurrency: the slots that are held.
     Slots(Box<Slots>),
+    /// Any other state, and leases on the counter.
+    Leased(Box<Leased>),
 }
 
 impl State {
@@ -28,7 +31,7 @@ impl State {
     pub(super) fn words(&self) -> [u64; 2] {
         match self {
             Self::Words(words) => *words,
-            Self::Log(_) | Self::Counts(_) | Self::Slots(_) => [0, 0],
+            Self::Log(_) | Self::Counts(_) | Self::Slots(_) | Self::Leased(_) => [0, 0],
         }
     }
 
@@ -51,6 +54,10 @@ impl State {
                 out.push(Kind::Slots as u8);
                 slots.write(out);
             }
+            Self::Leased(leased) => {
+                out.push(Kind::Leased as u8);
+                leased.write(out);
+            }
         }
     }
 
@@ -69,6 +76,9 @@ impl State {
                 Counts::read(bytes).map(|counts| Self::Counts(Box::new(counts)))
             }
             kind if kind == Kind::Slots as u8 => Slots::read(bytes).map(|slots| Self::Slots(Box::new(slots))),
+            kind if kind == Kind::Leased as u8 => {
+                Leased::read(bytes).map(|leased| Self::Leased(Box::new(leased)))
+            }
             kind => return Err(StateError::Kind { kind }),
         };
         state.ok_or(StateError::Damaged)
@@ -81,6 +91,7 @@ impl State {
             Self::Log(runs) => size_of::<Runs>() + runs.heap_bytes(),
             Self::Counts(counts) => size_of::<Counts>() + counts.heap_bytes(),
             Self::Slots(slots) => size_of::<Slots>() + slots.heap_bytes(),
+            Self::Leased(leased) => size_of::<Leased>() + leased.heap_bytes(),
         }
     }
 }
@@ -91,6 +102,7 @@ enum Kind {
     Log = 1,
     Counts = 2,
     Slots = 3,
+    Leased = 4,
 }
 
 /// Reason why bytes do not decode.

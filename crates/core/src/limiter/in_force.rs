@@ -11,7 +11,7 @@ use crate::{
     limit::Request,
     rules::{DomainRules, RuleSet},
     store::{Seed, Store, StoreSettings},
-    sync::{ArcSwap, AtomicUsize, Guard, Mutex},
+    sync::{ArcSwap, AtomicBool, AtomicUsize, Guard, Mutex},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +31,8 @@ pub struct Limiter {
     pub(super) slots: SlotSource,
     /// Whether shared counters have groups, which only a cluster needs.
     pub(super) has_groups: bool,
+    /// Whether credits of counters were ever granted.
+    pub(super) has_leases: AtomicBool,
 }
 
 /// Requests that may be queued at once, over all counters, unless configured otherwise.
@@ -84,6 +86,7 @@ impl Limiter {
             waiting: AtomicUsize::new(0),
             queue_margin: Duration::ZERO,
             has_groups: false,
+            has_leases: AtomicBool::new(false),
             updating: Mutex::new(()),
         }
     }

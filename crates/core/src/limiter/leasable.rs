@@ -1,4 +1,5 @@
-//! Requests that a server may decide by credits of leases, instead of the shared store: what they charge, and the decision.
+//! Requests that a server may decide by credits of leases, instead of the shared store, or a node instead of the server: what they
+//! charge, and the decision.
 
 use super::{
     fast_path::{DESCRIPTORS_MAX, PlainCharge},
@@ -35,7 +36,7 @@ impl Pinned<'_> {
     /// See [`OwnedPinned::leasable`].
     #[inline]
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
-        leasable(&self.in_force, self.limiter, request)
+        leasable(&self.in_force, self.limiter, request, true)
     }
 }
 
@@ -43,20 +44,22 @@ impl OwnedPinned<'_> {
     /// The charges of a request to a domain with shared counters, if credits can decide it: a few descriptors, each with hits
     /// for one limit at most, none of which counts denied requests, is in shadow or quota mode, or is replaced.
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
-        leasable(&self.in_force, self.limiter, request)
+        leasable(&self.in_force, self.limiter, request, true)
     }
 }
 
-fn leasable<'p>(
+/// See [`HeldRules::leasable`]; of domains with shared counters, or of those with counters of this process.
+pub(super) fn leasable<'p>(
     in_force: &'p InForce,
     limiter: &Limiter,
     request: &Request<'_>,
+    is_shared: bool,
 ) -> Option<LeasableCharges<'p>> {
     let descriptors = request.descriptors();
     if limiter.global_shadow || descriptors.len() > DESCRIPTORS_MAX {
         return None;
     }
-    let domain = in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
+    let domain = in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared() == is_shared)?;
     if descriptors.len() > 1 && domain.has_replaces() {
         return None;
     }

@@ -19,6 +19,7 @@ mod counters;
 mod decide;
 mod deciding;
 mod fast_path;
+mod grants;
 mod in_force;
 mod in_order;
 mod keys;

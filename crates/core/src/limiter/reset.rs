@@ -1,4 +1,4 @@
-//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay. Those in a shared
+//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay, and credits that are out. Those in a shared
 //! store are reset there, by their keys (`shared/store/resets.rs`).
 
 use super::{
@@ -30,7 +30,7 @@ impl Pinned<'_> {
         let domain = rules.domain(request.domain()).ok_or(ResetError::UnknownDomain)?;
         let plan = Plan::of_counters(domain, &self.in_force.keys, request);
         let keys = plan.charges.iter().map(|charge| charge.key).collect();
-        let removed = match self.has_queues(domain) {
+        let removed = match self.has_queues(domain) || self.limiter.has_leases() {
             true => self.limiter.empty(keys, rules.limits(), now),
             false => self.limiter.store.remove_all(keys),
         };
@@ -68,9 +68,9 @@ impl Pinned<'_> {
                 })
             })
         };
-        let counters = match self.has_queues(rules) {
+        let counters = match self.has_queues(rules) || self.limiter.has_leases() {
             true => self.limiter.empty_limits(is_selected, limits, now),
-            false => self.limiter.store.remove_where(|_, id| is_selected(id)),
+            false => self.limiter.store.remove_where(|_, counter| is_selected(counter.limit())),
         };
         let number = self.limiter.store.next_number();
         self.limiter.call_waiting();

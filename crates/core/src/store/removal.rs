@@ -1,7 +1,6 @@
 //! Removal of counters that are not expired, for operators.
 
-use super::{Key, Shard, Store, table::Slot};
-use crate::limit::LimitId;
+use super::{Counter, Key, Shard, Store, table::Slot};
 
 /// Counters that were removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,14 +35,14 @@ impl Store {
         is_removed
     }
 
-    /// Removes the counters that `is_removed` selects by key and limit, a few pages under each lock; returns how many. A
+    /// Removes the counters that `is_removed` selects, a few pages under each lock; returns how many. A
     /// counter that is made meanwhile may be left out.
-    pub fn remove_where(&self, is_removed: impl Fn(Key, LimitId) -> bool) -> usize {
+    pub fn remove_where(&self, is_removed: impl Fn(Key, &Counter) -> bool) -> usize {
         let mut removed = 0;
         for shard in 0..self.shard_count() {
             let mut next = Some(0);
             while let Some(from) = next {
-                let keep = |slot: &Slot<super::Counter>| !is_removed(slot.key, slot.value.limit());
+                let keep = |slot: &Slot<Counter>| !is_removed(slot.key, &slot.value);
                 let (dropped, following) = self.lock(shard).counters.retain(from, keep);
                 self.release(dropped);
                 (removed, next) = (removed + dropped, following);
@@ -58,8 +57,8 @@ mod tests {
     use super::*;
     use crate::{
         algorithm::State,
-        limit::Timestamp,
-        store::{Counter, OnFull, Seed, StoreSettings},
+        limit::{LimitId, Timestamp},
+        store::{OnFull, Seed, StoreSettings},
     };
 
     #[test]
@@ -75,7 +74,7 @@ mod tests {
         }
         let removed = |keys: &[u64]| store.remove_all(keys.iter().copied().map(key).collect()).counters;
         assert_eq!((removed(&[9, 7, 7, 9, 4_001]), removed(&[7])), (2, 0));
-        assert_eq!(store.remove_where(|_, limit| limit == LimitId(1)), 1_998);
+        assert_eq!(store.remove_where(|_, counter| counter.limit() == LimitId(1)), 1_998);
         assert_eq!(store.counters(), 2_000);
         let has = |number| store.lock(Store::shard_of(key(number))).find(key(number)).is_some();
         assert!((0..4_000).all(|number| has(number) == (number % 2 == 0)));

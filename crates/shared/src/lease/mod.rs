@@ -58,6 +58,6 @@ mod tests;
 pub use epoch::Epoch;
 pub use holder::{Holder, StoreDenial, Verdict};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
-pub use shared_counter::{ExactDecision, Lease, SharedCounter};
+pub use shared_counter::{ExactDecision, SharedCounter};
 pub use store_grant::StoreGrant;
 pub use terms::{Settings, Terms, TermsNumbers};

@@ -2,41 +2,16 @@
 //!
 //! Each of them first expires leases, then reads `remaining` of the hits that are used, less the credits that are out.
 
-use super::{LeaseRequest, LeaseResponse, NodeId, Supply, Terms, allocation::Claims, epoch::Epoch};
+use super::{LeaseRequest, LeaseResponse, Supply, Terms, allocation::Claims, epoch::Epoch};
 use std::time::Duration;
 use tidegate_core::{
-    algorithm::State,
+    algorithm::{Lease, Leased, State},
     limit::{Reset, Timestamp},
 };
 
-/// Credits of one node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lease {
-    /// The node.
-    pub node: NodeId,
-    /// Number of its holder.
-    pub holder: u64,
-    /// Sequence number of its last request.
-    pub sequence: u64,
-    /// Its total of spent hits, as far as they are counted as used.
-    pub settled: u64,
-    /// Credits that it may spend beyond that.
-    pub outstanding: u64,
-    /// Time from which on it spends none of them.
-    pub end: Timestamp,
-    /// Hits that it expects in one lease length.
-    pub demand: u64,
-}
-
 /// A counter and its leases.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SharedCounter {
-    /// Hits that are used.
-    pub(super) state: State,
-    pub(super) leases: Vec<Lease>,
-    /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
-    pub(super) exact: u64,
-}
+pub struct SharedCounter(pub(super) Leased);
 
 /// Credits for one node.
 struct Grant {
@@ -72,17 +47,27 @@ pub enum ExactDecision {
 impl SharedCounter {
     /// A counter with these hits, of which no credits are out.
     pub fn new(state: State) -> Self {
-        Self { state, leases: Vec::new(), exact: 0 }
+        Self(Leased { state, ..Leased::default() })
+    }
+
+    /// The counter with these leases.
+    pub fn of(leased: Leased) -> Self {
+        Self(leased)
+    }
+
+    /// The counter as it is stored.
+    pub fn into_leased(self) -> Leased {
+        self.0
     }
 
     /// The hits that are used.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.0.state
     }
 
     /// The leases, in no order. Those that have ended are still there until the next operation.
     pub fn leases(&self) -> &[Lease] {
-        &self.leases
+        &self.0.leases
     }
 
     /// Decides hits on the store's time; zero hits are a peek.
@@ -93,61 +78,33 @@ impl SharedCounter {
         }
         let free = self.free(terms, now);
         if hits <= free {
-            self.add(terms, hits, now);
-            self.exact += hits;
-            let until_full = terms.algorithm.until_full(&self.state, now);
+            self.0.add_exact(terms.algorithm, hits, now);
+            let until_full = terms.algorithm.until_full(&self.0.state, now);
             return ExactDecision::Admitted { free: free - hits, until_full };
         }
-        let all_spent = terms.algorithm.add(self.state.clone(), self.outstanding(), now);
+        let all_spent = terms.algorithm.add(self.0.state.clone(), self.outstanding(), now);
         let reset = terms.algorithm.until_admits(&all_spent, hits, now);
-        let denied_for = match terms.algorithm.until_admits(&self.state, hits, now) {
+        let denied_for = match terms.algorithm.until_admits(&self.0.state, hits, now) {
             Reset::After(wait) => wait,
             Reset::Never => Duration::MAX,
         };
         ExactDecision::Denied { free, reset, denied_for }
     }
 
-    /// Gives back the newest hits, and returns their number.
-    ///
-    /// A window from the first hit is not closed once it was leased: how many of the hits that nodes report, or of those
-    /// that expired with a lease, are in this window is not known, and so neither whether the give-back leaves any.
+    /// Gives back the newest hits, and returns their number: see [`Leased::give_back`].
     pub fn give_back(&mut self, terms: Terms<'_>, hits: u64, now: Timestamp) -> u64 {
         self.expire_leases(terms, now);
-        let used = terms.algorithm.used(&self.state, now);
-        let is_leased = self.outstanding() > 0 || used > self.exact;
-        let stays_open = terms.is_from_first_hit() && is_leased;
-        let most = if stays_open { self.exact.saturating_sub(1) } else { used };
-        let given = hits.min(most);
-        if given > 0 {
-            self.state = terms.algorithm.give_back(std::mem::take(&mut self.state), given, now);
-            self.exact = self.exact.saturating_sub(given);
-        }
-        given
+        self.0.give_back(terms.algorithm, hits, now)
     }
 
-    /// Frees all hits, and returns the number of those that stay. Credits that are out stay valid, and count.
-    ///
-    /// While they are, a window from the first hit stays open with one hit: a hit that a node reports later has to be in it.
+    /// Frees all hits, and returns the number of those that stay: see [`Leased::reset`].
     pub fn reset(&mut self, terms: Terms<'_>, now: Timestamp) -> u64 {
-        self.expire_leases(terms, now);
-        let used = terms.algorithm.used(&self.state, now);
-        let state = std::mem::take(&mut self.state);
-        let stays_open = terms.is_from_first_hit() && used > 0 && self.outstanding() > 0;
-        if self.outstanding() == 0 {
-            self.leases.clear();
-        }
-        self.exact = u64::from(stays_open);
-        if stays_open {
-            self.state = terms.algorithm.give_back(state, used - 1, now);
-        }
-        self.exact
+        self.0.reset(terms.algorithm, now)
     }
 
     /// Converts the counter to another algorithm: hits that are used stay used, credits stay out until their end.
     pub fn change_rule(&mut self, former: Terms<'_>, terms: Terms<'_>, now: Timestamp) {
-        self.expire_leases(former, now);
-        let state = std::mem::take(&mut self.state);
-        self.state = terms.algorithm.take_over(former.algorithm, state, now);
+        self.0 = std::mem::take(&mut self.0).take_over(terms.algorithm, former.algorithm, now);
     }
 
     /// Counts what the node reports as spent, takes back what it does not keep, and grants its share; none for a request that is
@@ -162,7 +119,7 @@ impl SharedCounter {
         self.expire_leases(terms, now);
         let is_learning = epoch.is_learning(terms.settings.length_nanos(), now);
         let kept = self.settle(terms, request, is_learning, now)?;
-        let end = terms.end(&self.state, now);
+        let end = terms.end(&self.0.state, now);
         // Without an end no credits are possible; those that the node keeps have passed with their window.
         let kept = if end.is_some() { kept } else { 0 };
         let free = self.free(terms, now).saturating_sub(kept);
@@ -175,10 +132,10 @@ impl SharedCounter {
         let end_or_now = end.unwrap_or(now);
         let outstanding = kept + granted.credits;
         if request.demand > 0 || outstanding > 0 {
-            let (node, holder, sequence) = (request.node, request.holder, request.sequence);
+            let (node, holder, sequence) = (request.node.0, request.holder, request.sequence);
             let end = if outstanding > 0 { end_or_now } else { self.silent_end(terms, now) };
             let demand = request.demand;
-            self.leases.push(Lease {
+            self.0.leases.push(Lease {
                 node,
                 holder,
                 sequence,
@@ -197,34 +154,12 @@ impl SharedCounter {
             report_after: granted.report_after,
             free: free - granted.credits,
             empty_for: self.empty_for(terms, now),
-            until_full: terms.algorithm.until_full(&self.state, now),
+            until_full: terms.algorithm.until_full(&self.0.state, now),
         })
     }
 
-    /// The time from which on the counter may be dropped: all leases have ended, and their hits no longer count.
-    pub fn expires(&self, terms: Terms<'_>) -> Timestamp {
-        let mut at_end = self.clone();
-        let last = self.leases.iter().map(|lease| lease.end).max().unwrap_or_default();
-        at_end.expire_leases(terms, last);
-        terms.algorithm.expires(&at_end.state).max(last)
-    }
-
-    /// Counts the hits of leases that have ended as used, dated at the end: the node did not report how many it spent.
     fn expire_leases(&mut self, terms: Terms<'_>, now: Timestamp) {
-        // In the order of their ends, so that the state is written in the order of time.
-        while let Some((index, _)) = self
-            .leases
-            .iter()
-            .enumerate()
-            .filter(|(_, lease)| lease.end <= now)
-            .min_by_key(|(_, lease)| lease.end)
-        {
-            let lease = self.leases.swap_remove(index);
-            self.add_leased(terms, lease.outstanding, lease.end);
-        }
-        if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, now) == 0 {
-            self.exact = 0;
-        }
+        self.0.expire(terms.algorithm, now);
     }
 
     /// Counts the hits that the request reports and takes the node's lease out. Returns the credits that the node keeps.
@@ -235,23 +170,26 @@ impl SharedCounter {
         is_learning: bool,
         now: Timestamp,
     ) -> Option<u64> {
-        let Some(index) =
-            self.leases.iter().position(|lease| (lease.node, lease.holder) == (request.node, request.holder))
+        let Some(index) = self
+            .0
+            .leases
+            .iter()
+            .position(|lease| (lease.node, lease.holder) == (request.node.0, request.holder))
         else {
             // The lease has ended, and all of its credits count as used. Or it was lost: then the declaration applies, but
             // not to windows from the first hit, which only an exact decision opens.
-            if is_learning && !terms.is_from_first_hit() {
-                self.add(terms, request.spent.saturating_sub(request.acknowledged), now);
+            if is_learning && !terms.algorithm.is_from_first_hit() {
+                self.0.add(terms.algorithm, request.spent.saturating_sub(request.acknowledged), now);
                 return Some(request.kept);
             }
             return Some(0);
         };
-        if request.sequence <= self.leases[index].sequence {
+        if request.sequence <= self.0.leases[index].sequence {
             return None;
         }
-        let lease = self.leases.swap_remove(index);
+        let lease = self.0.leases.swap_remove(index);
         let spent = request.spent.saturating_sub(lease.settled);
-        self.add_leased(terms, spent, terms.spent_at(request.spent_ago, now));
+        self.0.add_reported(terms.algorithm, spent, terms.spent_at(request.spent_ago, now));
         let rest = lease.outstanding.saturating_sub(spent);
         Some(if is_learning { request.kept } else { request.kept.min(rest) })
     }
@@ -266,7 +204,7 @@ impl SharedCounter {
         (now, end): (Timestamp, Timestamp),
     ) -> Grant {
         let numbers = terms.numbers();
-        let demands = || self.leases.iter().map(|lease| lease.demand).chain([request.demand]);
+        let demands = || self.0.leases.iter().map(|lease| lease.demand).chain([request.demand]);
         let demands = || demands().filter(|&demand| demand > 0);
         let horizon = numbers.horizon(demands().sum());
         let report_after = Duration::from_micros(numbers.report_after(horizon));
@@ -295,12 +233,12 @@ impl SharedCounter {
 
     /// Time after which half as many hits are free as become free between two reports, if no credits are returned.
     fn until_worthwhile(&self, terms: Terms<'_>, now: Timestamp) -> Duration {
-        until_worthwhile(terms, &self.state, self.outstanding(), now)
+        until_worthwhile(terms, &self.0.state, self.outstanding(), now)
     }
 
     /// Time for which nothing can be granted: the wait of the hits that are used alone.
     fn empty_for(&self, terms: Terms<'_>, now: Timestamp) -> Duration {
-        empty_for(terms, &self.state, now)
+        empty_for(terms, &self.0.state, now)
     }
 
     /// The end of the record of a node without credits: its demand is considered for that long.
@@ -308,27 +246,14 @@ impl SharedCounter {
         now.saturating_add_nanos(terms.settings.length_nanos())
     }
 
-    /// Counts hits of a lease. Where no window from the first hit is open, they are of an earlier one: they open none.
-    fn add_leased(&mut self, terms: Terms<'_>, hits: u64, at: Timestamp) {
-        if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, at) > 0 {
-            self.add(terms, hits, at);
-        }
-    }
-
-    fn add(&mut self, terms: Terms<'_>, hits: u64, at: Timestamp) {
-        if hits > 0 {
-            self.state = terms.algorithm.add(std::mem::take(&mut self.state), hits, at);
-        }
-    }
-
     /// Credits that are out.
     fn outstanding(&self) -> u64 {
-        self.leases.iter().map(|lease| lease.outstanding).sum()
+        self.0.outstanding()
     }
 
     /// Hits that are neither used nor granted.
     fn free(&self, terms: Terms<'_>, now: Timestamp) -> u64 {
-        terms.algorithm.remaining(&self.state, now).saturating_sub(self.outstanding())
+        terms.algorithm.remaining(&self.0.state, now).saturating_sub(self.outstanding())
     }
 }
 

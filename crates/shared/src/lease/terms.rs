@@ -206,7 +206,7 @@ impl<'a> Terms<'a> {
         let end = now.saturating_add_nanos(self.settings.length_nanos());
         let Algorithm::FixedWindow(fixed) = self.algorithm else { return Some(end) };
         let is_open = self.algorithm.used(state, now) > 0;
-        if self.is_from_first_hit() && !is_open {
+        if self.algorithm.is_from_first_hit() && !is_open {
             return None;
         }
         let window_end = now.saturating_add(fixed.until_window_ends(state, now)).as_nanos();
@@ -233,10 +233,5 @@ impl<'a> Terms<'a> {
     /// Hits that an empty counter admits.
     fn limit(&self) -> u64 {
         self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
-    }
-
-    /// Whether windows begin with their first hit.
-    pub(super) fn is_from_first_hit(&self) -> bool {
-        matches!(self.algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
     }
 }

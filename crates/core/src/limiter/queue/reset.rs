@@ -5,13 +5,14 @@
 
 use super::{QueuedHits, Queues, leave::left};
 use crate::{
+    algorithm::State,
     limit::{LimitId, Timestamp},
     limiter::in_force::Limiter,
     rules::LimitTable,
     store::{Key, Removed, Shard, Store},
     sync::MutexGuard,
 };
-use std::{collections::HashMap, task::Waker};
+use std::{cell::RefCell, collections::HashMap, task::Waker};
 
 impl Limiter {
     /// Resets the counters of these keys, all at one moment.
@@ -36,7 +37,7 @@ impl Limiter {
             let shard = &mut guards[guard];
             let is_reset = match queued.get(&key) {
                 Some(queued) => queues.empty(shard, key, queued, limits, now, &mut woken),
-                None => self.store.remove(shard, key),
+                None => self.empty_leased(shard, key, limits, now),
             };
             counters += usize::from(is_reset);
         }
@@ -54,8 +55,19 @@ impl Limiter {
         now: Timestamp,
     ) -> usize {
         // The lock of queues is taken under that of the shard: no request is queued in a counter while it is removed.
-        let removed = self.store.remove_where(|key, id| is_selected(id) && !self.queues.lock().holds(key));
-        let held = self.queues.lock().keys_of(is_selected);
+        let leased = RefCell::new(Vec::new());
+        let removed = self.store.remove_where(|key, counter| {
+            if !is_selected(counter.limit()) || self.queues.lock().holds(key) {
+                return false;
+            }
+            let is_leased = matches!(*counter.state(), State::Leased(_));
+            if is_leased {
+                leased.borrow_mut().push(key);
+            }
+            !is_leased
+        });
+        let mut held = self.queues.lock().keys_of(is_selected);
+        held.append(&mut leased.into_inner());
         removed + self.empty(held, limits, now).counters
     }
 }

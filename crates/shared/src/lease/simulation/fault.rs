@@ -58,10 +58,10 @@ impl FaultyCounter {
     ) -> ExactDecision {
         self.before_expiry(terms, now);
         let ignores = self.fault == Some(Fault::IgnoreCredits);
-        let ignored = self.counter.leases.extract_if(.., |lease| ignores && lease.end > now);
+        let ignored = self.counter.0.leases.extract_if(.., |lease| ignores && lease.end > now);
         let ignored: Vec<_> = ignored.collect();
         let decision = self.counter.decide(terms, epoch, hits, now);
-        self.counter.leases.extend(ignored);
+        self.counter.0.leases.extend(ignored);
         decision
     }
 
@@ -71,10 +71,10 @@ impl FaultyCounter {
             return self.counter.give_back(terms, hits, now);
         }
         // As if all hits had been admitted by exact decisions, and one more.
-        let exact = self.counter.exact;
-        self.counter.exact = terms.algorithm.used(&self.counter.state, now) + 1;
+        let exact = self.counter.0.exact;
+        self.counter.0.exact = terms.algorithm.used(&self.counter.0.state, now) + 1;
         let given = self.counter.give_back(terms, hits, now);
-        self.counter.exact = exact.saturating_sub(given);
+        self.counter.0.exact = exact.saturating_sub(given);
         given
     }
 
@@ -93,8 +93,8 @@ impl FaultyCounter {
         self.before_expiry(terms, now);
         let (mut epoch, mut request) = (epoch, *request);
         let counter = &mut self.counter;
-        let of_holder = (request.node, request.holder);
-        let former = counter.leases.iter_mut().find(|lease| (lease.node, lease.holder) == of_holder);
+        let of_holder = (request.node.0, request.holder);
+        let former = counter.0.leases.iter_mut().find(|lease| (lease.node, lease.holder) == of_holder);
         match self.fault {
             Some(Fault::NoLearningPhase) => epoch.began = Timestamp::EPOCH,
             Some(Fault::AcceptOldRequests) => former.into_iter().for_each(|lease| lease.sequence = 0),
@@ -103,15 +103,15 @@ impl FaultyCounter {
                 let ago = granted.map_or(0, |granted| nanos(now.since(granted)));
                 request.spent_ago = request.spent_ago.max(ago);
             }
-            Some(Fault::GrantOpensWindow) if terms.algorithm.used(&counter.state, now) == 0 => {
-                counter.state = terms.algorithm.add(std::mem::take(&mut counter.state), 1, now);
+            Some(Fault::GrantOpensWindow) if terms.algorithm.used(&counter.0.state, now) == 0 => {
+                counter.0.state = terms.algorithm.add(std::mem::take(&mut counter.0.state), 1, now);
             }
             _ => {}
         }
         let mut response = counter.lease(terms, epoch, &request, now)?;
         if self.fault == Some(Fault::NotClipped) && response.valid_for > Duration::ZERO {
             response.valid_for = terms.settings.length;
-            let granted = counter.leases.last_mut().filter(|lease| lease.outstanding > 0);
+            let granted = counter.0.leases.last_mut().filter(|lease| lease.outstanding > 0);
             let end = now.saturating_add_nanos(terms.settings.length_nanos());
             granted.into_iter().for_each(|lease| lease.end = end);
         }
@@ -120,7 +120,7 @@ impl FaultyCounter {
 
     /// Alters leases that the next operation expires.
     fn before_expiry(&mut self, terms: Terms<'_>, now: Timestamp) {
-        let leases = &mut self.counter.leases;
+        let leases = &mut self.counter.0.leases;
         match self.fault {
             Some(Fault::FreeExpiredCredits) => leases.retain(|lease| lease.end > now),
             Some(Fault::DateAtGrant) => {
