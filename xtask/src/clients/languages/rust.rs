@@ -50,7 +50,7 @@ pub(super) const LANGUAGE: Language = Language {
                 "Self::NoAnswer => StatusCode::TOO_MANY_REQUESTS",
             ),
             ("src/slot.rs", ".filter(|_| self.is_held)?", ".filter(|_| self.is_held && cost.is_some())?"),
-            ("src/slot.rs", "request.into().without_local_denials()", "request.into()"),
+            ("src/slot.rs", "request.into().without_local_denials()", "Into::<Request>::into(request)"),
         ],
         test: &[
             "env",
