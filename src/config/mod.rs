@@ -162,7 +162,16 @@ impl Config {
         }
         let former = declared.insert(feed, sources);
         let all: Vec<Source> = declared.values().flatten().cloned().collect();
-        let next = match self.limiter.update_rules().build(&all, &self.options) {
+        let update = self.limiter.update_rules();
+        let next = match feed {
+            Feed::Files | Feed::Xds => update.build(&all, &self.options),
+            // The rules in force were built from what the other feeds declare.
+            Feed::Overrides | Feed::Blocks => {
+                let overlays = all.partition_point(|source| !source.id.is_overlay());
+                update.build_overlays(&all[overlays..], &self.options)
+            }
+        };
+        let next = match next {
             Ok(next) => next,
             Err(errors) => {
                 match former {

@@ -95,6 +95,18 @@ impl<'l> RuleUpdate<'l> {
         &self.former.rules
     }
 
+    /// Builds the next rules from those in force, with other overrides and blocks: these, or returns every error in them. Rules are not
+    /// read again.
+    pub fn build_overlays(
+        self,
+        overlays: &[Source],
+        options: &LoadOptions,
+    ) -> Result<NextRules<'l>, RuleErrors> {
+        let rules = self.former.rules.successor_with_overlays(overlays, options)?;
+        let next = InForce::after(&self.former, rules);
+        Ok(NextRules { update: self, next })
+    }
+
     /// Builds the next rules, or returns every error in their sources.
     pub fn build(self, sources: &[Source], options: &LoadOptions) -> Result<NextRules<'l>, RuleErrors> {
         let rules = self.former.rules.successor(sources, options)?;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rules::{LoadOptions, Outcome, RuleSet, Source, SourceId};
+use crate::rules::{LoadOptions, Outcome, RuleChanges, RuleSet, Source, SourceId};
 use proptest::prelude::*;
 
 const RULES: &str = "
@@ -185,4 +185,43 @@ proptest! {
         let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
         prop_assert_eq!(found(&rules, &entries).0 == BLOCKED, expected);
     }
+}
+
+/// A change of overrides and blocks reads no rule again: what it builds is what all documents make together.
+#[test]
+fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {
+    let options = LoadOptions::default();
+    let file =
+        Source::file("shop.yaml", format!("{RULES}  - {{ key: free, rate_limit: {{ unlimited: true }} }}\n"));
+    let limit =
+        |number| OverrideAction::Limits(vec![OverrideLimit::new(number, "hour", None, None).unwrap()]);
+    let eve = || Source::of_blocks("blocks", vec![block("eve", "user", BlockedValues::Value("eve".into()))]);
+    let changes = [
+        vec![eve()],
+        vec![overridden("b", &[("user", "ann")], limit(10)), eve(), block_file("user=192.0.2.0/24\n")],
+        vec![overridden("b", &[("user", "ann")], limit(20)), overridden("c", &[("user", "*")], limit(5))],
+        vec![overridden("c", &[("user", "*")], limit(5))],
+        vec![],
+    ];
+    let mut rules = RuleSet::parse(std::slice::from_ref(&file), &options).expect("valid");
+    for overlays in changes {
+        let all = [std::slice::from_ref(&file), &overlays].concat();
+        let next = rules.successor_with_overlays(&overlays, &options).expect("valid");
+        let whole = rules.successor(&all, &options).expect("valid");
+        assert!(RuleChanges::between(&whole, &next).is_empty());
+        assert_eq!(next.rule_limits().count(), whole.rule_limits().count());
+        let named = |rules: &RuleSet| {
+            let limits = rules.rule_limits().map(|(_, limit)| {
+                (rules.limit_name(limit).clone(), rules.identity(limit).clone(), limit.id, limit.series)
+            });
+            limits.collect::<Vec<_>>()
+        };
+        assert_eq!(named(&next), named(&whole));
+        for user in ["ann", "eve", "bob", "192.0.2.7"] {
+            assert_eq!(found(&next, &[("user", user)]), found(&whole, &[("user", user)]), "{user}");
+        }
+        rules = next;
+    }
+    let malformed = rules.successor_with_overlays(&[block_file("=\n")], &options);
+    assert!(malformed.is_err_and(|errors| errors.to_string().contains("has no key")));
 }

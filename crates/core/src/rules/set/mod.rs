@@ -9,7 +9,6 @@ use super::{
     overlay::{DeclaredOverlay, Overlay},
     series::{SERIES_MAX_DEFAULT, UsedSeries},
     text_map::TextMap,
-    tree::Behind,
 };
 use crate::limit::{SeriesId, Unit};
 use std::{
@@ -56,10 +55,12 @@ pub struct RuleSet {
     /// Whether decisions of any domain may take time.
     may_wait: bool,
     limits: LimitTable,
+    /// Number of limits before those of overrides and blocks, by index.
+    of_rules: usize,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
     registered: Box<[Registered]>,
     /// The same for limits without names of their own.
-    _beside: Box<[Registered]>,
+    beside: Box<[Registered]>,
     /// By the same as `registered`.
     names: Box<[LimitName]>,
     /// By the same: keeps the slots of the series.
@@ -78,6 +79,46 @@ impl RuleSet {
     /// the owner of the rules in force can put the result in their place.
     pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
         Self::build(sources, options, self.limits.clone())
+    }
+
+    /// The same rules with these overrides and blocks, in the place of those they have. The rules themselves are not read again, and
+    /// the limits of both keep their numbers.
+    pub(crate) fn successor_with_overlays(
+        &self,
+        overlays: &[Source],
+        options: &LoadOptions,
+    ) -> Result<Self, RuleErrors> {
+        let mut problems = Problems::default();
+        let mut overlaid = DeclaredOverlay::default();
+        overlays.iter().for_each(|source| overlaid.read(source, &mut problems));
+        problems.or(())?;
+        let mut limits = Registrar::new(self.limits.clone(), options.series_max);
+        limits.used = self.registered[..self.of_rules].to_vec();
+        limits.beside = self.beside.to_vec();
+        limits.names = self.names[..self.of_rules].to_vec();
+        limits.series = self.series[..self.of_rules].to_vec();
+        let mut next = self.clone();
+        next.set_overlays(overlaid, options.semantics, limits);
+        Ok(next)
+    }
+
+    /// Sets the overrides and blocks of all domains; the registrar has the limits of their rules.
+    fn set_overlays(&mut self, mut overlaid: DeclaredOverlay, semantics: Semantics, mut limits: Registrar) {
+        self.of_rules = limits.used.len();
+        let common_blocks = overlaid.take_common_blocks();
+        (self.may_queue, self.may_wait_for_slots, self.may_wait) = (false, false, false);
+        for (_, domain) in self.domains.iter_mut() {
+            domain.set_overlay(|name, is_shared, behind| {
+                let counting = (semantics, is_shared);
+                Overlay::compile(name, counting, (&overlaid, &common_blocks), behind, &mut limits)
+            });
+            self.may_queue |= domain.may_queue();
+            self.may_wait_for_slots |= domain.may_wait_for_slots();
+            self.may_wait |= domain.may_wait();
+        }
+        let Registrar { table, used, beside, names, series, .. } = limits;
+        (self.limits, self.beside) = (table, beside.into());
+        (self.registered, self.names, self.series) = (used.into(), names.into(), series.into());
     }
 
     fn build(sources: &[Source], options: &LoadOptions, limits: LimitTable) -> Result<Self, RuleErrors> {
@@ -101,35 +142,17 @@ impl RuleSet {
         }
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
         let mut compiled = Vec::with_capacity(domains.len());
-        let (mut may_queue, mut may_wait_for_slots, mut may_wait) = (false, false, false);
-        let common_blocks = overlaid.take_common_blocks();
         for (name, declared) in domains {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
-            let counting = (options.semantics, declared.is_shared);
-            let overlay = |behind: &Behind<'_>| {
-                Overlay::compile(&name, counting, (&overlaid, &common_blocks), behind, &mut limits)
-            };
-            let (semantics, problems) = (options.semantics, &mut problems);
-            let rules = DomainRules::compile(declared, overrides, overlay, semantics, problems);
-            may_queue |= rules.may_queue();
-            may_wait_for_slots |= rules.may_wait_for_slots();
-            may_wait |= rules.may_wait();
+            let rules = DomainRules::compile(declared, overrides, options.semantics, &mut problems);
             compiled.push((name.into(), rules));
         }
-        let Registrar { table, used, beside, names, series, .. } = limits;
-        problems.or(Self {
-            domains: compiled.into_iter().collect(),
-            may_queue,
-            may_wait_for_slots,
-            may_wait,
-            limits: table,
-            registered: used.into(),
-            _beside: beside.into(),
-            names: names.into(),
-            series: series.into(),
-            without_effect,
-        })
+        problems.or(())?;
+        let domains = compiled.into_iter().collect();
+        let mut rules = Self { domains, without_effect, ..Self::default() };
+        rules.set_overlays(overlaid, options.semantics, limits);
+        Ok(rules)
     }
 
     /// The extensions that no rule has, each with its place and the reason.

@@ -303,18 +303,18 @@ impl DomainRules {
         }
     }
 
-    /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
+    /// Compiles the declarations of all files for the domain, without overrides and blocks; duplicate descriptors are reported. To be
+    /// followed by [`Self::set_overlay`].
     pub(super) fn compile(
         declared: DeclaredDomain,
         overrides: [RuleLimit; Unit::ALL.len()],
-        overlay: impl FnOnce(&Behind<'_>) -> Option<Box<Overlay>>,
         semantics: Semantics,
         problems: &mut Problems,
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
-        let rules = Self {
+        Self {
             name: declared.name,
             root,
             overrides,
@@ -329,26 +329,27 @@ impl DomainRules {
             redactions,
             conditional,
             overlay: None,
-        };
-        let overlay = overlay(&|entries| rules.follow(entries, &mut SmallVec::new()));
-        let rules = Self { overlay, ..rules };
-        let all = rules.rules_unsorted();
+        }
+    }
+
+    /// Sets the overrides and blocks, which `overlay` compiles for the rules of the domain, and what follows from both.
+    pub(super) fn set_overlay(
+        &mut self,
+        overlay: impl FnOnce(&Arc<str>, bool, &Behind<'_>) -> Option<Box<Overlay>>,
+    ) {
+        self.overlay = None;
+        self.overlay =
+            overlay(&self.name, self.is_shared, &|entries| self.follow(entries, &mut SmallVec::new()));
+        let all = self.rules_unsorted();
         let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
         let has_schedules = all.iter().any(|rule| rule.limits.iter().any(|limit| limit.schedule.is_some()));
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let waits_for_slots = all.iter().any(|rule| rule.waits_for_slots());
-        let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
+        let has_local_rules = self.is_shared && all.iter().any(|rule| rule.is_local());
         let has_slots = all.iter().any(|rule| rule.holds_slots());
-        let is_apart = has_slots || rules.conditional.is_some() || rules.is_shared && !has_local_rules;
-        Self {
-            has_replaces,
-            has_schedules,
-            may_queue,
-            waits_for_slots,
-            has_local_rules,
-            has_slots,
-            is_apart,
-            ..rules
-        }
+        self.is_apart = has_slots || self.conditional.is_some() || self.is_shared && !has_local_rules;
+        (self.has_replaces, self.has_schedules) = (has_replaces, has_schedules);
+        (self.may_queue, self.waits_for_slots) = (may_queue, waits_for_slots);
+        (self.has_local_rules, self.has_slots) = (has_local_rules, has_slots);
     }
 }
