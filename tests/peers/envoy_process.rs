@@ -20,6 +20,42 @@ const ATTEMPTS: usize = 3;
 /// Envoy's own port, in every config.
 const ADMIN_PORT: u16 = 9901;
 
+/// The program, and how it runs.
+pub struct Program {
+    pub binary: PathBuf,
+    pub workers: u32,
+}
+
+impl Program {
+    /// The Envoy of tests, with one worker.
+    fn new() -> Self {
+        let binary = envoy_binary().expect("tests that start Envoy are ignored where it is not installed");
+        Self { binary, workers: 1 }
+    }
+
+    /// Envoys with two workers: that of tests, and those that `TIDEGATE_ENVOY_OLDER` names, separated by colons.
+    pub fn all_with_two_workers() -> Vec<Self> {
+        let older = std::env::var_os("TIDEGATE_ENVOY_OLDER").unwrap_or_default();
+        let older = std::env::split_paths(&older).filter(|path| !path.as_os_str().is_empty());
+        let binaries = [Self::new().binary].into_iter().chain(older);
+        binaries.map(|binary| Self { binary, workers: 2 }).collect()
+    }
+
+    /// Starts it with a config; its log is added to a file of the same folder.
+    fn spawn(&self, folder: &Path) -> Child {
+        let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log file");
+        Command::new(&self.binary)
+            .args(["--concurrency", &self.workers.to_string()])
+            .args(["--disable-hot-restart", "--log-level", "warning", "--config-path"])
+            .arg(folder.join("envoy.yaml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("Envoy can be run")
+    }
+}
+
 /// A running Envoy; killed when dropped, and its log printed if the test failed.
 pub struct Envoy {
     child: Child,
@@ -39,7 +75,16 @@ impl Envoy {
 
     /// Runs a config on free ports, with the address of its server and further ports given.
     pub async fn start_with(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
-        let binary = envoy_binary().expect("tests that start Envoy are ignored where it is not installed");
+        Self::start_program(&Program::new(), config, tidegate, given).await
+    }
+
+    /// The same, with this program.
+    pub async fn start_program(
+        program: &Program,
+        config: &str,
+        tidegate: &str,
+        given: &[(u16, u16)],
+    ) -> Self {
         // Tests stay on loopback.
         let config = config.replace("address: 0.0.0.0", "address: 127.0.0.1");
         let mut given: BTreeMap<u16, u16> = given.iter().copied().collect();
@@ -53,7 +98,7 @@ impl Envoy {
         };
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
-            match Self::attempt(&binary, &config, &given).await {
+            match Self::attempt(program, &config, &given).await {
                 Ok(envoy) => return envoy,
                 Err(log) => said = log,
             }
@@ -62,29 +107,33 @@ impl Envoy {
     }
 
     /// A ready Envoy, or its log if it ended before.
-    async fn attempt(binary: &Path, config: &str, given: &BTreeMap<u16, u16>) -> Result<Self, String> {
+    async fn attempt(program: &Program, config: &str, given: &BTreeMap<u16, u16>) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (config, ports) = with_free_ports(config, given);
-        let path = folder.path().join("envoy.yaml");
-        fs::write(&path, config).expect("the config is written");
-        let log = File::create(folder.path().join("log")).expect("a log file");
-        let child = Command::new(binary)
-            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--config-path"])
-            .arg(path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("Envoy can be run");
+        fs::write(folder.path().join("envoy.yaml"), config).expect("the config is written");
+        let child = program.spawn(folder.path());
         let mut envoy = Self { child, ports, folder };
+        if envoy.is_ready().await { Ok(envoy) } else { Err(envoy.log()) }
+    }
+
+    /// Kills it, and starts another in its place, on the same ports.
+    pub async fn kill_and_restart(&mut self, program: &Program) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+        self.child = program.spawn(self.folder.path());
+        assert!(self.is_ready().await, "Envoy did not start again:\n{}", self.log());
+    }
+
+    /// Waits until it is ready; false if it ended before.
+    async fn is_ready(&mut self) -> bool {
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-            if envoy.child.try_wait().expect("a child can be waited for").is_some() {
-                return Err(envoy.log());
+            if self.child.try_wait().expect("a child can be waited for").is_some() {
+                return false;
             }
             let ready =
-                http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(ADMIN_PORT), http::Request::get("/ready")).await;
+                http1::fetch(Ipv4Addr::LOCALHOST, self.port(ADMIN_PORT), http::Request::get("/ready")).await;
             if ready.is_ok_and(|answer| answer.status() == 200) {
-                return Ok(envoy);
+                return true;
             }
             tokio::time::sleep(POLL).await;
         }

@@ -2,7 +2,7 @@
 
 use super::APPLICATION;
 use crate::{
-    envoy_process::Envoy,
+    envoy_process::{Envoy, Program},
     support::{Client, Server, descriptor, http1, rules_file},
 };
 use http::Request;
@@ -14,15 +14,19 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
+use tempfile::NamedTempFile;
 use tidegate::api::pb::common::RateLimitDescriptor;
 
 /// The listener of the config.
 const LISTENER: u16 = 8000;
 const LIMIT: usize = 3;
 const CLIENTS: u64 = 12;
-const REQUESTS: usize = 150;
+const REQUESTS: usize = 100;
+const KILLS: usize = 3;
+/// Requests of a client that sends one after the other.
+const SEQUENTIAL: usize = 1_000;
 
 /// A slot that is lost is not free again within the test.
 const RULES: &str = "
@@ -48,16 +52,18 @@ impl Numbers {
 /// A back end that works on each request for some milliseconds, and breaks some connections instead of responding.
 #[derive(Default)]
 struct BackEnd {
+    /// Works on each request for at most as many milliseconds.
+    work_millis_max: u64,
     in_flight: Mutex<Vec<(usize, TcpStream)>>,
     most: AtomicUsize,
     served: AtomicUsize,
 }
 
 impl BackEnd {
-    fn start() -> (Arc<Self>, u16) {
+    fn start(work_millis_max: u64) -> (Arc<Self>, u16) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let back_end = Arc::new(Self::default());
+        let back_end = Arc::new(Self { work_millis_max, ..Self::default() });
         let of_thread = Arc::clone(&back_end);
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
@@ -75,7 +81,7 @@ impl BackEnd {
             return;
         }
         self.begin(number, &stream);
-        let work = Duration::from_millis(1 + numbers.below(30));
+        let work = Duration::from_millis(1 + numbers.below(self.work_millis_max));
         stream.set_read_timeout(Some(work)).expect("not zero");
         // Ends early if Envoy closes the connection, because the client has gone.
         let is_closed = matches!(stream.read(&mut [0; 1]), Ok(0));
@@ -83,6 +89,11 @@ impl BackEnd {
         if !is_closed && numbers.below(7) > 0 {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
+    }
+
+    /// The most requests that were in flight at once, and the number of all.
+    fn figures(&self) -> (usize, usize) {
+        (self.most.load(Ordering::Relaxed), self.served.load(Ordering::Relaxed))
     }
 
     /// Counts the requests in flight with this one: those whose connections Envoy has not closed. It closes them before it reports
@@ -112,66 +123,140 @@ async fn remaining(client: &mut Client) -> usize {
     response.statuses[0].limit_remaining as usize
 }
 
-async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
-    let rules = rules_file(RULES);
-    let server = Server::with_rules(rules.path(), &[]);
-    let (back_end, port) = BackEnd::start();
-    let config =
-        include_str!("../../../deploy/envoy/concurrency.yaml").replace("timeout: 0.25s", "timeout: 5s");
-    let envoy = Envoy::start_with(&config, server.address(), &[(APPLICATION, port)]).await;
-    let port = envoy.port(LISTENER);
-    let clients = (1..=CLIENTS).map(|client| {
-        tokio::spawn(async move {
-            let (mut numbers, mut statuses) =
-                (Numbers(client.wrapping_mul(0x2545_f491_4f6c_dd1d)), Vec::new());
-            for _ in 0..REQUESTS {
-                let request = Request::get("/").header("x-api-key", "one");
-                let fetched = http1::fetch(Ipv4Addr::LOCALHOST, port, request);
-                // One in four gives up at some time, half of these while the decision is on its way.
-                let patience = match numbers.below(8) {
-                    0 => Duration::from_micros(numbers.below(2_000)),
-                    1 => Duration::from_millis(numbers.below(25)),
-                    _ => Duration::from_secs(30),
-                };
-                if let Ok(response) = tokio::time::timeout(patience, fetched).await {
-                    let status = response.expect("Envoy responds").status().as_u16();
-                    statuses.push(status);
-                    if status == 429 {
-                        tokio::time::sleep(Duration::from_millis(1 + numbers.below(20))).await;
-                    }
-                }
-            }
-            statuses
-        })
-    });
-    let clients: Vec<_> = clients.collect();
-    let mut counts = [0; 3];
-    for client in clients {
-        for status in client.await.expect("no client panics") {
-            let which = match status {
-                200 => 0,
-                429 => 1,
-                503 | 502 => 2,
-                other => panic!("HTTP status {other}"),
-            };
-            counts[which] += 1;
-        }
-    }
-    let (most, served) = (back_end.most.load(Ordering::Relaxed), back_end.served.load(Ordering::Relaxed));
-    let [responded, denied, failed] = counts;
-    println!("{served} served, {most} at once; {responded} responses, {denied} denials, {failed} failures");
-    assert!(responded > 0 && denied > 0 && failed > 0, "{counts:?}");
-    assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
-    let mut client = server.client().await;
-    let mut free = 0;
-    for _ in 0..super::PATIENCE.as_millis() / super::POLL.as_millis() {
-        free = remaining(&mut client).await;
-        if free == LIMIT {
-            break;
-        }
-        tokio::time::sleep(super::POLL).await;
-    }
-    assert_eq!(free, LIMIT, "slots free after the last request");
+/// Envoy with its server and its back end.
+struct Edge {
+    server: Server,
+    back_end: Arc<BackEnd>,
+    envoy: Envoy,
+    _rules: NamedTempFile,
 }
 
-crate::tests_with! { ENVOY: no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost }
+impl Edge {
+    async fn start(program: &Program, rules: &str, work_millis_max: u64) -> Self {
+        let rules = rules_file(rules);
+        let server = Server::with_rules(rules.path(), &[]);
+        let (back_end, port) = BackEnd::start(work_millis_max);
+        let config =
+            include_str!("../../../deploy/envoy/concurrency.yaml").replace("timeout: 0.25s", "timeout: 5s");
+        let envoy = Envoy::start_program(program, &config, server.address(), &[(APPLICATION, port)]).await;
+        Self { server, back_end, envoy, _rules: rules }
+    }
+
+    /// Waits until all slots are free, and returns how long that took.
+    #[expect(clippy::disallowed_methods, reason = "times how long a slot is held after its end")]
+    async fn until_free(&self, limit: usize) -> Duration {
+        let (mut client, began) = (self.server.client().await, Instant::now());
+        while began.elapsed() < super::PATIENCE {
+            if remaining(&mut client).await == limit {
+                return began.elapsed();
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("{} of {limit} slots are free", remaining(&mut client).await);
+    }
+}
+
+/// Responses by what they are.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    responses: usize,
+    denials: usize,
+    failures: usize,
+}
+
+/// A client whose requests may end at any time. Some give up, half of these while the decision is on its way.
+async fn restless_client(client: u64, port: u16, requests: usize) -> Counts {
+    let (mut numbers, mut counts) = (Numbers(client.wrapping_mul(0x2545_f491_4f6c_dd1d)), Counts::default());
+    for _ in 0..requests {
+        let fetched = http1::fetch(Ipv4Addr::LOCALHOST, port, get());
+        let patience = match numbers.below(8) {
+            0 => Duration::from_micros(numbers.below(2_000)),
+            1 => Duration::from_millis(numbers.below(25)),
+            _ => Duration::from_secs(30),
+        };
+        let Ok(response) = tokio::time::timeout(patience, fetched).await else { continue };
+        match response.map(|response| response.status().as_u16()) {
+            Ok(200) => counts.responses += 1,
+            Ok(429) => {
+                counts.denials += 1;
+                tokio::time::sleep(Duration::from_millis(1 + numbers.below(20))).await;
+            }
+            Ok(502 | 503) => counts.failures += 1,
+            Ok(other) => panic!("HTTP status {other}"),
+            // Envoy was killed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+    counts
+}
+
+fn get() -> http::request::Builder {
+    Request::get("/").header("x-api-key", "one")
+}
+
+fn restless_clients(port: u16, requests: usize) -> Vec<tokio::task::JoinHandle<Counts>> {
+    (1..=CLIENTS).map(|client| tokio::spawn(restless_client(client, port, requests))).collect()
+}
+
+async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
+    for program in Program::all_with_two_workers() {
+        let edge = Edge::start(&program, RULES, 30).await;
+        let mut sum = Counts::default();
+        for client in restless_clients(edge.envoy.port(LISTENER), REQUESTS) {
+            let Counts { responses, denials, failures } = client.await.expect("no client panics");
+            sum.responses += responses;
+            sum.denials += denials;
+            sum.failures += failures;
+        }
+        let free_after = edge.until_free(LIMIT).await;
+        let (most, served) = edge.back_end.figures();
+        println!(
+            "{}: {served} served, {most} at once; {sum:?}; free after {free_after:?}",
+            program.binary.display()
+        );
+        assert!(sum.responses > 0 && sum.denials > 0 && sum.failures > 0, "{sum:?}");
+        assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
+    }
+}
+
+/// Nothing reports the ends of its requests: their slots are free once `max_hold` has passed, and not before the requests have ended.
+async fn an_envoy_that_is_killed_holds_slots_for_max_hold_and_never_lets_more_requests_through() {
+    for program in Program::all_with_two_workers() {
+        let mut edge = Edge::start(&program, &RULES.replace("max_hold: 1h", "max_hold: 1s"), 30).await;
+        let port = edge.envoy.port(LISTENER);
+        for _ in 0..KILLS {
+            let clients = restless_clients(port, 30);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            edge.envoy.kill_and_restart(&program).await;
+            for client in clients {
+                client.await.expect("no client panics");
+            }
+        }
+        let free_after = edge.until_free(LIMIT).await;
+        let (most, served) = edge.back_end.figures();
+        println!("{}: {served} served, {most} at once; free after {free_after:?}", program.binary.display());
+        assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
+    }
+}
+
+/// Connections of the client reach either worker, and each worker has a connection to the server: the end of a request and the next start
+/// arrive in either order.
+async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limit_of_one() {
+    for program in Program::all_with_two_workers() {
+        let edge = Edge::start(&program, &RULES.replace("in_flight: 3", "in_flight: 1"), 1).await;
+        let port = edge.envoy.port(LISTENER);
+        let mut denials = 0;
+        for _ in 0..SEQUENTIAL {
+            let response = http1::fetch(Ipv4Addr::LOCALHOST, port, get()).await.expect("Envoy responds");
+            denials += usize::from(response.status() == 429);
+        }
+        println!("{}: {denials} of {SEQUENTIAL} denied", program.binary.display());
+        assert!(denials <= SEQUENTIAL / 500, "{denials} of {SEQUENTIAL} denied");
+    }
+}
+
+crate::tests_with! {
+    ENVOY: no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost,
+    an_envoy_that_is_killed_holds_slots_for_max_hold_and_never_lets_more_requests_through,
+    a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limit_of_one
+}

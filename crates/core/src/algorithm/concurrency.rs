@@ -202,7 +202,7 @@ impl Slots {
 impl Concurrency {
     /// The longest wait for a slot, unless a rule has another. Envoy sends the end of a request and the next start over two
     /// connections, and either may arrive first.
-    pub const WAIT_DEFAULT: Duration = Duration::from_millis(5);
+    pub const WAIT_DEFAULT: Duration = Duration::from_millis(10);
 
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {

@@ -481,7 +481,7 @@ mod tests {
             Algorithm::Concurrency(Concurrency {
                 limit,
                 max_hold: Window::from_secs(secs).unwrap(),
-                queue: Some(Queue { wait_max: Duration::from_millis(5), hits_max: 100 }),
+                queue: Some(Queue { wait_max: Duration::from_millis(10), hits_max: 100 }),
             })
         };
         assert_eq!(in_flight("requests_in_flight: 20"), held(20, 60));
@@ -489,14 +489,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_wait_five_milliseconds_for_a_slot_unless_max_wait_is_set() {
+    fn requests_wait_ten_milliseconds_for_a_slot_unless_max_wait_is_set() {
         let queue = |keys: &str| match in_flight(&format!("requests_in_flight: 2{keys}")) {
             Algorithm::Concurrency(slots) => slots.queue,
             other => panic!("{other:?}"),
         };
         let of = |millis, hits_max| Some(Queue { wait_max: Duration::from_millis(millis), hits_max });
-        assert_eq!(queue(""), of(5, 100));
-        assert_eq!(queue(", max_queue: 7"), of(5, 7));
+        assert_eq!(queue(""), of(10, 100));
+        assert_eq!(queue(", max_queue: 7"), of(10, 7));
         assert_eq!(queue(", max_wait: 2s, max_queue: 7"), of(2_000, 7));
         assert_eq!(queue(", max_wait: 0s"), None);
     }
