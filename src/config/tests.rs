@@ -90,7 +90,7 @@ fn after_an_error_the_rules_and_the_last_good_declarations_stay() {
 fn two_feeds_at_once_both_take_effect() {
     let config = config(&rule("k", 10), true);
     std::thread::scope(|scope| {
-        for (feed, key) in [(Feed::Xds, "x"), (Feed::Overrides, "o")] {
+        for (feed, key) in [(Feed::Xds, "x"), (Feed::Files, "o")] {
             let config = &config;
             scope.spawn(move || {
                 for round in 1..=100 {
