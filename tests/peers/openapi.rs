@@ -24,6 +24,15 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 2s, max_queue: 5 }
   - key: open
     rate_limit: { unlimited: true }
+  - key: in_flight
+    rate_limit: { algorithm: concurrency, requests_in_flight: 2 }
+  - key: hours
+    rate_limit:
+      unit: minute
+      requests_per_unit: 10
+      schedule: [{ days: mon-fri, requests_per_unit: 50 }, { days: sat, unlimited: true }]
+      ban: { after: 5, within: 1m, for: 10m }
+      when: descriptors[0].hours != 'none'
 ";
 
 /// Runs a phase of the script, which fails with the response that does not match.
