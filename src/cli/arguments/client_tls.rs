@@ -8,19 +8,19 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Default)]
 pub(in crate::cli) struct ClientTlsFlags {
     /// Connect with TLS, and verify the server by these authorities, as PEM.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     tls_ca: Option<PathBuf>,
     /// Certificate chain of this client, as PEM, for servers that require one.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", global = true)]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert, as PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", global = true)]
     tls_key: Option<PathBuf>,
     /// Name that the server's certificate must have; by default the host of the address.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     tls_server_name: Option<String>,
     /// Connect with TLS, and accept any certificate of the server.
-    #[arg(long, conflicts_with = "tls_ca")]
+    #[arg(long, conflicts_with = "tls_ca", global = true)]
     tls_insecure: bool,
 }
 

@@ -12,9 +12,10 @@ const OPERATOR: &str = "spiffe://cluster.local/ns/ops/sa/ann";
 fn ctl(pki: &Pki, server: &Server, name: &str, args: &[&str]) -> (bool, String) {
     let file = |name: String| pki.path(&name).to_str().expect("UTF-8").to_owned();
     let (ca, cert, key) = (file("ca.crt".into()), file(format!("{name}.crt")), file(format!("{name}.key")));
-    let tls = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+    // The flags of the connection are accepted before and after the name of the operation.
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let output = command.args(["ctl", "--addr", server.address()]).args(tls).args(args).output();
+    command.args(["ctl", "--addr", server.address(), "--tls-ca", &ca]).args(args);
+    let output = command.args(["--tls-cert", &cert, "--tls-key", &key]).output();
     let output = output.expect("the command runs");
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
