@@ -133,7 +133,7 @@ impl Expression {
         }
     }
 
-    /// The value as the text that tells counters apart; none if it has no value, or a list or a map. One that exceeds the cost is empty.
+    /// The value as a text for the key of a counter; none without a value, or for a list or a map. Empty beyond the bound on cost.
     #[inline]
     pub fn text<'t>(
         &'t self,

@@ -1,4 +1,4 @@
-//! Expressions and their values; those of the crate `cel` are the same, unless a comment says otherwise.
+//! Expressions and their values. Comments name those that the crate `cel` is known to evaluate differently.
 
 use super::*;
 use proptest::prelude::*;

@@ -29,7 +29,7 @@ pub enum Value<'t> {
 }
 
 impl<'t> Value<'t> {
-    /// The text by which counters are told apart; none for lists and maps.
+    /// The text for the key of a counter; none for lists and maps.
     pub fn into_text(self) -> Option<Cow<'t, str>> {
         Some(match self {
             Self::Null => Cow::Borrowed("null"),

@@ -163,7 +163,7 @@ async fn slots_are_taken_and_released_as_by_a_limiter() {
     assert!(taken > 500 && denied > 500 && released[0] > 200 && released[1] > 200, "one-sided");
 }
 
-/// Charges `a` for a request that `b` denies, or that nobody waits for.
+/// Charges `a` for a request that `b` denies, or whose caller has gone.
 fn leave(store: &mut Store, owned: &OwnedPinned<'_>, wanted: &Request<'_>, is_denied: bool, now: Timestamp) {
     let remote = owned.remote(wanted, now).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");

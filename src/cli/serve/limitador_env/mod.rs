@@ -24,7 +24,7 @@ const PROGRAM: &str = "limitador-server";
 /// Bytes of a message that Limitador receives: the default of its gRPC library. Nothing else bounds a request there.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Limitador's arguments, and its variables where they say nothing.
+/// Limitador's arguments, and its variables for those that are not given.
 struct Settings<'v> {
     arguments: LimitadorServer,
     variables: &'v BTreeMap<String, String>,
