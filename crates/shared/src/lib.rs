@@ -7,11 +7,15 @@
 //! - `granter` grants leases of counters of this process to nodes, which share them without a store.
 //! - `store` carries requests to the store and verdicts back: connections, batches, deadlines, failures.
 //!
+//! `script` and `store` are the feature `store`, which the default features include.
+//!
 //! Invariants: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
 //! unless the store has stated that it did not run the first.
 
 pub mod granter;
 pub mod holders;
 pub mod lease;
+#[cfg(feature = "store")]
 pub mod script;
+#[cfg(feature = "store")]
 pub mod store;
