@@ -6,7 +6,11 @@
 //! A limit with a condition of the form `descriptors[N]["KEY"] == "VALUE"` is found by it, by hash. The rest of its conditions, and
 //! limits without such a one, are evaluated for each request.
 
-use super::{Rule, RuleLimit, error::Problems};
+use super::{
+    Rule, RuleLimit,
+    error::Problems,
+    expressions::{Listed, Requested, names_of},
+};
 use crate::limit::{Descriptor, Entry};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -48,7 +52,7 @@ impl ConditionalLimit {
     }
 
     fn names(&self) -> LimitNames<'_> {
-        LimitNames { id: self.id.as_deref(), ..names_of(self.limit()) }
+        LimitNames { id: self.id.as_deref(), ..names_of(&self.limit().name) }
     }
 
     /// The values of its variables if it applies.
@@ -147,66 +151,7 @@ impl ConditionalLimits {
     }
 }
 
-/// Whether the condition of a limit holds for a request with these descriptors.
-#[cold]
-pub(super) fn holds(when: &Expression, limit: &RuleLimit, descriptors: &[Descriptor<'_>]) -> bool {
-    when.holds(&Requested(descriptors), names_of(limit))
-}
-
-/// The pairs of texts that an expression makes of a request with these descriptors.
-pub fn texts_of(expression: &Expression, descriptors: &[Descriptor<'_>]) -> Vec<(String, String)> {
-    let pairs = expression.texts(&Requested(descriptors), LimitNames::default());
-    pairs.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
-}
-
-/// Whether the condition of a limit holds for a request with these entries.
-pub(super) fn holds_for(when: &Expression, limit: &RuleLimit, descriptors: &[&[Entry<'_>]]) -> bool {
-    when.holds(&Listed(descriptors), names_of(limit))
-}
-
-/// The limits of rules for descriptors have no ids.
-fn names_of(limit: &RuleLimit) -> LimitNames<'_> {
-    LimitNames { name: Some(&*limit.name).filter(|name| !name.is_empty()), id: None }
-}
-
 fn hash(entry: RequiredEntry<'_>) -> u64 {
     // Secret keys are in vain here: a collision costs the evaluation of one condition.
     FixedState::with_seed(0).hash_one(entry)
-}
-
-/// The descriptors of a request.
-struct Requested<'d, 't>(&'d [Descriptor<'t>]);
-
-impl<'d, 't: 'd> Descriptors<'d> for Requested<'d, 't> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn entries(&self, descriptor: usize) -> usize {
-        self.0[descriptor].entries.len()
-    }
-
-    #[inline]
-    fn entry(&self, descriptor: usize, entry: usize) -> (&'d str, &'d str) {
-        let Entry { key, value } = self.0[descriptor].entries[entry];
-        (key, value)
-    }
-}
-
-/// Descriptors as lists of entries.
-struct Listed<'d, 'e>(&'d [&'e [Entry<'e>]]);
-
-impl<'e> Descriptors<'e> for Listed<'_, 'e> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn entries(&self, descriptor: usize) -> usize {
-        self.0[descriptor].len()
-    }
-
-    fn entry(&self, descriptor: usize, entry: usize) -> (&'e str, &'e str) {
-        let Entry { key, value } = self.0[descriptor][entry];
-        (key, value)
-    }
 }

@@ -2,12 +2,9 @@
 //!
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
-use super::{
-    ConditionalLimit, ConditionalLimits, DomainRules, Network, Pattern, Rule, RuleLimit, SharedForm,
-    ValueSet, conditions, tree::Level,
-};
+use super::{ConditionalLimits, DomainRules, Explanation, Outcome, Rule, RuleLimit, expressions};
 use crate::limit::{Entry, Override};
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 /// A descriptor to explain, with the limit of its own that a request may send along.
 #[derive(Clone, PartialEq, Debug)]
@@ -85,7 +82,8 @@ impl DomainRules {
         let entries: Vec<&[Entry<'_>]> = descriptors.iter().map(|descriptor| descriptor.entries).collect();
         for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
             let when = limit.limit.when.as_ref();
-            limit.is_unmet = when.is_some_and(|when| !conditions::holds_for(when, &limit.limit, &entries));
+            limit.is_unmet =
+                when.is_some_and(|when| !expressions::holds_for(when, &limit.limit.name, &entries));
         }
         let is_in_force = |applied: &&Applied<'_>| {
             applied.limits.is_empty() || applied.limits.iter().any(|limit| !limit.is_unmet)
@@ -147,198 +145,5 @@ impl DomainRules {
         let applied =
             |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None, is_unmet: false };
         Applied { limits: limits.iter().map(applied).collect(), matching: Some(matching) }
-    }
-}
-
-/// Explains the matching of a descriptor, entry by entry: its rule, or the reason why it has none.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Explanation<'r> {
-    /// One for each entry that matched, in order.
-    pub steps: Vec<Step<'r>>,
-    /// The result.
-    pub outcome: Outcome<'r>,
-}
-
-/// An entry that matched.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Step<'r> {
-    /// The entry's key.
-    pub key: String,
-    /// The entry's value.
-    pub value: String,
-    /// The kind of match.
-    pub matched: Matched<'r>,
-    /// The rule that it selects.
-    pub rule: &'r Rule,
-}
-
-/// The kind of match of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Matched<'r> {
-    /// Key and value.
-    Exact,
-    /// The key, and a value with wildcards.
-    Wildcard {
-        /// The value with wildcards.
-        pattern: &'r Pattern,
-        /// All values that match share one counter.
-        shared: bool,
-    },
-    /// A key with wildcards.
-    KeyWildcard {
-        /// The key with wildcards.
-        key: &'r Pattern,
-        /// The value with wildcards, if all values that match it share one counter.
-        shared: Option<&'r Pattern>,
-    },
-    /// The key, and one of the values of a set.
-    Set {
-        /// The set.
-        values: &'r ValueSet,
-        /// The network that has the value, if it is a set of networks.
-        network: Option<&'r Network>,
-    },
-    /// A descriptor without a value.
-    KeyAlone,
-}
-
-impl<'r> Matched<'r> {
-    /// The form of the value in keys of counters, and the text that stands for it; none if that is the value as it is.
-    #[inline]
-    pub(super) fn shared(self) -> Option<(SharedForm, &'r str)> {
-        let pattern = match self {
-            Self::Wildcard { pattern, shared: true } => pattern,
-            Self::KeyWildcard { shared, .. } => shared?,
-            Self::Set { values, .. } => return values.form(),
-            Self::Wildcard { .. } | Self::Exact | Self::KeyAlone => return None,
-        };
-        Some((SharedForm::Pattern, pattern.as_str()))
-    }
-}
-
-/// The result of matching a descriptor.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Outcome<'r> {
-    /// The last entry selects this rule: it applies.
-    Reached(&'r Rule),
-    /// The descriptor has the limits of the request that apply by conditions; none if no condition holds.
-    Conditional(Vec<&'r ConditionalLimit>),
-    /// Another descriptor has the limits of the request.
-    WithRequest,
-    /// The descriptor has no entries.
-    NoEntries,
-    /// No descriptor of the level has the entry's key.
-    NoSuchKey {
-        /// Which entry, by index.
-        entry: usize,
-        /// Its key.
-        key: String,
-        /// The keys of that level, sorted; none if there is no such level.
-        known: Vec<&'r str>,
-    },
-    /// Descriptors of the level have the key, but none matches the value.
-    NoSuchValue {
-        /// Which entry, by index.
-        entry: usize,
-        /// Its key.
-        key: String,
-        /// Its value.
-        value: String,
-        /// The exact values of the key, sorted, then its wildcards in their order, and the texts that stand for sets.
-        known: Vec<&'r str>,
-    },
-}
-
-impl<'r> Explanation<'r> {
-    pub(super) fn new(root: &'r Level, entries: &[Entry<'_>]) -> Self {
-        let mut steps: Vec<Step<'r>> = Vec::with_capacity(entries.len());
-        let mut level = root;
-        for (index, entry) in entries.iter().enumerate() {
-            let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
-            let Some((matched, node)) = level.step(entry) else {
-                let outcome = match level.known_values(entry.key) {
-                    Some(known) => Outcome::NoSuchValue { entry: index, key, value, known },
-                    None => Outcome::NoSuchKey { entry: index, key, known: level.keys() },
-                };
-                return Self { steps, outcome };
-            };
-            steps.push(Step { key, value, matched, rule: &node.rule });
-            level = &node.below;
-        }
-        let outcome = steps.last().map_or(Outcome::NoEntries, |step| Outcome::Reached(step.rule));
-        Self { steps, outcome }
-    }
-}
-
-impl fmt::Display for Matched<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exact => f.write_str("key and value"),
-            Self::Wildcard { pattern, shared: false } => write!(f, "the wildcard {pattern}"),
-            Self::Wildcard { pattern, shared: true } => {
-                write!(f, "the wildcard {pattern}, with one counter for all its values")
-            }
-            Self::KeyWildcard { key, shared: None } => write!(f, "the wildcard key {key}"),
-            Self::KeyWildcard { key, shared: Some(value) } => {
-                write!(f, "the wildcard key {key}, with one counter for all values {value}")
-            }
-            Self::Set { values, network: Some(network) } if values.has_several_networks() => {
-                write!(f, "the network {network}, of {values}")
-            }
-            Self::Set { values, .. } => values.fmt(f),
-            Self::KeyAlone => f.write_str("the key alone"),
-        }
-    }
-}
-
-impl fmt::Display for Outcome<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reached(rule) if rule.unlimited => write!(f, "{}: unlimited", rule.info.path),
-            Self::Reached(rule) if rule.limits.is_empty() => {
-                write!(f, "{}: a rule without a limit", rule.info.path)
-            }
-            Self::Reached(rule) => write!(f, "{}: limited", rule.info.path),
-            Self::Conditional(limits) if limits.is_empty() => {
-                f.write_str("no limit: the conditions of none hold, or a variable has no value")
-            }
-            Self::Conditional(limits) => {
-                let paths: Vec<&str> = limits.iter().map(|limit| &*limit.rule.info.path).collect();
-                write!(f, "limited: {}", paths.join("; "))
-            }
-            Self::WithRequest => f.write_str("its limits are those of the request, listed above"),
-            Self::NoEntries => f.write_str("no rule: the descriptor has no entries"),
-            Self::NoSuchKey { key, known, .. } if known.is_empty() => {
-                write!(f, "no rule: the rules end here, so none has the key {key}")
-            }
-            Self::NoSuchKey { key, known, .. } => {
-                write!(f, "no rule: no descriptor here has the key {key}; known keys: ")?;
-                list(f, known)
-            }
-            Self::NoSuchValue { key, value, known, .. } => {
-                write!(f, "no rule: no descriptor here matches {key}={value}; known values: ")?;
-                list(f, known)
-            }
-        }
-    }
-}
-
-/// The first few, and how many more there are.
-fn list(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
-    const SHOWN_MAX: usize = 8;
-    f.write_str(&items[..items.len().min(SHOWN_MAX)].join(", "))?;
-    match items.len().checked_sub(SHOWN_MAX) {
-        None | Some(0) => Ok(()),
-        Some(more) => write!(f, " and {more} more"),
-    }
-}
-
-/// One line for each step, and one for the outcome.
-impl fmt::Display for Explanation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Step { key, value, matched, rule } in &self.steps {
-            writeln!(f, "{key}={value} matches {matched} ({})", rule.declared_at())?;
-        }
-        write!(f, "{}", self.outcome)
     }
 }

@@ -10,10 +10,13 @@ mod changes;
 mod conditions;
 mod error;
 mod explain;
+mod expressions;
 mod files;
 mod grammar;
 mod letter_case;
+mod limit_name;
 mod limits;
+mod load_options;
 mod networks;
 mod overlay;
 mod pattern;
@@ -22,7 +25,8 @@ mod plain_map;
 mod redaction;
 mod regexes;
 mod rule;
-mod schedule;
+mod rule_limit;
+mod semantics;
 mod series;
 mod set;
 #[cfg(test)]
@@ -33,12 +37,15 @@ mod value_set;
 mod yaml;
 
 pub use changes::RuleChanges;
-pub use conditions::{ConditionalLimit, ConditionalLimits, texts_of};
+pub use conditions::{ConditionalLimit, ConditionalLimits};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
-pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
+pub use explain::{Applied, AppliedLimit, ExplainedDescriptor};
+pub use expressions::texts_of;
 pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
-pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
+pub use limit_name::LimitName;
+pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};
+pub use load_options::LoadOptions;
 pub use networks::{Network, NetworkError};
 pub use overlay::{
     Block, BlockedValues, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction, OverrideLimit,
@@ -47,12 +54,13 @@ pub use overlay::{
 pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};
 pub use redaction::Redaction;
-pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
-pub use schedule::{Schedule, ScheduledLimit};
+pub use rule::Rule;
+pub use rule_limit::{KeyPrefix, RuleLimit, Schedule, ScheduledLimit};
+pub use semantics::{Charge, Semantics};
 pub use series::SERIES_MAX_DEFAULT;
-pub use set::{LoadOptions, RuleSet};
+pub use set::RuleSet;
 pub use tidegate_cel::Expression;
-pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
+pub use tree::{DomainRules, Explanation, Found, Matched, Outcome, RuleEntry, RuleValue, Step};
 pub use value_set::{SharedForm, SharedValue, ValueSet};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.

@@ -3,7 +3,7 @@
 //! Invariants: a name has the same [`SeriesId`] for as long as a rule set that has it is alive; two names that are alive
 //! never share a slot, but for those beyond the bound, which share [`SeriesId::OTHER`].
 
-use super::limits::LimitName;
+use super::limit_name::LimitName;
 use crate::limit::SeriesId;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

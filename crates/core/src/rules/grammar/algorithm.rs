@@ -10,7 +10,7 @@ use crate::{
     },
     limit::{Unit, Window},
     rules::{
-        rule::Semantics,
+        semantics::Semantics,
         yaml::{Field, Fields, Report, nearest, quoted},
     },
 };

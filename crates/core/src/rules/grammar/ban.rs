@@ -1,6 +1,6 @@
 //! `ban` of a limit: a key that it denies again and again is denied for a while.
 
-use super::{Walk, algorithm::Counting, window};
+use super::{algorithm::Counting, walk::Walk, window};
 use crate::{
     algorithm::Ban,
     limit::Window,

@@ -1,10 +1,10 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
-    Declared, DeclaredKey, DeclaredValue, Home, Walk,
+    declared::{Declared, DeclaredKey, DeclaredValue, joined},
     extension::Extension,
-    home, is_local, joined,
     rate_limit::{DeclaredLimit, Replaced},
+    walk::{Home, Walk, home, is_local},
 };
 use crate::{
     algorithm::{Algorithm, Ban},
@@ -13,8 +13,9 @@ use crate::{
         limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_ban, tag_of_label},
         pattern::Pattern,
         redaction::Redaction,
-        rule::{Charge, Rule, RuleLimit, Semantics},
-        schedule::Schedule,
+        rule::Rule,
+        rule_limit::{RuleLimit, Schedule},
+        semantics::{Charge, Semantics},
         value_set::unambiguous,
         yaml::{Field, Fields, nearest, quoted},
     },

@@ -1,6 +1,6 @@
 //! The grammar of a LIMITS_FILE, in the form of Limitador's: a list of limits, each with the name of its domain.
 
-use super::{DeclaredDomain, DefaultAlgorithm, LoadOptions};
+use super::{DefaultAlgorithm, declared::DeclaredDomain};
 use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule},
     limit::{RuleInfo, Unit, Window},
@@ -10,8 +10,9 @@ use crate::{
         error::Problems,
         files::Source,
         limits::{LimitIdentity, LimitInfo, LimitNumbers, Registrar, TAG_UNNAMED},
+        load_options::LoadOptions,
         overlay::OverrideLimit,
-        rule::{Charge, Semantics},
+        semantics::{Charge, Semantics},
         yaml::{Field, Fields, Node, Report, quoted},
     },
 };

@@ -1,6 +1,6 @@
 //! `on_deny`: the response to requests that a rule denies.
 
-use super::{Home, Walk, home};
+use super::walk::{Home, Walk, home};
 use crate::{
     limit::{Header, OnDeny, Reply},
     rules::yaml::{Field, Fields, quoted},

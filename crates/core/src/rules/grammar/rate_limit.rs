@@ -1,11 +1,15 @@
 //! One `rate_limit`.
 
-use super::{Home, Walk, algorithm, home, limits_file, schedule::DeclaredSchedule};
+use super::{
+    algorithm, limits_file,
+    schedule::DeclaredSchedule,
+    walk::{Home, Walk, home},
+};
 use crate::{
     algorithm::{Algorithm, Ban},
     limit::Window,
     rules::{
-        rule::{Charge, Semantics},
+        semantics::{Charge, Semantics},
         yaml::{Field, Fields, Place, nearest, quoted},
     },
 };

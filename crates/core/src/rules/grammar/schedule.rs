@@ -1,13 +1,13 @@
 //! `schedule` of a limit: other numbers at times of the week.
 
 use super::{
-    Walk,
     algorithm::{Counting, LOG_LIMIT_MAX, zone},
+    walk::Walk,
 };
 use crate::{
     algorithm::{Algorithm, DAY_NAMES, Hours, Timetable, Zone},
     rules::{
-        schedule::Schedule,
+        rule_limit::Schedule,
         yaml::{Field, Fields, Report, quoted},
     },
 };

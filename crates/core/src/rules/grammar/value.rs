@@ -1,6 +1,9 @@
 //! The values of its key that a descriptor is for: `value`, or a set of values.
 
-use super::{DeclaredKey, DeclaredValue, Walk};
+use super::{
+    declared::{DeclaredKey, DeclaredValue},
+    walk::Walk,
+};
 use crate::rules::{
     Network, Semantics,
     letter_case::folded,

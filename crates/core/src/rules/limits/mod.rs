@@ -10,7 +10,10 @@
 //! Numbers are collected: see [`LimitTable::collect`]. After each collection the table holds the limits of rule sets
 //! that are alive and those of live counters; it may grow to twice that before the next one is due.
 
-use super::series::{SeriesTable, UsedSeries};
+use super::{
+    limit_name::LimitName,
+    series::{SeriesTable, UsedSeries},
+};
 use crate::{
     algorithm::Algorithm,
     limit::{LimitId, SeriesId, Unit},
@@ -106,24 +109,6 @@ pub(super) struct Registered {
     pub(super) id: LimitId,
     /// Keeps the number: the table counts the references.
     pub(super) info: Arc<LimitInfo>,
-}
-
-/// The name of a limit in metrics, logs and control: it does not change when other limits do.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LimitName {
-    /// The domain.
-    pub domain: Arc<str>,
-    /// The `name` of the rule file; without one, the rule's path, with the window if the rule has several limits without
-    /// names; `(request's own limit per UNIT)` for limits of requests. Limits to which a file gives the same name share
-    /// it.
-    pub limit: Arc<str>,
-}
-
-/// `domain: limit`.
-impl fmt::Display for LimitName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.domain, self.limit)
-    }
 }
 
 /// Gives the limits of one rule set their numbers, and keeps those in use.

@@ -3,7 +3,7 @@
 //! `KEY=VALUE` blocks a value, `KEY=ADDRESS` and `KEY=ADDRESS/LENGTH` a network. A line `[DOMAIN]` limits the lines after it to one
 //! domain, `[*]` ends that. `#` begins a comment, at the start of a line or after a space.
 
-use super::{Block, BlockedValues};
+use super::block::{Block, BlockedValues};
 use crate::rules::{Network, Origin, Position, Source, error::Problems};
 
 /// The reason why a line is malformed, and the number of characters before the malformed part.

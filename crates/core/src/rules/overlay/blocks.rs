@@ -1,6 +1,6 @@
 //! The blocks of one domain, or those of every domain: matched by key.
 
-use super::{Block, BlockedValues, ValuePattern};
+use super::block::{Block, BlockedValues};
 use crate::{
     limit::Entry,
     rules::{Network, Pattern, networks::NetworkMap, pattern_set::PatternSet, text_map::TextMap},
@@ -68,18 +68,6 @@ impl KeyBlocks {
             }
             || (!self.networks.is_empty()
                 && value.parse::<IpAddr>().is_ok_and(|address| self.networks.get(address).is_some()))
-    }
-}
-
-impl BlockedValues {
-    pub(super) fn match_value(&self, value: &str) -> bool {
-        match self {
-            Self::Value(text) => ValuePattern::new(text).matches(value),
-            Self::Cidr(network) => match (network.parse::<Network>(), value.parse()) {
-                (Ok(network), Ok(address)) => network.contains(address),
-                _ => false,
-            },
-        }
     }
 }
 

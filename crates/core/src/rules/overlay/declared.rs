@@ -1,7 +1,7 @@
 //! Overrides and blocks as a feed declares them: a document for each override, one for all blocks that operators set, and the text of
 //! each file of blocks.
 
-use super::{Blocks, OverrideLimit, block_lines, override_limit};
+use super::{Block, Blocks, OverrideLimit, block_lines, override_limit};
 use crate::{
     limit::Entry,
     rules::{Source, SourceId, error::Problems},
@@ -40,32 +40,6 @@ pub enum OverrideAction {
     Unlimited,
     /// No hits.
     Denied,
-}
-
-/// Denies every request with an entry that it matches.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Block {
-    /// Its name; of one in a file its place, as `FILE:LINE`.
-    pub id: String,
-    /// The domain; none: every domain that has rules.
-    pub domain: Option<String>,
-    /// The key of the entry.
-    pub key: String,
-    /// The values.
-    pub values: BlockedValues,
-    /// Whether it is a line of a file, where alone it can be changed.
-    #[serde(skip)]
-    pub is_in_file: bool,
-}
-
-/// The values that a block matches.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockedValues {
-    /// This one, in which `*` matches any text, and `\*` stands for a literal one.
-    Value(String),
-    /// The addresses of a network, such as `192.0.2.0/24`.
-    Cidr(String),
 }
 
 /// The content of a document.

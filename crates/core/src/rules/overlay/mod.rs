@@ -6,20 +6,21 @@
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
 //! or admit everything, count nothing; resets and give-backs reach the counters behind them.
 
+mod block;
 mod block_lines;
 mod blocks;
 mod declared;
 mod override_limit;
 mod override_rule;
+mod value_pattern;
 
+pub use block::{Block, BlockedValues};
 pub(super) use blocks::Blocks;
 pub(super) use declared::DeclaredOverlay;
-pub use declared::{Block, BlockedValues, OverrideAction, OverrideRule};
+pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 
-use super::{
-    Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap, tree::Behind,
-};
+use super::{Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap};
 use crate::limit::Entry;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -29,6 +30,10 @@ use std::{
     hash::{BuildHasher as _, Hash as _, Hasher as _},
     sync::Arc,
 };
+use value_pattern::ValuePattern;
+
+/// Finds the rule of entries, without overrides and blocks.
+pub(super) type Behind<'r> = dyn Fn(&[Entry<'_>]) -> Option<&'r Rule> + 'r;
 
 /// The path of the rule that blocked requests get.
 const BLOCKED: &str = "(blocked)";
@@ -61,25 +66,6 @@ struct Overlaid {
     id: Box<str>,
     entries: Box<[(SmolStr, ValuePattern)]>,
     rule: Rule,
-}
-
-#[derive(Clone, Debug)]
-enum ValuePattern {
-    Exact(SmolStr),
-    Wildcard(Pattern),
-}
-
-impl ValuePattern {
-    fn new(text: &str) -> Self {
-        Pattern::unescaped(text).map_or_else(|text| Self::Exact(text.into()), Self::Wildcard)
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        match self {
-            Self::Exact(exact) => *exact == *value,
-            Self::Wildcard(pattern) => pattern.matches(value),
-        }
-    }
 }
 
 /// Overrides and blocks in the place of the rules.

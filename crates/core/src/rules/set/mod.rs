@@ -1,13 +1,13 @@
 //! Rule sets: every domain of every document, and the limits by number.
 
 use super::{
-    Block, Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
-    RuleError, RuleErrors, RuleLimit, Semantics, Source,
+    Block, Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, LoadOptions,
+    Rule, RuleEntry, RuleError, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
-    grammar::{self, DeclaredDomain, DefaultAlgorithm, ExtensionDocuments},
+    grammar::{self, DeclaredDomain, ExtensionDocuments},
     limits::{LimitNumbers, Registered, Registrar, tag_of_override},
     overlay::{DeclaredOverlay, Overlay},
-    series::{SERIES_MAX_DEFAULT, UsedSeries},
+    series::UsedSeries,
     text_map::TextMap,
 };
 use crate::limit::{SeriesId, Unit};
@@ -15,34 +15,6 @@ use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
 };
-
-/// Options for reading rule files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LoadOptions {
-    /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
-    /// resets in any case.
-    pub semantics: Semantics,
-    /// The algorithm of rules that name none; by default that of the semantics. Limits sent with requests do not follow it.
-    pub default_algorithm: Option<DefaultAlgorithm>,
-    /// Several files may add to one domain. Without it, a domain in two files is an error.
-    pub merge_domains: bool,
-    /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
-    pub shared_counters: bool,
-    /// Names of limits that have a series of their own in metrics.
-    pub series_max: usize,
-}
-
-impl Default for LoadOptions {
-    fn default() -> Self {
-        Self {
-            semantics: Semantics::default(),
-            default_algorithm: None,
-            merge_domains: false,
-            shared_counters: false,
-            series_max: SERIES_MAX_DEFAULT,
-        }
-    }
-}
 
 /// The rules of all domains. Immutable; a reload builds another one.
 #[derive(Clone, Debug, Default)]

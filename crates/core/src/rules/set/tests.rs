@@ -1,5 +1,6 @@
 use super::*;
 use crate::limit::Window;
+use crate::rules::DefaultAlgorithm;
 use proptest::prelude::*;
 
 fn source(name: &str, text: &str) -> Source {

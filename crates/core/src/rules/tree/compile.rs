@@ -1,9 +1,7 @@
 //! Levels from the descriptors that the files declare; duplicates are reported.
 
-use super::{
-    joined::JoinedLevel,
-    level::{KeyWildcard, Level, MixedLevel, Node, Siblings, Wildcard, Wildcards},
-    sets::{SetNode, ValueSets},
+use super::node::{
+    JoinedLevel, KeyWildcard, Level, MixedLevel, Node, SetNode, Siblings, ValueSets, Wildcard, Wildcards,
 };
 use crate::rules::{
     Origin, Semantics,

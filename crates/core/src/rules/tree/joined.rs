@@ -4,19 +4,17 @@
 //! value. Two rules with one joined text are duplicates.
 
 use super::{
-    level::{Level, Node},
-    sets::{SetNode, ValueSets},
+    matched::Matched,
+    node::{JoinedLevel, JoinedNode, Level, Node, SetNode, ValueSets},
 };
 use crate::{
     limit::Entry,
     rules::{
         Semantics,
         error::Problems,
-        explain::Matched,
         grammar::{Declared, DeclaredKey, DeclaredValue},
         pattern::Pattern,
         pattern_set::PatternSet,
-        text_map::TextMap,
     },
 };
 use smallvec::SmallVec;
@@ -25,30 +23,6 @@ use std::collections::BTreeMap;
 
 /// Bytes of a joined text that are looked up without allocation.
 const INLINE: usize = 256;
-
-/// The nodes of one level, by joined text.
-#[derive(Clone, Debug)]
-pub(in crate::rules) struct JoinedLevel {
-    /// In the order of the file.
-    nodes: Box<[JoinedNode]>,
-    /// Every node by its text, wildcards too: the index in `nodes`.
-    by_text: TextMap<u32>,
-    /// The nodes with a wildcard, in the order of the file.
-    wildcards: Box<[u32]>,
-    /// Their patterns, by index in `nodes`; none if they are few.
-    patterns: Option<Box<PatternSet>>,
-    /// The nodes whose values are sets, which the reference server lacks: by key.
-    sets: TextMap<ValueSets>,
-}
-
-#[derive(Clone, Debug)]
-struct JoinedNode {
-    text: SmolStr,
-    pattern: Option<Pattern>,
-    /// All entries that match the pattern share one counter.
-    is_shared: bool,
-    node: Node,
-}
 
 impl JoinedLevel {
     pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {

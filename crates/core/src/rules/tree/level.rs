@@ -1,91 +1,14 @@
 //! One level of a domain's rules, and the node that an entry selects in it.
 
 use super::{
-    RuleEntry, RuleValue,
-    joined::JoinedLevel,
-    sets::{SetNode, ValueSets},
+    entry::{RuleEntry, RuleValue},
+    matched::Matched,
+    node::{KeyWildcard, Level, MixedLevel, Node, SetNode, Siblings, ValueSets, Wildcard, Wildcards},
 };
 use crate::{
     limit::Entry,
-    rules::{
-        KeyPrefix, Rule, RuleLimit, explain::Matched, grammar::DeclaredValue, pattern::Pattern,
-        pattern_set::PatternSet, text_map::TextMap,
-    },
+    rules::{KeyPrefix, Rule, RuleLimit, grammar::DeclaredValue, text_map::TextMap},
 };
-use smol_str::SmolStr;
-
-/// The nodes of one level, by key.
-///
-/// Most levels have one key. It is stored in the level itself, and that in the node above: with ten thousand rules each
-/// box on the path is a cache miss of its own.
-#[derive(Clone, Debug)]
-pub(in crate::rules) enum Level {
-    One(SmolStr, Siblings),
-    Many(TextMap<Siblings>),
-    Mixed(Box<MixedLevel>),
-    Joined(Box<JoinedLevel>),
-}
-
-/// The nodes of a level in which some keys are wildcards, or some values sets.
-#[derive(Clone, Debug)]
-pub(in crate::rules) struct MixedLevel {
-    /// The nodes with exact keys.
-    pub(super) exact: Level,
-    /// In the order of wildcards.
-    pub(super) wildcards: Box<[KeyWildcard]>,
-    /// The keys of these; none if they are few.
-    pub(super) keys: Option<Box<PatternSet>>,
-    /// Their values that are patterns; likewise.
-    pub(super) values: Option<Box<PatternSet>>,
-    /// The nodes whose values are sets, by key; none if there are none.
-    pub(super) sets: Option<TextMap<ValueSets>>,
-}
-
-/// A node with a wildcard key.
-#[derive(Clone, Debug)]
-pub(super) struct KeyWildcard {
-    pub(super) key: Pattern,
-    pub(super) value: DeclaredValue,
-    /// Its place among the wildcards of the level.
-    pub(super) order: u32,
-    pub(super) node: Node,
-}
-
-/// The nodes of one level with the same key.
-#[derive(Clone, Debug)]
-pub(in crate::rules) struct Siblings {
-    pub(super) exact: TextMap<Node>,
-    /// None if there are none.
-    pub(super) wildcards: Option<Box<Wildcards>>,
-    pub(super) alone: Option<Box<Node>>,
-}
-
-/// The nodes with wildcard values.
-#[derive(Clone, Debug)]
-pub(super) struct Wildcards {
-    /// In the order of wildcards.
-    pub(super) list: Box<[Wildcard]>,
-    /// Their patterns; none if they are few.
-    pub(super) set: Option<Box<PatternSet>>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Wildcard {
-    pub(super) pattern: Pattern,
-    /// All values that match share one counter.
-    pub(super) shared: bool,
-    /// Its place among the wildcards of the level.
-    pub(super) order: u32,
-    pub(super) node: Node,
-}
-
-/// A descriptor of the rules. The level below is stored beside the value that selects this node, and the rule after it.
-#[derive(Clone, Debug)]
-#[repr(C)]
-pub(in crate::rules) struct Node {
-    pub(in crate::rules) below: Level,
-    pub(in crate::rules) rule: Rule,
-}
 
 impl Level {
     /// The node that the entry selects.

@@ -8,23 +8,31 @@
 //! Nodes with exact keys and values are found by hash.
 
 mod compile;
+mod entry;
+mod explanation;
 mod joined;
 mod level;
+mod matched;
+mod node;
+mod redactions;
 mod sets;
 mod warnings;
 
-pub(super) use level::Level;
+pub use entry::{RuleEntry, RuleValue};
+pub use explanation::{Explanation, Outcome, Step};
+pub use matched::Matched;
 
 use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
-    explain::{Explanation, Outcome},
     grammar::DeclaredDomain,
-    overlay::{Overlay, OverlayMatch},
-    redaction::{Redaction, Redactions},
+    overlay::{Behind, Overlay, OverlayMatch},
+    redaction::Redaction,
     value_set::SharedValue,
 };
 use crate::limit::{Entry, Override, Unit, Window};
+use node::Level;
+use redactions::Redactions;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -61,33 +69,8 @@ pub struct Found<'r> {
     pub shared: SharedValues<'r>,
 }
 
-/// Finds the rule of entries, without overrides and blocks.
-pub(super) type Behind<'r> = dyn Fn(&[Entry<'_>]) -> Option<&'r Rule> + 'r;
-
 /// Values, in the order of their entries.
 type SharedValues<'r> = SmallVec<[SharedValue<'r>; 1]>;
-
-/// An entry that leads to a rule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RuleEntry<'r> {
-    /// The key; none if the rule has a wildcard in its place.
-    pub key: Option<&'r str>,
-    /// The values that match.
-    pub value: RuleValue<'r>,
-}
-
-/// The values of an entry that match a rule, and which of them share a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RuleValue<'r> {
-    /// This one.
-    Exact(&'r str),
-    /// All that match this pattern; they share one counter.
-    Shared(&'r str),
-    /// All of the set with this label; likewise.
-    SharedSet(&'r str),
-    /// Several; each has a counter of its own.
-    Any,
-}
 
 impl DomainRules {
     /// The name.

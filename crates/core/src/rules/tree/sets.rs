@@ -2,50 +2,24 @@
 //!
 //! Invariant: no two nodes have the same value, network, wildcard or expression; and a value of a list is no exact value beside it.
 
-use super::level::Node;
+use super::{
+    matched::Matched,
+    node::{Node, SetNode, ValueSets},
+};
 use crate::rules::{
-    Network, Rule, ValueSet,
+    Network, Rule,
     error::Problems,
-    explain::Matched,
     letter_case::folded,
     networks::NetworkMap,
     pattern::Pattern,
     pattern_set::PatternSet,
     regexes::{Regex, Regexes},
-    text_map::TextMap,
     value_set::Values,
 };
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use smol_str::SmolStr;
 use std::{hash::Hash, net::IpAddr};
-
-/// A node and its values.
-#[derive(Clone, Debug)]
-pub(super) struct SetNode {
-    pub(super) values: Box<ValueSet>,
-    /// Its place among the wildcards of the level, if it is one.
-    pub(super) order: u32,
-    pub(super) node: Node,
-    pub(super) path_in_file: Box<str>,
-}
-
-/// The nodes of one key. Each kind has the indices of its nodes.
-#[derive(Clone, Debug)]
-pub(super) struct ValueSets {
-    pub(super) nodes: Box<[SetNode]>,
-    texts: TextMap<u32>,
-    /// In lower case; none if there are none.
-    texts_any_case: Option<TextMap<u32>>,
-    pub(super) networks: Box<[(Network, u32)]>,
-    by_address: NetworkMap,
-    /// In their order.
-    wildcards: Box<[u32]>,
-    /// Their patterns; none if they are few.
-    wildcard_set: Option<Box<PatternSet>>,
-    pub(super) regexes: Box<[u32]>,
-    automaton: Option<Regexes>,
-}
 
 /// An index by values, which finds duplicates.
 type Index<V> = HashMap<V, u32, FixedState>;

@@ -2,8 +2,7 @@
 
 use super::{
     DomainRules,
-    level::{Level, Node, Siblings},
-    sets::{SetNode, ValueSets},
+    node::{Level, Node, SetNode, Siblings, ValueSets},
 };
 use crate::algorithm::Overlap;
 use crate::rules::{

@@ -5,15 +5,14 @@
 //! what such a message cannot; the rest stays with the document that declares the descriptor. One that applies to nothing has no
 //! effect, and is no error: control planes add and remove rules at any time.
 
-use super::domains;
+mod check;
+
+use super::walk::is_local;
 use crate::rules::{
     RuleError, Source, SourceId,
     error::{Origin, Problems},
-    limits::{LimitTable, Registrar},
-    set::LoadOptions,
     yaml::{self, Field, Fields, Node, Report},
 };
-use serde_json::{Value, json};
 use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 
 /// The key of a document that extends others.
@@ -87,24 +86,6 @@ impl ExtensionDocuments {
     pub(in crate::rules) fn contain(&self, index: usize) -> bool {
         self.0.contains_key(&index)
     }
-
-    /// Their extensions; none after an error in one of them.
-    pub(in crate::rules) fn extensions(
-        &self,
-        options: &LoadOptions,
-        problems: &mut Problems,
-    ) -> Extensions<'_> {
-        let errors = problems.len();
-        let mut extensions = Extensions::default();
-        for (id, root) in self.0.values() {
-            let source = Source { id: id.clone(), text: String::new() };
-            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(&source, problems));
-        }
-        if problems.len() == errors {
-            extensions.check(options, problems);
-        }
-        if problems.len() == errors { extensions } else { Extensions::default() }
-    }
 }
 
 impl<'n> Extensions<'n> {
@@ -115,7 +96,7 @@ impl<'n> Extensions<'n> {
             let message = "is missing; write the domain of the descriptors to extend";
             report.at(fields.place(), "domain", message);
         }
-        let is_local = super::is_local(fields.take("counters").as_ref(), report);
+        let is_local = is_local(fields.take("counters").as_ref(), report);
         let list = fields.take(EXTENSIONS);
         fields.finish(report, |name| {
             let is_known = name == "descriptors";
@@ -131,20 +112,6 @@ impl<'n> Extensions<'n> {
         });
         of_domain.is_local |= is_local;
         read_list(&list, &mut of_domain.descriptors, report);
-    }
-
-    /// Reports the errors that do not depend on the descriptors: reads the extensions with descriptors that fit them.
-    fn check(&self, options: &LoadOptions, problems: &mut Problems) {
-        let options = LoadOptions { shared_counters: false, ..*options };
-        for (name, of_domain) in &self.0 {
-            let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
-            let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
-            let mut limits = Registrar::new(LimitTable::default(), 0);
-            let mut found = Problems::default();
-            domains(&source, &options, self, &mut limits, &mut found);
-            problems.extend_from(found, |origin| origin.source != source.id);
-            of_domain.descriptors.iter().for_each(Extension::forget_effect);
-        }
     }
 
     /// The extensions of a domain.
@@ -271,23 +238,6 @@ fn read_list<'n>(list: &Field<'n>, found: &mut Vec<Extension<'n>>, report: &mut 
         let effect = Cell::new(Effect::None);
         found.push(Extension { key, value, field: item, origin, below, effect });
     }
-}
-
-/// Descriptors that the extensions apply to, with limits that fit every valid one.
-fn fitting(extensions: &[Extension<'_>]) -> Value {
-    let descriptor = |extension: &Extension<'_>| {
-        let limit = extension.field.own("rate_limit");
-        let is_calendar =
-            limit.and_then(|limit| limit.own("calendar")).is_some_and(|calendar| calendar.is_true());
-        let unit = if is_calendar { "day" } else { "second" };
-        json!({
-            "key": extension.key,
-            "value": extension.value,
-            "rate_limit": { "unit": unit, "requests_per_unit": 1000 },
-            "descriptors": fitting(&extension.below),
-        })
-    };
-    extensions.iter().map(descriptor).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+//! What a rule file declares.
+
+use crate::rules::{
+    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, rule::Rule, value_set::ValueSet,
+};
+use std::sync::Arc;
+
+/// One file's part of a domain.
+pub(in crate::rules) struct DeclaredDomain {
+    pub(in crate::rules) name: Arc<str>,
+    pub(in crate::rules) origin: Origin,
+    pub(in crate::rules) descriptors: Vec<Declared>,
+    /// Limits that apply by conditions: those of a LIMITS_FILE. A domain has these or descriptors.
+    pub(in crate::rules) limits: Vec<ConditionalLimit>,
+    /// Whether its counters are in a shared store.
+    pub(in crate::rules) is_shared: bool,
+}
+
+/// One descriptor with those below it.
+pub(in crate::rules) struct Declared {
+    pub(in crate::rules) key: DeclaredKey,
+    pub(in crate::rules) value: DeclaredValue,
+    /// Whether all values that match share one counter.
+    pub(in crate::rules) is_shared: bool,
+    pub(in crate::rules) rule: Rule,
+    pub(in crate::rules) below: Vec<Declared>,
+    /// How the decision log writes values of the key; none if the descriptor does not declare it.
+    pub(in crate::rules) redaction: Option<Redaction>,
+    /// The keys and indices that lead to it in the file, for messages.
+    pub(in crate::rules) path_in_file: String,
+}
+
+/// The keys that a descriptor is for.
+pub(in crate::rules) enum DeclaredKey {
+    /// This one.
+    Exact(Box<str>),
+    /// Those that the pattern matches.
+    Wildcard(Pattern),
+}
+
+/// The values of its key that a descriptor is for.
+#[derive(Clone, Debug)]
+pub(in crate::rules) enum DeclaredValue {
+    /// Those that no other descriptor of the key matches.
+    Any,
+    /// This one.
+    Exact(Box<str>),
+    /// Those that the pattern matches; all of them share one counter, or each has its own.
+    Wildcard { pattern: Pattern, shared: bool },
+    /// Those of the set; only for an exact key.
+    Set(Box<ValueSet>),
+}
+
+impl Declared {
+    /// The text by which the reference server finds it.
+    pub(in crate::rules) fn joined(&self) -> String {
+        joined(&self.key, &self.value)
+    }
+}
+
+/// `key_value`, or the key alone.
+pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
+    let key = match key {
+        DeclaredKey::Exact(key) => key,
+        DeclaredKey::Wildcard(pattern) => pattern.as_str(),
+    };
+    match value {
+        DeclaredValue::Any => key.to_owned(),
+        DeclaredValue::Exact(value) => format!("{key}_{value}"),
+        DeclaredValue::Wildcard { pattern, .. } => format!("{key}_{pattern}"),
+        // The reference server has none: metrics show its entry as that of a key alone.
+        DeclaredValue::Set(set) if set.is_shared => format!("{key}_{}", set.label()),
+        DeclaredValue::Set(_) => key.to_owned(),
+    }
+}
+
+impl DeclaredValue {
+    /// Whether the descriptor is for this value.
+    pub(in crate::rules) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => **exact == *value,
+            Self::Wildcard { pattern, .. } => pattern.matches(value),
+            // Asked for wildcard keys, which have none.
+            Self::Set(_) => false,
+        }
+    }
+
+    /// Whether both are for the same values.
+    pub(in crate::rules) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, Self::Any) => true,
+            (Self::Exact(one), Self::Exact(other)) => one == other,
+            (Self::Wildcard { pattern: one, .. }, Self::Wildcard { pattern: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Errors of extensions that do not depend on the descriptors which they extend.
+
+use super::{Extension, ExtensionDocuments, Extensions};
+use crate::rules::{
+    LoadOptions, Source, SourceId,
+    error::Problems,
+    grammar::domains,
+    limits::{LimitTable, Registrar},
+    yaml::{Field, Report},
+};
+use serde_json::{Value, json};
+
+impl ExtensionDocuments {
+    /// Their extensions; none after an error in one of them.
+    pub(in crate::rules) fn extensions(
+        &self,
+        options: &LoadOptions,
+        problems: &mut Problems,
+    ) -> Extensions<'_> {
+        let errors = problems.len();
+        let mut extensions = Extensions::default();
+        for (id, root) in self.0.values() {
+            let source = Source { id: id.clone(), text: String::new() };
+            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(&source, problems));
+        }
+        if problems.len() == errors {
+            extensions.check(options, problems);
+        }
+        if problems.len() == errors { extensions } else { Extensions::default() }
+    }
+}
+
+impl Extensions<'_> {
+    /// Reports the errors that do not depend on the descriptors: reads the extensions with descriptors that fit them.
+    fn check(&self, options: &LoadOptions, problems: &mut Problems) {
+        let options = LoadOptions { shared_counters: false, ..*options };
+        for (name, of_domain) in &self.0 {
+            let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
+            let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
+            let mut limits = Registrar::new(LimitTable::default(), 0);
+            let mut found = Problems::default();
+            domains(&source, &options, self, &mut limits, &mut found);
+            problems.extend_from(found, |origin| origin.source != source.id);
+            of_domain.descriptors.iter().for_each(Extension::forget_effect);
+        }
+    }
+}
+
+/// Descriptors that the extensions apply to, with limits that fit every valid one.
+fn fitting(extensions: &[Extension<'_>]) -> Value {
+    let descriptor = |extension: &Extension<'_>| {
+        let limit = extension.field.own("rate_limit");
+        let is_calendar =
+            limit.and_then(|limit| limit.own("calendar")).is_some_and(|calendar| calendar.is_true());
+        let unit = if is_calendar { "day" } else { "second" };
+        json!({
+            "key": extension.key,
+            "value": extension.value,
+            "rate_limit": { "unit": unit, "requests_per_unit": 1000 },
+            "descriptors": fitting(&extension.below),
+        })
+    };
+    extensions.iter().map(descriptor).collect()
+}

@@ -1,0 +1,85 @@
+//! The state of reading a rule file, and the keys of each kind of map.
+
+use super::DefaultAlgorithm;
+use crate::{
+    limit::MetricLabel,
+    rules::{
+        limits::Registrar,
+        semantics::Semantics,
+        yaml::{Field, Report},
+    },
+};
+use std::sync::Arc;
+
+/// The state of reading one file.
+pub(super) struct Walk<'w, 'p> {
+    pub(super) report: Report<'p>,
+    pub(super) limits: &'w mut Registrar,
+    pub(super) semantics: Semantics,
+    pub(super) default_algorithm: Option<DefaultAlgorithm>,
+    /// Whether counters are in a shared store.
+    pub(super) is_shared: bool,
+    pub(super) domain: Arc<str>,
+    /// Of the descriptors that contain the one being read.
+    pub(super) above: ShownValues,
+    /// The keys of the same descriptors, the outermost first; none in the place of a wildcard.
+    pub(super) keys_above: Vec<Option<Box<str>>>,
+    /// Of the descriptors that contain the one being read, as the reference server names them; empty with Tidegate's semantics.
+    pub(super) labels_above: Vec<MetricLabel>,
+}
+
+/// The entries on the path to a descriptor whose values metrics show.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ShownValues {
+    /// Entries on the path.
+    entries: u32,
+    /// By entry, the first one in the lowest bit.
+    pub(super) mask: u64,
+}
+
+impl ShownValues {
+    /// The same with one more entry. Values of entries beyond the 64th are never shown.
+    pub(super) fn and(self, is_shown: bool) -> Self {
+        let bit = u64::from(is_shown).checked_shl(self.entries).unwrap_or(0);
+        Self { entries: self.entries + 1, mask: self.mask | bit }
+    }
+}
+
+/// Whether `counters` of a file or a descriptor is `local`.
+pub(super) fn is_local(counters: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
+    let Some(field) = counters else { return false };
+    let text = field.text(report);
+    if text.is_some_and(|text| text != "local") {
+        field.reject(report, "has one value: write `local`, or leave it out for the store of `--counters`");
+    }
+    text.is_some()
+}
+
+/// The kinds of map in a file.
+pub(super) enum Home {
+    File,
+    Descriptor,
+    RateLimit,
+    Schedule,
+    Ban,
+    OnDeny,
+}
+
+/// The kind of map that a key belongs to, for errors about keys one level too high or too low.
+pub(super) fn home(name: &str) -> Option<Home> {
+    match name {
+        "domain" => Some(Home::File),
+        "key" | "value" | "values" | "value_network" | "value_regex" | "value_ignore_case"
+        | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode" | "detailed_metric"
+        | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"
+        | "counters" | "lease" => Some(Home::Descriptor),
+        "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
+        | "algorithm" | "charge" | "when" | "precision" | "aligned" | "calendar" | "time_zone" | "size"
+        | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule"
+        | "ban" => Some(Home::RateLimit),
+        "days" | "hours" => Some(Home::Schedule),
+        "after" | "within" | "for" => Some(Home::Ban),
+        "body" | "headers" | "mark" => Some(Home::OnDeny),
+        _ => None,
+    }
+}

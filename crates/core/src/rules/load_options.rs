@@ -1,0 +1,31 @@
+//! Options for reading rule files.
+
+use super::{Semantics, grammar::DefaultAlgorithm, series::SERIES_MAX_DEFAULT};
+
+/// Options for reading rule files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoadOptions {
+    /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
+    /// resets in any case.
+    pub semantics: Semantics,
+    /// The algorithm of rules that name none; by default that of the semantics. Limits sent with requests do not follow it.
+    pub default_algorithm: Option<DefaultAlgorithm>,
+    /// Several files may add to one domain. Without it, a domain in two files is an error.
+    pub merge_domains: bool,
+    /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
+    pub shared_counters: bool,
+    /// Names of limits that have a series of their own in metrics.
+    pub series_max: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            semantics: Semantics::default(),
+            default_algorithm: None,
+            merge_domains: false,
+            shared_counters: false,
+            series_max: SERIES_MAX_DEFAULT,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A limit of a rule, with its schedule: limits that apply at times of the week, in the place of the one that the rule declares.
+//!
+//! All limits of a schedule count by the same algorithm in the same counters, and differ only in the number that they admit: what was
+//! used stays used when another one begins to apply.
+
+use super::{
+    expressions,
+    semantics::{Charge, Semantics},
+};
+use crate::{
+    algorithm::{Algorithm, Ban, Hours, State, Timetable},
+    key::Fingerprint,
+    limit::{CurrentLimit, Descriptor, LimitId, Reset, SeriesId, Timestamp, Unit, Window},
+};
+use std::{fmt, num::NonZeroU32, sync::Arc};
+use tidegate_cel::Expression;
+
+/// The part of the keys of a limit's counters that depends on its rule alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyPrefix {
+    /// Hash of the prefix.
+    pub fingerprint: Fingerprint,
+    /// Number of keys and values of entries in it, in order. At least the first key: every rule has one.
+    pub texts: NonZeroU32,
+}
+
+/// One limit of a rule. A rule may have several; all must admit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RuleLimit {
+    /// Which limit a counter belongs to.
+    pub id: LimitId,
+    /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits
+    /// beside it do not matter; 0 for the only limit without a name, made of the window for one of several without.
+    pub tag: u32,
+    /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
+    pub index: u32,
+    /// Its series in metrics: that of its name, and stable across reloads.
+    pub series: SeriesId,
+    /// The name in statuses and `replaces`; may be empty.
+    pub name: Box<str>,
+    /// Hits per window, as statuses report it.
+    pub requests: u32,
+    /// The time that `requests` are for.
+    pub window: Window,
+    /// The window's unit, if it is exactly one unit long.
+    pub unit: Option<Unit>,
+    /// The arithmetic.
+    pub algorithm: Algorithm,
+    /// Whether denied requests are charged.
+    pub charge: Charge,
+    /// Tidegate's semantics, or those of the reference server.
+    pub semantics: Semantics,
+    /// Whether its counters are named as the reference server names them: by the joined texts of domain and entries, and the
+    /// window. Rules and limits in requests share them, and requests are charged one descriptor after another.
+    pub is_joined: bool,
+    /// Whether each server counts for itself (`counters: local`), also where the counters of the domain are in a shared store.
+    pub is_local: bool,
+    /// Whether it is that of an override, whose counters are those of the rule behind it.
+    pub continues: bool,
+    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
+    /// also where descriptors are found by joined texts.
+    pub key_prefix: Option<KeyPrefix>,
+    /// Limits that apply at times in the place of this one, in the same counters.
+    pub schedule: Option<Box<Schedule>>,
+    /// The condition of the limit: without it, or if it holds, the limit applies.
+    pub when: Option<Arc<Expression>>,
+    /// Its denials and the bans that they begin: a limit that is [`Algorithm::Ban`], with the name and the numbers of this one.
+    pub ban: Option<Box<Self>>,
+}
+
+impl RuleLimit {
+    /// Whether its condition holds for a request with these descriptors, if it has one.
+    #[inline]
+    pub fn applies(&self, descriptors: &[Descriptor<'_>]) -> bool {
+        self.when.as_ref().is_none_or(|when| expressions::holds(when, &self.name, descriptors))
+    }
+
+    /// The limit as a status reports it.
+    pub fn current(&self) -> CurrentLimit<'_> {
+        let (requests, capacity) = (self.requests, self.capacity());
+        CurrentLimit { name: &self.name, requests, capacity, window: self.window, unit: self.unit }
+    }
+
+    /// The most hits that are available at once: the burst of a bucket, else those of a window.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.size,
+            Algorithm::LeakyBucket(bucket) => bucket.burst,
+            _ => self.requests,
+        }
+    }
+
+    /// The least wait after which `hits` would be admitted if no other hits arrived, by its schedule too.
+    #[inline]
+    pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match &self.schedule {
+            None => self.algorithm.until_admits(state, hits, now),
+            Some(schedule) => schedule.until_admits(self, state, hits, now),
+        }
+    }
+
+    /// When it bans a key.
+    pub fn ban(&self) -> Option<Ban> {
+        match self.ban.as_ref()?.algorithm {
+            Algorithm::Ban(ban) => Some(ban),
+            _ => None,
+        }
+    }
+
+    /// The limit that applies at a moment: this one, or one of its schedule.
+    #[inline]
+    pub fn at(&self, now: Timestamp) -> &Self {
+        self.schedule.as_ref().and_then(|schedule| schedule.limit_at(now)).unwrap_or(self)
+    }
+
+    /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
+    pub(super) fn is_plain(&self) -> bool {
+        self.counts_plainly() && self.algorithm.keeps_words()
+    }
+
+    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no slots, and has Tidegate's
+    /// semantics.
+    pub(super) fn counts_plainly(&self) -> bool {
+        self.charge == Charge::Admitted
+            && self.semantics == Semantics::Exact
+            && self.algorithm.queueing().is_none()
+            && self.when.is_none()
+            && self.schedule.is_none()
+            && !self.algorithm.holds_slots()
+            && self.ban.is_none()
+    }
+}
+
+/// The limits of a schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Schedule {
+    timetable: Timetable,
+    /// By the hours of the timetable.
+    limits: Box<[RuleLimit]>,
+}
+
+/// A limit and its hours: `50 mon-fri 08:00-18:00 Europe/Berlin`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ScheduledLimit<'s> {
+    /// Hits per window; [`Schedule::UNLIMITED`] if nothing limits them.
+    pub requests: u32,
+    /// The times of the week.
+    pub hours: Hours,
+    /// The time zone.
+    pub zone: &'s str,
+}
+
+impl Schedule {
+    /// A number that no counter exceeds.
+    pub const UNLIMITED: u32 = u32::MAX;
+
+    /// The numbers that `declared` admits in the hours of the timetable.
+    pub(super) fn new(timetable: Timetable, declared: &RuleLimit, requests: &[u32]) -> Self {
+        let limit = |&requests: &u32| {
+            let algorithm = declared.algorithm.with_requests(requests, declared.requests, declared.window);
+            RuleLimit { requests, algorithm, ..declared.clone() }
+        };
+        Self { timetable, limits: requests.iter().map(limit).collect() }
+    }
+
+    /// When its limits apply.
+    pub fn timetable(&self) -> &Timetable {
+        &self.timetable
+    }
+
+    /// Its limits, the first of which applies where hours overlap.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = ScheduledLimit<'_>> {
+        let zone = self.timetable.zone().name();
+        let both = self.timetable.hours().iter().zip(&self.limits);
+        both.map(move |(hours, limit)| ScheduledLimit { requests: limit.requests, hours: *hours, zone })
+    }
+
+    /// The limit in the place of the declared one at a moment.
+    #[inline]
+    pub(crate) fn limit_at(&self, now: Timestamp) -> Option<&RuleLimit> {
+        self.limits.get(self.timetable.at(now)?)
+    }
+
+    /// The least wait after which `hits` would be admitted if no other hits arrived, whichever limit applies then.
+    pub(crate) fn until_admits(
+        &self,
+        declared: &RuleLimit,
+        state: &State,
+        hits: u64,
+        now: Timestamp,
+    ) -> Reset {
+        let all = self.limits.iter().enumerate().map(|(index, limit)| (Some(index), limit));
+        // What fits a limit fits it from then on, so that of each limit only the first moment matters.
+        let moments = all.chain([(None, declared)]).filter_map(|(hours, limit)| {
+            match limit.algorithm.until_admits(state, hits, now) {
+                Reset::After(wait) => self.timetable.first_at(hours, now.saturating_add(wait)),
+                Reset::Never => None,
+            }
+        });
+        moments.min().map_or(Reset::Never, |moment| Reset::After(moment.since(now)))
+    }
+
+    /// Whether both admit the same at the same times.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.timetable == other.timetable && self.entries().eq(other.entries())
+    }
+}
+
+impl fmt::Display for ScheduledLimit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.requests {
+            Schedule::UNLIMITED => f.write_str("unlimited")?,
+            requests => write!(f, "{requests}")?,
+        }
+        write!(f, " {} {}", self.hours, self.zone)
+    }
+}

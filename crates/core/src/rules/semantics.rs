@@ -1,0 +1,43 @@
+//! Semantics of decisions, and the requests that are charged.
+
+use crate::{
+    algorithm::{Algorithm, FixedWindow, Schedule as Ends, SlidingWindow},
+    limit::{Unit, Window},
+};
+
+/// The requests whose hits are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Charge {
+    /// Hits of admitted requests.
+    #[default]
+    Admitted,
+    /// Hits are counted in any case, beyond the limit too: for costs that are known only afterwards.
+    Always,
+}
+
+/// Semantics of decisions where Tidegate and the reference server differ.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Semantics {
+    /// Exact resets; a peek reports whether one more hit would be admitted.
+    #[default]
+    Exact,
+    /// As the reference server: a reset is the end of the window, and a peek is admitted at exactly the limit.
+    Reference,
+}
+
+impl Semantics {
+    /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
+    pub(super) fn joins(self, algorithm: &Algorithm, charge: Charge, unit: Option<Unit>) -> bool {
+        let is_on_the_clock =
+            matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Ends::Clock(_), .. }));
+        self == Self::Reference && is_on_the_clock && charge == Charge::Always && unit.is_some()
+    }
+
+    /// The algorithm of a limit that names none, unless [`LoadOptions`](super::LoadOptions) have a default.
+    pub(super) fn algorithm(self, limit: u32, window: Window) -> Algorithm {
+        match self {
+            Self::Exact => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
+            Self::Reference => Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, window)),
+        }
+    }
+}
