@@ -132,7 +132,7 @@ impl Pair {
 
     fn node(&mut self) -> (NodeId, Holder) {
         self.made += 1;
-        (NodeId(self.made), Holder::new(self.terms(&self.algorithm), self.clock()))
+        (NodeId(self.made), Holder::new(self.terms(&self.algorithm).for_holder(), self.clock()))
     }
 
     fn clock(&self) -> Monotonic {
@@ -168,7 +168,7 @@ impl Pair {
         let terms = self.terms(&algorithm);
         let (id, holder) = &mut self.nodes[node];
         holder.drop_expired(clock);
-        let Some(claim) = holder.poll(terms, *id, clock) else { return Ok(()) };
+        let Some(claim) = holder.poll(*id, clock) else { return Ok(()) };
         if is_request_lost {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Pair {
             prop_assert_eq!(response, self.model.lease(terms, self.granter.epoch, &claim, now));
         }
         if let Some(response) = response.filter(|_| !is_response_lost) {
-            self.nodes[node].1.accept(terms, &response, clock);
+            self.nodes[node].1.accept(&response, clock);
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Pair {
         let (algorithm, clock, now) = (self.algorithm.clone(), self.clock(), self.time());
         let terms = self.terms(&algorithm);
         match step {
-            Step::Decide { node, hits } => match self.nodes[node].1.decide(terms, hits, clock) {
+            Step::Decide { node, hits } => match self.nodes[node].1.decide(hits, clock) {
                 Verdict::Covered => self.by_credits += hits,
                 Verdict::Denied { .. } => {}
                 Verdict::AskStore => self.exact(hits)?,
@@ -229,9 +229,8 @@ fn busy(kind: &str) -> (Pair, u64) {
     for _ in 0..2_000 {
         pair.now += 1_000_000;
         for node in 0..2 {
-            let (algorithm, clock) = (pair.algorithm.clone(), pair.clock());
-            let terms = pair.terms(&algorithm);
-            match pair.nodes[node].1.decide(terms, 1, clock) {
+            let clock = pair.clock();
+            match pair.nodes[node].1.decide(1, clock) {
                 Verdict::Covered => (pair.by_credits, admitted) = (pair.by_credits + 1, admitted + 1),
                 Verdict::Denied { .. } => {}
                 Verdict::AskStore => {
@@ -239,10 +238,10 @@ fn busy(kind: &str) -> (Pair, u64) {
                     admitted += u64::from(pair.limiter.pin().decide(&take(1), now).code == Code::Ok);
                 }
             }
-            let claim = pair.nodes[node].1.poll(terms, NodeId(node as u64), clock);
+            let claim = pair.nodes[node].1.poll(NodeId(node as u64), clock);
             if let Some(claim) = claim {
                 let response = pair.granter.lease(&pair.limiter.pin(), pair.key, &claim, true, pair.time());
-                pair.nodes[node].1.accept(terms, &response.unwrap(), clock);
+                pair.nodes[node].1.accept(&response.unwrap(), clock);
             }
         }
     }

@@ -146,13 +146,13 @@ impl Holders {
         }
         let statuses = charges.iter().flatten().map(|charge| {
             let Shard { entries, look_at, .. } = shards.of(charge.key());
-            let Entry { holder, algorithm, .. } =
+            let Entry { holder, .. } =
                 entries.get_mut(&charge.key()).expect("it was evaluated under the same lock");
             let verdict = if is_admitted {
                 holder.spend(charge.hits(), now);
                 Verdict::Covered
             } else {
-                holder.verdict(Terms { algorithm, settings: self.settings }, charge.hits(), now)
+                holder.verdict(charge.hits(), now)
             };
             holder.lower_next_look(look_at, now);
             status(holder, verdict, now)
@@ -173,8 +173,8 @@ impl Holders {
         let mut shard = self.shards[shard_of(charge.key())].lock();
         let now = clock();
         let Shard { entries, look_at, .. } = &mut *shard;
-        let Entry { holder, algorithm, .. } = self.entry(entries, look_at, charge, now)?;
-        let verdict = holder.decide(Terms { algorithm, settings: self.settings }, charge.hits(), now);
+        let Entry { holder, .. } = self.entry(entries, look_at, charge, now)?;
+        let verdict = holder.decide(charge.hits(), now);
         holder.lower_next_look(look_at, now);
         if verdict == Verdict::AskStore {
             return None;
@@ -199,8 +199,7 @@ impl Holders {
             let Shard { entries, look_at, .. } = shards.of(charge.key());
             are_leased &= match self.entry(entries, look_at, charge, now) {
                 Some(entry) if !entry.holder.is_leased() => {
-                    let terms = Terms { algorithm: &entry.algorithm, settings: self.settings };
-                    entry.holder.evaluate(terms, charge.hits(), now);
+                    entry.holder.evaluate(charge.hits(), now);
                     false
                 }
                 Some(_) => true,
@@ -212,8 +211,8 @@ impl Holders {
 
     /// Counts hits as demanded, and returns what to do with them; none without a holder.
     fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Option<Verdict> {
-        let Entry { holder, algorithm, .. } = shard.entries.get_mut(&charge.key())?;
-        Some(holder.evaluate(Terms { algorithm, settings: self.settings }, charge.hits(), now))
+        let Entry { holder, .. } = shard.entries.get_mut(&charge.key())?;
+        Some(holder.evaluate(charge.hits(), now))
     }
 
     /// The holder of a counter. None if there is none, in which case enough requests make one, or if its rule has changed.
@@ -258,7 +257,7 @@ impl Holders {
             return None;
         }
         *look_at = now;
-        let holder = Holder::new(terms, now);
+        let holder = Holder::new(terms.for_holder(), now);
         Some(vacant.insert(Entry { holder, algorithm: algorithm.clone(), has_changed: false }))
     }
 
@@ -273,8 +272,7 @@ impl Holders {
             hash_map::Entry::Vacant(vacant) => self.insert(vacant, look_at, charge.algorithm(), now),
         };
         if let Some(entry) = entry.filter(|entry| entry.algorithm == *charge.algorithm()) {
-            let terms = Terms { algorithm: &entry.algorithm, settings: self.settings };
-            entry.holder.keep_denial(terms, denied, sent, now);
+            entry.holder.keep_denial(denied, sent, now);
         }
     }
 
@@ -282,8 +280,8 @@ impl Holders {
     pub fn admitted(&self, key: Key, remaining: u64) {
         let mut shard = self.shards[shard_of(key)].lock();
         let now = Self::now();
-        if let Some(Entry { holder, algorithm, .. }) = shard.entries.get_mut(&key) {
-            holder.admitted(Terms { algorithm, settings: self.settings }, remaining, now);
+        if let Some(Entry { holder, .. }) = shard.entries.get_mut(&key) {
+            holder.admitted(remaining, now);
         }
     }
 
@@ -318,15 +316,14 @@ impl Holders {
         (*look_at, *held) = (now.plus_nanos(self.settings.length_nanos() / LOOKS_PER_LENGTH), 0);
         entries.retain(|&key, entry| {
             let Entry { holder, algorithm, has_changed } = entry;
-            let terms = Terms { algorithm, settings: self.settings };
             self.counts.events.add(LeaseEvent::Wasted, holder.drop_expired(now));
             let request = match has_changed {
                 true => holder.release(self.node, now),
-                false => holder.poll(terms, self.node, now),
+                false => holder.poll(self.node, now),
             };
-            let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(terms, now));
+            let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(now));
             *held += u64::from(holder.credits(now) > 0);
-            *look_at = holder.next_look(terms).min(*look_at);
+            *look_at = holder.next_look().min(*look_at);
             due.extend(request.map(|request| DueRequest { key, algorithm: algorithm.clone(), request }));
             if !is_kept {
                 self.holders.fetch_sub(1, Ordering::Relaxed);
@@ -353,9 +350,8 @@ impl Holders {
             && *algorithm == due.algorithm
             && holder.id() == due.request.holder
         {
-            let terms = Terms { algorithm, settings: self.settings };
-            holder.accept(terms, response, now);
-            *look_at = holder.next_look(terms).min(*look_at);
+            holder.accept(response, now);
+            *look_at = holder.next_look().min(*look_at);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A node's side: the credits that it holds on one counter, and the denials that it keeps.
 
 use super::{
-    LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms, demand::Demand, message::less_drift,
+    HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, demand::Demand, message::less_drift,
     terms::REPORT_NANOS_MIN,
 };
 use std::time::Duration;
@@ -15,6 +15,7 @@ const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
 /// for this node; only the response to the last request changes them upwards.
 #[derive(Clone, Debug)]
 pub struct Holder {
+    terms: HolderTerms,
     /// Microseconds of the clock when it was made: a node drops an idle holder, and may make another.
     id: u64,
     demand: Demand,
@@ -101,8 +102,9 @@ pub enum Verdict {
 
 impl Holder {
     /// Without credits. Where the limit is small, it never requests any, and keeps denials.
-    pub fn new(terms: Terms<'_>, now: Monotonic) -> Self {
+    pub fn new(terms: HolderTerms, now: Monotonic) -> Self {
         Self {
+            terms,
             id: now.as_nanos() / 1_000,
             demand: Demand::new(now),
             spent: 0,
@@ -128,19 +130,19 @@ impl Holder {
     /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends
     /// all or none.
     #[inline]
-    pub fn evaluate(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
-        self.demand.record(hits, terms.settings.length_nanos(), now);
-        let verdict = self.verdict(terms, hits, now);
+    pub fn evaluate(&mut self, hits: u64, now: Monotonic) -> Verdict {
+        self.demand.record(hits, self.terms.settings.length_nanos(), now);
+        let verdict = self.verdict(hits, now);
         if verdict == Verdict::AskStore && self.denial.is_some() {
-            self.ask_for_all(terms, hits, now);
+            self.ask_for_all(hits, now);
         }
         verdict
     }
 
     /// Denies other requests for a denied counter in high demand while the store decides this one.
     #[cold]
-    fn ask_for_all(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) {
-        let hold = self.hold_nanos(terms, now);
+    fn ask_for_all(&mut self, hits: u64, now: Monotonic) {
+        let hold = self.hold_nanos(now);
         if let Some(denial) = self.denial.as_mut().filter(|denial| hold > 0 && hits >= denial.hits) {
             if now < denial.until {
                 denial.allowance = denial.allowance.saturating_sub(hits);
@@ -151,13 +153,13 @@ impl Holder {
         }
     }
 
-    fn hold_nanos(&self, terms: Terms<'_>, now: Monotonic) -> u64 {
-        terms.hold_nanos(self.demand.hits(terms.settings.length_nanos(), now))
+    fn hold_nanos(&self, now: Monotonic) -> u64 {
+        self.terms.hold_nanos(self.demand.hits(self.terms.settings.length_nanos(), now))
     }
 
     /// Selects the treatment of hits.
     #[inline]
-    pub fn verdict(&self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+    pub fn verdict(&self, hits: u64, now: Monotonic) -> Verdict {
         if hits <= self.credits(now) {
             return Verdict::Covered;
         }
@@ -170,9 +172,9 @@ impl Holder {
         }
         let is_scarce = self.supply == Supply::Scarce
             && hits <= self.allotted.max(1)
-            && now < self.sent.plus(terms.settings.length);
+            && now < self.sent.plus(self.terms.settings.length);
         match is_scarce {
-            true => Verdict::Denied { until: self.next_poll(terms), remaining: self.remaining(now) },
+            true => Verdict::Denied { until: self.next_poll(), remaining: self.remaining(now) },
             false => Verdict::AskStore,
         }
     }
@@ -187,8 +189,8 @@ impl Holder {
 
     /// Spends the hits if credits cover them.
     #[inline]
-    pub fn decide(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
-        let verdict = self.evaluate(terms, hits, now);
+    pub fn decide(&mut self, hits: u64, now: Monotonic) -> Verdict {
+        let verdict = self.evaluate(hits, now);
         if verdict == Verdict::Covered {
             self.spend(hits, now);
         }
@@ -223,10 +225,10 @@ impl Holder {
     }
 
     /// Keeps a denial that the store responded with at `now` to a request sent at `sent`.
-    pub fn keep_denial(&mut self, terms: Terms<'_>, denied: StoreDenial, sent: Monotonic, now: Monotonic) {
+    pub fn keep_denial(&mut self, denied: StoreDenial, sent: Monotonic, now: Monotonic) {
         let StoreDenial { hits, remaining, denied_for, reset } = denied;
         let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
-        let hold = self.hold_nanos(terms, now);
+        let hold = self.hold_nanos(now);
         let until = sent.plus_nanos(nanos.min(DENIAL_NANOS_MAX)).max(now.plus_nanos(hold));
         let reset = now.plus(reset).max(until);
         let denial = Denial { hits, until, reset, remaining, allowance: 0 };
@@ -235,8 +237,8 @@ impl Holder {
 
     /// Takes note that the store has admitted hits at `now`, after which so many remained. Of a counter in high demand that it had denied
     /// before, it is asked for no more than these.
-    pub fn admitted(&mut self, terms: Terms<'_>, remaining: u64, now: Monotonic) {
-        let hold = if self.denial.is_some() { self.hold_nanos(terms, now) } else { 0 };
+    pub fn admitted(&mut self, remaining: u64, now: Monotonic) {
+        let hold = if self.denial.is_some() { self.hold_nanos(now) } else { 0 };
         if hold > 0 {
             let until = now.plus_nanos(hold);
             let denial = Denial { hits: 1, until, reset: until, remaining: 0, allowance: remaining };
@@ -265,19 +267,19 @@ impl Holder {
     }
 
     /// The request that is due, if there is one.
-    pub fn poll(&mut self, terms: Terms<'_>, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
-        if !self.declares && now < self.next_poll(terms) {
+    pub fn poll(&mut self, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        if !self.declares && now < self.next_poll() {
             return None;
         }
-        let length = terms.settings.length_nanos();
+        let length = self.terms.settings.length_nanos();
         let (demand, credits) = (self.demand.hits(length, now), self.credits(now));
         let is_time = now.nanos_since(self.sent) >= self.report_after;
-        let is_small = terms.is_small();
+        let is_small = self.terms.is_small();
         if std::mem::take(&mut self.declares) && !is_small {
             return Some(self.send(node, credits, demand.max(1), now));
         }
         // Demand varies: a lease is worthwhile from twice as much demand on as that at which it is given up.
-        let demand_min = terms.settings.grant_min.saturating_mul(if self.allotted > 0 { 1 } else { 2 });
+        let demand_min = self.terms.settings.grant_min.saturating_mul(if self.allotted > 0 { 1 } else { 2 });
         if is_small || demand < demand_min {
             let reports = self.spent > self.acknowledged || credits > 0;
             return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
@@ -289,20 +291,20 @@ impl Holder {
     }
 
     /// The earliest moment at which `poll` can return a request, unless one becomes due by a decision.
-    pub fn next_poll(&self, terms: Terms<'_>) -> Monotonic {
+    pub fn next_poll(&self) -> Monotonic {
         match self.pending {
             // The response is lost, or will be ignored.
-            Some(_) => self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(REPORT_NANOS_MIN)),
+            Some(_) => self.sent.plus_nanos((self.terms.settings.length_nanos() / 8).max(REPORT_NANOS_MIN)),
             None => self.next_request,
         }
     }
 
     /// The earliest moment at which it has to be looked at, unless [`Self::lower_next_look`] lowers it.
-    pub fn next_look(&self, terms: Terms<'_>) -> Monotonic {
+    pub fn next_look(&self) -> Monotonic {
         if self.declares {
             return Monotonic::ORIGIN;
         }
-        let next_poll = self.next_poll(terms);
+        let next_poll = self.next_poll();
         if self.pending.is_some() || self.supply != Supply::Ample {
             return next_poll;
         }
@@ -331,7 +333,7 @@ impl Holder {
     }
 
     /// Takes a response; false if it is not the one to the last request.
-    pub fn accept(&mut self, terms: Terms<'_>, response: &LeaseResponse, now: Monotonic) -> bool {
+    pub fn accept(&mut self, response: &LeaseResponse, now: Monotonic) -> bool {
         let is_last = response.sequence == self.sequence;
         let Some(spent) = self.pending.filter(|_| is_last) else { return false };
         self.pending = None;
@@ -344,14 +346,14 @@ impl Holder {
         self.free = response.free;
         self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
         // As much is left as in the time until the next report.
-        let is_late = self.report_after > terms.settings.length_nanos() / 2;
+        let is_late = self.report_after > self.terms.settings.length_nanos() / 2;
         self.credits_low = self.allotted / if is_late { 4 } else { 2 };
         self.full_at = now.plus(response.until_full);
         match response.empty_for {
             Duration::ZERO => self.denial = None,
             wait => {
                 let denied = StoreDenial { hits: 1, remaining: 0, denied_for: wait, reset: wait };
-                self.keep_denial(terms, denied, self.sent, now);
+                self.keep_denial(denied, self.sent, now);
             }
         }
         let pause = match response.supply {
@@ -359,21 +361,21 @@ impl Holder {
                 self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)
             }
             // Demand may rise by much before half of a lease is over.
-            Supply::Ample => terms.report_nanos_min().min(terms.settings.length_nanos() / 8),
-            Supply::Scarce => terms.report_nanos_min(),
-            Supply::TooSmall | Supply::Learning => terms.settings.length_nanos() / 2,
+            Supply::Ample => self.terms.report_nanos_min().min(self.terms.settings.length_nanos() / 8),
+            Supply::Scarce => self.terms.report_nanos_min(),
+            Supply::TooSmall | Supply::Learning => self.terms.settings.length_nanos() / 2,
         };
         self.next_request = self.sent.plus_nanos(pause);
         true
     }
 
     /// Whether a new holder would do the same.
-    pub fn is_idle(&self, terms: Terms<'_>, now: Monotonic) -> bool {
+    pub fn is_idle(&self, now: Monotonic) -> bool {
         self.credits(now) == 0
             && self.spent == self.acknowledged
             && self.pending.is_none()
             && self.denial.is_none_or(|denial| denial.until <= now)
-            && self.demand.hits(terms.settings.length_nanos(), now) == 0
+            && self.demand.hits(self.terms.settings.length_nanos(), now) == 0
     }
 
     /// Makes a request that keeps as many credits, and gives up all others.

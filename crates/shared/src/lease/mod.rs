@@ -60,4 +60,4 @@ pub use holder::{Holder, StoreDenial, Verdict};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
 pub use shared_counter::{ExactDecision, SharedCounter};
 pub use store_grant::StoreGrant;
-pub use terms::{Settings, Terms, TermsNumbers};
+pub use terms::{HolderTerms, Settings, Terms, TermsNumbers};

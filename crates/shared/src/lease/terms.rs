@@ -109,6 +109,46 @@ impl TermsNumbers {
     }
 }
 
+/// The numbers of a counter that a node has to know in order to hold credits of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HolderTerms {
+    /// The settings.
+    pub settings: Settings,
+    /// Hits that an empty counter admits.
+    pub limit: u64,
+    /// Microseconds that a hit counts.
+    pub span: u64,
+}
+
+impl HolderTerms {
+    /// Whether the limit is too small for leases: nodes keep denials, and the store makes all other decisions.
+    pub fn is_small(&self) -> bool {
+        self.limit < self.settings.limit_min
+    }
+
+    /// The shortest time between two reports of a node.
+    pub fn report_nanos_min(&self) -> u64 {
+        self.report_micros_min() * MICRO
+    }
+
+    fn report_micros_min(&self) -> u64 {
+        let longest = (self.settings.length_nanos() / MICRO / 2).max(1);
+        (self.span / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN / MICRO).min(longest)
+    }
+
+    /// The shortest time for which a denial is kept if so many hits are demanded in a lease length. Zero if requests are rarer than
+    /// that: a client that waits for the reset is then admitted.
+    pub(super) fn hold_nanos(&self, demand: u64) -> u64 {
+        let least = u64::try_from(self.settings.hold_min.as_nanos()).unwrap_or(u64::MAX);
+        let length = self.settings.length_nanos();
+        if demand.saturating_mul(least) <= length {
+            return 0;
+        }
+        let longest = (self.span.saturating_mul(MICRO) / WINDOW_PER_HOLD).max(least);
+        (length.saturating_mul(REQUESTS_PER_HOLD) / demand.max(1)).clamp(least, longest)
+    }
+}
+
 /// The algorithm of a counter, with the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
@@ -158,40 +198,11 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// The shortest time between two reports of a node.
-    pub fn report_nanos_min(&self) -> u64 {
-        self.report_micros_min() * MICRO
-    }
-
-    /// The shortest time for which a denial is kept if so many hits are demanded in a lease length. Zero if requests are rarer than
-    /// that: a client that waits for the reset is then admitted.
-    pub(super) fn hold_nanos(&self, demand: u64) -> u64 {
-        let least = u64::try_from(self.settings.hold_min.as_nanos()).unwrap_or(u64::MAX);
-        let length = self.settings.length_nanos();
-        if demand.saturating_mul(least) <= length {
-            return 0;
-        }
-        let longest = (self.span_nanos() / WINDOW_PER_HOLD).max(least);
-        (length.saturating_mul(REQUESTS_PER_HOLD) / demand.max(1)).clamp(least, longest)
-    }
-
-    fn length_micros(&self) -> u64 {
-        self.settings.length_nanos() / MICRO
-    }
-
-    fn span_micros(&self) -> u64 {
-        (self.span_nanos() / MICRO).min(SPAN_MICROS_MAX)
-    }
-
-    fn report_micros_min(&self) -> u64 {
-        let longest = (self.length_micros() / 2).max(1);
-        (self.span_micros() / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN / MICRO).min(longest)
-    }
-
     /// The numbers of which the store computes grants.
     pub fn numbers(&self) -> TermsNumbers {
-        let (length, span, report_min) = (self.length_micros(), self.span_micros(), self.report_micros_min());
-        let limit = self.limit();
+        let HolderTerms { limit, span, .. } = self.for_holder();
+        let (length, report_min) =
+            (self.settings.length_nanos() / MICRO, self.for_holder().report_micros_min());
         let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
         let reports = 2 * report_min;
         let horizon_min = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
@@ -225,9 +236,15 @@ impl<'a> Terms<'a> {
         }
     }
 
-    /// Whether the limit is too small for leases: nodes keep denials, and the store makes all other decisions.
+    /// See [`HolderTerms::is_small`].
     pub fn is_small(&self) -> bool {
         self.limit() < self.settings.limit_min
+    }
+
+    /// The numbers that a node has to know.
+    pub fn for_holder(&self) -> HolderTerms {
+        let span = (self.span_nanos() / MICRO).min(SPAN_MICROS_MAX);
+        HolderTerms { settings: self.settings, limit: self.limit(), span }
     }
 
     /// Hits that an empty counter admits.

@@ -40,14 +40,14 @@ fn terms(algorithm: &Algorithm) -> Terms<'_> {
 
 /// A node with a demand of 100 hits, its counter, and a lease from 20 ms on.
 fn leased(terms: Terms<'_>) -> (Holder, SharedCounter) {
-    let (mut holder, mut counter) = (Holder::new(terms, clock(0)), SharedCounter::default());
+    let (mut holder, mut counter) = (Holder::new(terms.for_holder(), clock(0)), SharedCounter::default());
     for _ in 0..100 {
-        assert_eq!(holder.decide(terms, 1, clock(10)), Verdict::AskStore);
+        assert_eq!(holder.decide(1, clock(10)), Verdict::AskStore);
     }
-    let request = holder.poll(terms, NODE, clock(20)).unwrap();
+    let request = holder.poll(NODE, clock(20)).unwrap();
     let response = counter.lease(terms, OLD, &request, at(21)).unwrap();
     assert_eq!(response.supply, Supply::Ample);
-    assert!(holder.accept(terms, &response, clock(22)));
+    assert!(holder.accept(&response, clock(22)));
     (holder, counter)
 }
 
@@ -64,7 +64,7 @@ fn a_node_with_credits_decides_without_the_store() {
     let (mut holder, mut counter) = leased(terms(&algorithm));
     let credits = holder.credits(clock(22));
     assert!(credits >= 100, "{credits} credits");
-    assert_eq!(holder.decide(terms(&algorithm), 1, clock(23)), Verdict::Covered);
+    assert_eq!(holder.decide(1, clock(23)), Verdict::Covered);
     assert_eq!(holder.credits(clock(23)), credits - 1);
     assert_eq!(free(&mut counter, terms(&algorithm), at(23)), 100_000 - credits);
 }
@@ -77,7 +77,7 @@ fn credits_end_before_the_stores_end_of_the_lease() {
     assert_eq!(counter.leases()[0].end, at(221));
     assert!(holder.credits(clock(219)) > 0);
     assert_eq!(holder.credits(clock(220)), 0);
-    assert_eq!(holder.decide(terms(&algorithm), 1, clock(220)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(220)), Verdict::AskStore);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn what_a_node_does_not_spend_is_free_when_it_stops() {
     let algorithm = log(100_000);
     let (mut holder, mut counter) = leased(terms(&algorithm));
     for _ in 0..7 {
-        holder.decide(terms(&algorithm), 1, clock(30));
+        holder.decide(1, clock(30));
     }
     let request = holder.release(NODE, clock(40)).unwrap();
     assert_eq!(holder.credits(clock(40)), 0);
@@ -109,15 +109,15 @@ fn a_lost_response_costs_its_credits_until_the_next_request_only() {
     let algorithm = log(100_000);
     let (mut holder, mut counter) = leased(terms(&algorithm));
     for _ in 0..holder.credits(clock(60)) {
-        holder.decide(terms(&algorithm), 1, clock(60));
+        holder.decide(1, clock(60));
     }
-    let lost = holder.poll(terms(&algorithm), NODE, clock(61)).unwrap();
+    let lost = holder.poll(NODE, clock(61)).unwrap();
     let late = counter.lease(terms(&algorithm), OLD, &lost, at(62)).unwrap();
-    assert_eq!(holder.poll(terms(&algorithm), NODE, clock(63)), None);
-    let request = holder.poll(terms(&algorithm), NODE, clock(86)).unwrap();
-    assert!(!holder.accept(terms(&algorithm), &late, clock(87)), "a response to an earlier request");
+    assert_eq!(holder.poll(NODE, clock(63)), None);
+    let request = holder.poll(NODE, clock(86)).unwrap();
+    assert!(!holder.accept(&late, clock(87)), "a response to an earlier request");
     let response = counter.lease(terms(&algorithm), OLD, &request, at(87)).unwrap();
-    assert!(holder.accept(terms(&algorithm), &response, clock(88)));
+    assert!(holder.accept(&response, clock(88)));
     assert_eq!(holder.credits(clock(88)), counter.leases()[0].outstanding);
     assert_eq!(counter.lease(terms(&algorithm), OLD, &lost, at(89)), None, "a request before the last");
 }
@@ -126,16 +126,16 @@ fn a_lost_response_costs_its_credits_until_the_next_request_only() {
 fn a_request_in_a_learning_phase_declares_and_gets_nothing() {
     let algorithm = log(1_000);
     let (mut holder, _) = leased(terms(&algorithm));
-    holder.decide(terms(&algorithm), 3, clock(30));
+    holder.decide(3, clock(30));
     let credits = holder.credits(clock(30));
     let (mut empty, epoch) = (SharedCounter::default(), Epoch { id: 2, began: at(35) });
     assert_eq!(empty.decide(terms(&algorithm), epoch, 1, at(36)), ExactDecision::Learning);
     holder.declare();
-    let request = holder.poll(terms(&algorithm), NODE, clock(40)).unwrap();
+    let request = holder.poll(NODE, clock(40)).unwrap();
     assert_eq!(request.kept, credits);
     let response = empty.lease(terms(&algorithm), epoch, &request, at(41)).unwrap();
     assert_eq!(response.supply, Supply::Learning);
-    assert!(holder.accept(terms(&algorithm), &response, clock(42)));
+    assert!(holder.accept(&response, clock(42)));
     assert_eq!(holder.credits(clock(42)), credits);
     // Those that it holds and the three that it had spent.
     assert_eq!(free(&mut empty, terms(&algorithm), at(42)), 1_000 - credits - 3);
@@ -150,17 +150,17 @@ fn denied(hits: u64, wait: Duration) -> StoreDenial {
 fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
     let algorithm = log(499);
     let terms = terms(&algorithm);
-    let mut holder = Holder::new(terms, clock(0));
+    let mut holder = Holder::new(terms.for_holder(), clock(0));
     for millis in 1..=200 {
-        (0..10).for_each(|_| _ = holder.decide(terms, 1, clock(millis)));
+        (0..10).for_each(|_| _ = holder.decide(1, clock(millis)));
     }
     let by_credits = StoreDenial { denied_for: Duration::ZERO, ..denied(1, Duration::from_mins(1)) };
-    holder.keep_denial(terms, by_credits, clock(200), clock(200));
-    let decide = |holder: &mut Holder, millis| holder.decide(terms, 1, clock(millis));
+    holder.keep_denial(by_credits, clock(200), clock(200));
+    let decide = |holder: &mut Holder, millis| holder.decide(1, clock(millis));
     assert!(matches!(decide(&mut holder, 201), Verdict::Denied { .. }), "it is kept for some milliseconds");
     assert_eq!(decide(&mut holder, 205), Verdict::AskStore);
     assert!(matches!(decide(&mut holder, 206), Verdict::Denied { .. }), "one is with the store");
-    holder.admitted(terms, 2, clock(207));
+    holder.admitted(2, clock(207));
     let after = [decide(&mut holder, 207), decide(&mut holder, 207)];
     assert_eq!(after, [Verdict::AskStore; 2], "the store had two left");
     assert!(matches!(decide(&mut holder, 208), Verdict::Denied { .. }));
@@ -171,43 +171,44 @@ fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
 fn a_denial_of_a_counter_in_low_demand_is_kept_for_no_longer_than_it_holds() {
     let algorithm = log(499);
     let terms = terms(&algorithm);
-    let mut holder = Holder::new(terms, clock(0));
-    holder.decide(terms, 1, clock(10));
-    holder.keep_denial(terms, denied(1, Duration::from_millis(1)), clock(10), clock(10));
-    assert_eq!(holder.decide(terms, 1, clock(11)), Verdict::AskStore);
-    assert_eq!(holder.decide(terms, 1, clock(11)), Verdict::AskStore);
+    let mut holder = Holder::new(terms.for_holder(), clock(0));
+    holder.decide(1, clock(10));
+    holder.keep_denial(denied(1, Duration::from_millis(1)), clock(10), clock(10));
+    assert_eq!(holder.decide(1, clock(11)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(11)), Verdict::AskStore);
 }
 
 #[test]
 fn a_denial_is_kept_until_its_reset_and_for_a_second_at_most() {
     let algorithm = log(5);
-    let (mut holder, mut counter) = (Holder::new(terms(&algorithm), clock(0)), SharedCounter::default());
+    let (mut holder, mut counter) =
+        (Holder::new(terms(&algorithm).for_holder(), clock(0)), SharedCounter::default());
     assert!(matches!(counter.decide(terms(&algorithm), OLD, 5, at(0)), ExactDecision::Admitted { .. }));
     let ExactDecision::Denied { denied_for, reset, .. } = counter.decide(terms(&algorithm), OLD, 1, at(10))
     else {
         panic!("the limit is used");
     };
     assert_eq!(reset, Reset::After(Duration::from_millis(59_990)));
-    holder.keep_denial(terms(&algorithm), denied(1, denied_for), clock(9), clock(11));
+    holder.keep_denial(denied(1, denied_for), clock(9), clock(11));
     let kept = Verdict::Denied { until: clock(60_001), remaining: 0 };
-    assert_eq!(holder.decide(terms(&algorithm), 1, clock(1_008)), kept);
-    assert_eq!(holder.decide(terms(&algorithm), 1, clock(1_009)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(1_008)), kept);
+    assert_eq!(holder.decide(1, clock(1_009)), Verdict::AskStore);
     let three = denied(3, Duration::from_millis(100));
-    holder.keep_denial(terms(&algorithm), three, clock(2_000), clock(2_000));
-    assert_eq!(holder.decide(terms(&algorithm), 2, clock(2_001)), Verdict::AskStore);
-    assert!(matches!(holder.decide(terms(&algorithm), 3, clock(2_001)), Verdict::Denied { .. }));
+    holder.keep_denial(three, clock(2_000), clock(2_000));
+    assert_eq!(holder.decide(2, clock(2_001)), Verdict::AskStore);
+    assert!(matches!(holder.decide(3, clock(2_001)), Verdict::Denied { .. }));
     holder.drop_denial();
-    assert_eq!(holder.decide(terms(&algorithm), 3, clock(2_001)), Verdict::AskStore);
+    assert_eq!(holder.decide(3, clock(2_001)), Verdict::AskStore);
 }
 
 #[test]
 fn a_changed_rule_ends_the_lease_and_the_denial() {
     let (algorithm, lower) = (log(1_000), log(10));
     let (mut holder, mut counter) = leased(terms(&algorithm));
-    holder.decide(terms(&algorithm), 20, clock(30));
-    holder.keep_denial(terms(&algorithm), denied(1, Duration::from_secs(1)), clock(30), clock(30));
+    holder.decide(20, clock(30));
+    holder.keep_denial(denied(1, Duration::from_secs(1)), clock(30), clock(30));
     let request = holder.release(NODE, clock(40)).unwrap();
-    assert_eq!(holder.decide(terms(&lower), 1, clock(40)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(40)), Verdict::AskStore);
     counter.change_rule(terms(&algorithm), terms(&lower), at(41));
     counter.lease(terms(&lower), OLD, &request, at(42)).unwrap();
     assert!(matches!(counter.decide(terms(&lower), OLD, 1, at(43)), ExactDecision::Denied { .. }));
@@ -220,7 +221,7 @@ fn hits_of_a_bucket_that_are_reported_after_a_give_back_have_not_drained() {
     let algorithm = Algorithm::TokenBucket(TokenBucket::greedy(6_000, per_minute, minute()));
     let (mut holder, mut counter) = leased(terms(&algorithm));
     assert!(matches!(counter.decide(terms(&algorithm), OLD, 1_000, at(25)), ExactDecision::Admitted { .. }));
-    holder.decide(terms(&algorithm), 50, clock(30));
+    holder.decide(50, clock(30));
     // At 100 hits a second, 15 drain until then, of the thousand; the fifty are behind them.
     assert_eq!(counter.give_back(terms(&algorithm), u64::MAX, at(180)), 985);
     let request = holder.release(NODE, clock(190)).unwrap();
@@ -289,16 +290,16 @@ fn a_small_limit_is_never_leased_and_its_denials_are_kept() {
     for (limit, is_leased) in [(100, false), (499, false), (500, true)] {
         let algorithm = log(limit);
         let terms = terms(&algorithm);
-        let mut holder = Holder::new(terms, clock(0));
+        let mut holder = Holder::new(terms.for_holder(), clock(0));
         for millis in 1..400 {
-            (0..10).for_each(|_| assert_eq!(holder.decide(terms, 1, clock(millis)), Verdict::AskStore));
+            (0..10).for_each(|_| assert_eq!(holder.decide(1, clock(millis)), Verdict::AskStore));
         }
         holder.declare();
         assert_eq!(holder.is_leased(), is_leased, "a limit of {limit}");
-        assert_eq!(holder.poll(terms, NODE, clock(400)).is_some(), is_leased, "a limit of {limit}");
-        holder.keep_denial(terms, denied(1, Duration::from_millis(300)), clock(400), clock(401));
-        assert!(matches!(holder.decide(terms, 1, clock(402)), Verdict::Denied { .. }));
-        assert_eq!(holder.decide(terms, 1, clock(701)), Verdict::AskStore);
+        assert_eq!(holder.poll(NODE, clock(400)).is_some(), is_leased, "a limit of {limit}");
+        holder.keep_denial(denied(1, Duration::from_millis(300)), clock(400), clock(401));
+        assert!(matches!(holder.decide(1, clock(402)), Verdict::Denied { .. }));
+        assert_eq!(holder.decide(1, clock(701)), Verdict::AskStore);
     }
 }
 
@@ -316,26 +317,26 @@ type Step = (u64, u64, bool);
 
 /// The first step at which a request was due before the node would have looked for one.
 fn overlooked(terms: Terms<'_>, steps: &[Step]) -> Option<usize> {
-    let (mut holder, mut counter) = (Holder::new(terms, clock(0)), SharedCounter::default());
+    let (mut holder, mut counter) = (Holder::new(terms.for_holder(), clock(0)), SharedCounter::default());
     let (mut look_at, mut millis) = (Monotonic::ORIGIN, 0);
     for (number, &(wait, hits, responds)) in steps.iter().enumerate() {
         millis += wait;
         let now = clock(millis);
-        holder.decide(terms, hits, now);
+        holder.decide(hits, now);
         holder.lower_next_look(&mut look_at, now);
         if look_at > now {
-            if holder.clone().poll(terms, NODE, now).is_some() {
+            if holder.clone().poll(NODE, now).is_some() {
                 return Some(number);
             }
             continue;
         }
         holder.drop_expired(now);
-        let request = holder.poll(terms, NODE, now);
-        look_at = holder.next_look(terms);
+        let request = holder.poll(NODE, now);
+        look_at = holder.next_look();
         if let Some(request) = request.filter(|_| responds) {
             let response = counter.lease(terms, OLD, &request, at(millis)).unwrap();
-            assert!(holder.accept(terms, &response, now));
-            look_at = holder.next_look(terms).min(look_at);
+            assert!(holder.accept(&response, now));
+            look_at = holder.next_look().min(look_at);
         }
     }
     None

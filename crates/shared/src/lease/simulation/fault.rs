@@ -133,18 +133,12 @@ impl FaultyCounter {
 }
 
 /// Has a holder take a response that arrives at `now`.
-pub(super) fn accept(
-    fault: Option<Fault>,
-    holder: &mut Holder,
-    terms: Terms<'_>,
-    response: &LeaseResponse,
-    now: Monotonic,
-) {
+pub(super) fn accept(fault: Option<Fault>, holder: &mut Holder, response: &LeaseResponse, now: Monotonic) {
     let mut response = *response;
     if fault == Some(Fault::AcceptOldResponses) {
         response.sequence = holder.sequence;
     }
-    if !holder.accept(terms, &response, now) {
+    if !holder.accept(&response, now) {
         return;
     }
     match fault {

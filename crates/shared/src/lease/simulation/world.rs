@@ -171,7 +171,7 @@ impl<'c> World<'c> {
         };
         let clock = node.clock(self.now);
         node.holders = (0..self.conditions.rules.len())
-            .map(|counter| Holder::new(terms(self.conditions, counter), clock))
+            .map(|counter| Holder::new(terms(self.conditions, counter).for_holder(), clock))
             .collect();
         node
     }
@@ -246,7 +246,7 @@ impl<'c> World<'c> {
         let is_stale = self.conditions.fault == Some(Fault::DecideByStaleClock);
         let clock = if is_stale { self.earlier_clock(node) } else { self.nodes[node].clock(self.now) };
         let holder = &mut self.nodes[node];
-        match holder.holders[counter].decide(terms(self.conditions, counter), hits, clock) {
+        match holder.holders[counter].decide(hits, clock) {
             Verdict::Covered => {
                 self.tally.by_credits += hits;
                 let spender = &holder.holders[counter];
@@ -268,11 +268,11 @@ impl<'c> World<'c> {
         let (id, clock) = (self.nodes[node].id, self.earlier_clock(node));
         let holder = &mut self.nodes[node].holders[counter];
         let terms = terms(self.conditions, counter);
-        if let Some(request) = holder.poll(terms, NodeId(id), clock) {
+        if let Some(request) = holder.poll(NodeId(id), clock) {
             self.send(node, counter, ToStore::Lease(request));
-        } else if holder.is_idle(terms, clock) {
+        } else if holder.is_idle(clock) {
             let clock = self.nodes[node].clock(self.now);
-            self.nodes[node].holders[counter] = Holder::new(terms, clock);
+            self.nodes[node].holders[counter] = Holder::new(terms.for_holder(), clock);
         }
     }
 
@@ -333,12 +333,11 @@ impl<'c> World<'c> {
     }
 
     fn at_node(&mut self, node: usize, counter: usize, message: ToNode) {
-        let terms = terms(self.conditions, counter);
         let clock = self.earlier_clock(node);
         let node = &mut self.nodes[node];
         let epoch = match message {
             ToNode::Lease(response) => {
-                accept(self.conditions.fault, &mut node.holders[counter], terms, &response, clock);
+                accept(self.conditions.fault, &mut node.holders[counter], &response, clock);
                 response.epoch
             }
             ToNode::Decided { decision, hits, asked, epoch } => {
@@ -346,9 +345,9 @@ impl<'c> World<'c> {
                 match decision {
                     ExactDecision::Denied { denied_for, free: remaining, .. } => {
                         let denied = StoreDenial { hits, remaining, denied_for, reset: denied_for };
-                        holder.keep_denial(terms, denied, asked, clock);
+                        holder.keep_denial(denied, asked, clock);
                     }
-                    ExactDecision::Admitted { free, .. } => holder.admitted(terms, free, clock),
+                    ExactDecision::Admitted { free, .. } => holder.admitted(free, clock),
                     ExactDecision::Learning => {}
                 }
                 epoch
