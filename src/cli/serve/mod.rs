@@ -244,9 +244,9 @@ impl Serve {
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         let compat = self.compat.options(self.read_as.compat)?;
-        if compat.stop_counting && self.shared.is_shared() {
-            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) has no effect on counters in a store; \
-                           remove it, or --counters (REDIS_URL)";
+        if compat.stop_counting && self.shared.leases_on_demand() {
+            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) is not possible with leases; remove \
+                           --lease auto, or it";
             return Err(Failure(message.into()));
         }
         settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;

@@ -80,6 +80,11 @@ impl SharedFlags {
         self.counters.is_some()
     }
 
+    /// Whether the counters of a store are leased because --lease auto is set.
+    pub(super) fn leases_on_demand(&self) -> bool {
+        self.is_shared() && matches!(self.lease, Some(LeaseChoice::Auto))
+    }
+
     /// Connects to the store, if there is one.
     pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
         let Some(settings) = self.settings(is_reference)? else { return Ok(None) };

@@ -2,7 +2,9 @@
 
 use super::{
     RedisServer,
-    random_rules::{KINDS, Random, is_meter, later, one_charge_per_counter, request, rules, sketch},
+    random_rules::{
+        COUNTING_STOPS, KINDS, Random, is_meter, later, one_charge_per_counter, request, rules, sketch,
+    },
 };
 use crate::{
     support::vectors::{START_UNIX_MS, Scenario, scenarios},
@@ -11,7 +13,7 @@ use crate::{
 use std::{collections::BTreeMap, env};
 use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp},
-    limiter::{Limiter, ListedLimits},
+    limiter::{Compat, Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -349,6 +351,8 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         // A bucket that does not drain in time.
         return (0, 0);
     };
+    let stop_counting = KINDS[kind].0 == COUNTING_STOPS;
+    let limiter = limiter.with_compat(Compat { quota_mode: false, stop_counting });
     let mut store = Store::new(server, format!("{world:x}:"));
     let mut now = 1_700_006_400_000_000 + random.below(1 << 45);
     let mut latest = now;

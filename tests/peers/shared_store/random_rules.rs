@@ -28,8 +28,11 @@ impl Random {
     }
 }
 
+/// The kind of limits of the reference server that are counted alone once they are over.
+pub(super) const COUNTING_STOPS: &str = "reference, counting stops";
+
 /// The kinds of limits, each with its keys in a rule file.
-pub(super) const KINDS: [(&str, &str); 11] = [
+pub(super) const KINDS: [(&str, &str); 12] = [
     ("sliding_window", ""),
     ("sliding_window precision", "precision: "),
     ("sliding_log", "algorithm: sliding_log, "),
@@ -40,8 +43,12 @@ pub(super) const KINDS: [(&str, &str); 11] = [
     ("token_bucket intervals", "algorithm: token_bucket, refill: intervals, "),
     ("leaky_bucket", "algorithm: leaky_bucket, "),
     ("reference", "reference"),
+    (COUNTING_STOPS, "reference"),
     ("all, with changes of rules", "all"),
 ];
+
+/// Number of the first ones, which are algorithms.
+pub(super) const ALGORITHMS: usize = 9;
 
 const UNITS: [Unit; 4] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day];
 
@@ -83,7 +90,7 @@ pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
             let size = size.min(10 * requests);
             (format!("{}{name}: {size}, ", KINDS[kind].1), requests)
         }
-        9 => (String::new(), requests),
+        9 | 10 => (String::new(), requests),
         _ => (KINDS[kind].1.to_owned(), requests),
     };
     (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), micros[index] * 1_000)

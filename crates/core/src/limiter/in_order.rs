@@ -56,13 +56,19 @@ impl<C: Counters> Deciding<'_, '_, C> {
     pub(super) fn stop_counting(&mut self) {
         let mut is_any_over = false;
         for counter in self.counters {
-            if !self.is_in_order(counter) {
+            if !self.first(counter).limit.is_joined {
                 continue;
             }
-            let used = self.used(counter);
+            let now = self.shards.time(counter, self.now);
+            let used = self.first(counter).limit.algorithm.used(&self.shards.state(counter), now);
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                let hits = if let Hits::Take(hits) = charge.hits { hits.get() } else { 0 };
+                let hits = match charge.hits {
+                    Hits::Take(hits) => hits.get(),
+                    Hits::Peek => 0,
+                    // Counted in any case.
+                    Hits::GiveBack(_) => continue,
+                };
                 charge.counts = used.saturating_add(hits) > u64::from(charge.limit.requests);
                 is_any_over |= charge.counts;
             }

@@ -212,7 +212,14 @@ fn write_charge(out: &mut Vec<u8>, charge: &RemoteCharge) {
         Denial::Quota => 2,
     };
     write_u16(out, charge.descriptor as usize);
-    out.push(class + if charge.is_always { 4 } else { 0 });
+    let counting = if charge.stops_counting {
+        12
+    } else if charge.is_always {
+        4
+    } else {
+        0
+    };
+    out.push(class + counting);
     let need = charge.need.map_or(-1.0, to_double);
     out.extend_from_slice(&need.to_le_bytes());
     [charge.used_max, charge.taken, charge.given].into_iter().for_each(|number| write_number(out, number));

@@ -12,8 +12,8 @@ local leased, limits_of = {}, {}
 -- Of one request. Counters: number of the key, limit, state, number of charges, id of the slot. Charges: descriptor, flags, hits taken, hits given.
 local numbers, limits_met, before, counts, slots = {}, {}, {}, {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
--- By descriptor: number of the last request of which it was over its limit.
-local over, number = {}, 0
+-- By descriptor: number of the last request of which it was over its limit. By charge: the same, of those that are over by themselves.
+local over, over_alone, number = {}, {}, 0
 
 -- The limit among the arguments; nil if the clock of the client is too far from that of the store.
 local function limit_at(index)
@@ -100,7 +100,7 @@ local function decide(position, replied)
     _, counters, quotas, position = unpack_from('<BHH', requests, position)
   end
   local has_credits = false
-  local is_denied, quotas_over, charge = false, 0, 0
+  local is_denied, quotas_over, charge, stops = false, 0, 0, false
   number = number + 1
   for i = 1, counters do
     local key, index, charges, given, descriptor, flag, need, most, take, give
@@ -151,6 +151,9 @@ local function decide(position, replied)
         if class == 0 then is_denied = true end
         if class == 2 then quotas_over = quotas_over + 1 end
       end
+      if flag >= 12 and (given > 0 and used_of(limit, state) or used) + take > most then
+        over_alone[charge], stops = number, true
+      end
       if needs then needs[#needs + 1], needs[#needs + 2] = need, need + take end
       charges = charges - 1
       if charges == 0 then break end
@@ -164,7 +167,11 @@ local function decide(position, replied)
     local taken, given = 0, 0
     for _ = 1, counts[i] do
       charge = charge + 1
-      if flags[charge] >= 4 or not (is_denied or over[descriptors[charge]] == number) then
+      local flag = flags[charge]
+      if stops and flag >= 12 then
+        -- Such charges alone are counted once one of them is over.
+        if over_alone[charge] == number then taken = taken + takes[charge] end
+      elseif flag >= 4 or not (is_denied or over[descriptors[charge]] == number) then
         taken, given = taken + takes[charge], given + gives[charge]
       end
     end

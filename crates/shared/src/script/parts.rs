@@ -72,11 +72,11 @@ impl EncodedRequest {
         parts
     }
 
-    /// The hits that the counters of a part are given back, if any. `counts` decides on a descriptor and `charge: always`.
-    fn give_back(&self, part: &Part, counts: impl Fn(u32, bool) -> bool) -> Option<Self> {
+    /// The hits that the counters of a part are given back, if any.
+    fn give_back(&self, part: &Part, counts: impl Fn(&RemoteCharge) -> bool) -> Option<Self> {
         let counters = part.counters.iter().map(|&index| {
             let mut counter = self.counters[index].clone();
-            counter.charges.retain(|charge| charge.given > 0 && counts(charge.descriptor, charge.is_always));
+            counter.charges.retain(|charge| charge.given > 0 && counts(charge));
             counter.given = counter.charges.iter().map(|charge| charge.given).sum();
             counter
         });
@@ -131,7 +131,18 @@ fn conclude_if(
         || over.iter().any(|over| over.denial == Denial::Always)
         || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
     verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
-    let counts = |descriptor, is_always| is_always || !(is_denied || is_over(descriptor));
+    let over_alone = over_alone(remote, &verdict)?;
+    let stops = |counters: &[usize]| counters.iter().any(|&counter| over_alone[counter].contains(&true));
+    let is_counted = |counter: usize, number: usize, charge: &RemoteCharge, stops: bool, is_denied: bool| {
+        if stops && charge.stops_counting {
+            over_alone[counter][number]
+        } else {
+            charge.is_always || !is_denied
+        }
+    };
+    let stops_anywhere = parts.iter().any(|part| stops(&part.counters));
+    let is_denied_for = |charge: &RemoteCharge| is_denied || is_over(charge.descriptor);
+    let counts = |charge: &RemoteCharge| charge.is_always || !is_denied_for(charge);
 
     let (mut undo, mut give_back) = (Vec::new(), Vec::new());
     for (part, of_part) in parts.iter().zip(verdicts) {
@@ -139,13 +150,16 @@ fn conclude_if(
         let is_over_there = |descriptor| {
             over.iter().any(|over| over.descriptor == descriptor && part.counters.contains(&over.counter))
         };
-        let counters = part.request.counters.iter().zip(&of_part.states).map(|(counter, before)| {
-            let charged = counter
-                .charges
-                .iter()
-                .filter(|charge| charge.is_always || !(is_part_denied || is_over_there(charge.descriptor)));
-            let excess = charged.filter(|charge| !counts(charge.descriptor, charge.is_always));
-            let hits = excess.map(|charge| charge.taken).sum();
+        let stops_there = stops(&part.counters);
+        let counters = part.request.counters.iter().zip(&of_part.states).zip(&part.counters);
+        let counters = counters.map(|((counter, before), &index)| {
+            let is_excess = |(number, charge): &(usize, &RemoteCharge)| {
+                let is_denied_there = is_part_denied || is_over_there(charge.descriptor);
+                is_counted(index, *number, charge, stops_there, is_denied_there)
+                    && !is_counted(index, *number, charge, stops_anywhere, is_denied_for(charge))
+            };
+            let excess = counter.charges.iter().enumerate().filter(is_excess);
+            let hits = excess.map(|(_, charge)| charge.taken).sum();
             UndoneCounter::new(counter, before, hits)
         });
         let counters: Vec<_> = counters.filter(|counter| counter.hits > 0).collect();
@@ -207,6 +221,20 @@ fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Ove
         }
     }
     Ok(over)
+}
+
+/// By counter and charge: whether the charge exceeds its limit by itself, of those that stop counting then.
+fn over_alone(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<SmallVec<[bool; 1]>>, ReplyError> {
+    let counters = remote.counters().enumerate().map(|(index, (counter, charges))| {
+        let algorithm = &counter.limit.algorithm;
+        let state = state::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
+        let used = algorithm.used(&state, verdict.times[index]);
+        let is_over = |charge: RemoteCharge| {
+            charge.stops_counting && used.saturating_add(charge.taken) > charge.used_max
+        };
+        Ok(charges.map(is_over).collect())
+    });
+    counters.collect()
 }
 
 /// Number of quotas that are over.

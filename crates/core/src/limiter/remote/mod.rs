@@ -77,6 +77,8 @@ pub struct RemoteCharge {
     pub denial: Denial,
     /// Whether its hits are counted even if the request is denied.
     pub is_always: bool,
+    /// Whether they are not if another charge of this kind exceeds its limit by itself, and this one does not.
+    pub stops_counting: bool,
     /// It fits if the hits used plus these are at most `used_max`; none if it always fits.
     pub need: Option<u64>,
     /// See `need`.
@@ -277,7 +279,10 @@ impl<'h> RemoteRequest<'h> {
         };
         let is_always = charge.is_always();
         let (taken, given) = if self.is_denied && !is_always { (0, 0) } else { (taken, given) };
-        RemoteCharge { descriptor: charge.descriptor, denial, is_always, need, used_max, taken, given }
+        let stops_counting =
+            self.owned.limiter.compat.stop_counting && charge.limit.is_joined && need.is_some();
+        let descriptor = charge.descriptor;
+        RemoteCharge { descriptor, denial, is_always, stops_counting, need, used_max, taken, given }
     }
 }
 
