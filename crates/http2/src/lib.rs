@@ -12,8 +12,8 @@ mod body_memory;
 pub mod client;
 mod connection;
 mod counts;
+mod deferred;
 mod error;
-mod field_class;
 pub mod flow_control;
 pub(crate) mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -22,6 +22,7 @@ mod header_block;
 pub mod hpack;
 mod long_lived;
 mod read_buffer;
+mod request_body;
 mod request_headers;
 mod response_headers;
 mod routed;
@@ -29,19 +30,19 @@ mod serve;
 mod service;
 mod settings;
 mod steps;
-mod stream;
+mod task_event;
 
 pub use activity::Activity;
 pub use body_memory::{BodyMemory, BodyShare, HeldBytes, NoRoom};
 pub use counts::{CloseReason, ConnectionCounts, ConnectionEvent, ConnectionRefusal, StreamRefusal};
+pub use deferred::{DeferredBody, DeferredResponse, OnReset};
 pub use error::{ConnectionError, ErrorCode, error_name};
 pub use header_block::PartialHeaderBlock;
+pub use hpack::{FieldNames, Fields};
 pub use long_lived::{LongLived, LongLivedCall};
 pub use read_buffer::ReadBuffer;
-pub use routed::{BodyError, RequestBody};
+pub use request_body::{BodyError, RequestBody};
 pub use serve::is_tls_client;
 pub use serve::serve;
-pub use service::{
-    CLASSES, ClassCounts, DeferredBody, DeferredResponse, FieldNames, Fields, OnReset, Responses, Service,
-};
+pub use service::{CLASSES, ClassCounts, Responses, Service};
 pub use settings::Http2Settings;

@@ -5,8 +5,7 @@
 
 use super::{
     Service,
-    field_class::{FieldNames, Pseudo},
-    hpack::{Decoder, HpackError},
+    hpack::{Decoder, FieldNames, HpackError, Pseudo},
     steps,
 };
 use http::{HeaderMap, Method, Request, Uri};

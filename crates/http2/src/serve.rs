@@ -4,7 +4,8 @@ use super::{
     Activity, ClassCounts, CloseReason, ConnectionCounts, Http2Settings, LongLived, Service,
     connection::{Connection, TLS_CLIENT_HELLO},
     counts::Publisher,
-    routed::{self, TaskEvent, TaskSender},
+    routed,
+    task_event::{TaskEvent, TaskSender},
 };
 use std::{
     cell::RefCell,

@@ -1,15 +1,15 @@
 //! The interface between a connection and the application.
 
-use super::{body_memory::BodyShare, routed::RequestBody};
-pub use super::{field_class::FieldNames, hpack::Fields};
+use super::{
+    body_memory::BodyShare,
+    deferred::{DeferredBody, OnReset},
+    hpack::{FieldNames, Fields},
+    request_body::RequestBody,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use std::{
-    error::Error,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{error::Error, sync::Arc};
 
 /// Number of classes of responses.
 pub const CLASSES: usize = 2;
@@ -28,39 +28,6 @@ pub trait Responses {
     /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
     /// client cancels the call.
     fn defer(&mut self, body: DeferredBody);
-}
-
-/// The body of a response that takes time.
-pub type DeferredBody = Pin<Box<dyn Future<Output = DeferredResponse> + Send>>;
-
-/// A response that took time.
-pub struct DeferredResponse {
-    /// Its body.
-    pub body: Bytes,
-    /// Runs if the client resets the call.
-    pub on_reset: Option<OnReset>,
-}
-
-/// Runs, once, if the client resets a call from the moment on at which its response is made: before the response is written, or within
-/// some seconds after, as long as the connection lasts. A routed response has it among its extensions.
-#[derive(Clone)]
-pub struct OnReset(Arc<Mutex<Option<Hook>>>);
-
-type Hook = Box<dyn FnOnce() + Send>;
-
-impl OnReset {
-    /// Runs the function.
-    pub fn new(hook: impl FnOnce() + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(hook)))))
-    }
-
-    /// Runs it now, unless it was run before.
-    pub(super) fn run(&self) {
-        let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(hook) = hook {
-            hook();
-        }
-    }
 }
 
 /// Responds to the requests of a connection.

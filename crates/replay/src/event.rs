@@ -1,6 +1,5 @@
 //! The content of a log: decisions, and the changes between them on which they depend.
 
-use super::LoggedDecision;
 use smol_str::SmolStr;
 use tidegate_core::{
     limit::{Code, Hits, Override, Reset, Timestamp},
@@ -87,16 +86,6 @@ pub trait InLog {
 }
 
 impl InLog for Event {
-    fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    fn place(&self) -> Option<Place> {
-        self.place
-    }
-}
-
-impl InLog for LoggedDecision<'_> {
     fn time(&self) -> Timestamp {
         self.time
     }

@@ -19,10 +19,12 @@ mod order;
 mod report;
 mod run;
 mod series;
+mod store_settings;
 mod suggest;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod time_format;
 mod words;
 
 pub use access_log::{Columns, Mapping, MappingError};

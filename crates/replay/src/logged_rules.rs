@@ -1,6 +1,6 @@
 //! The rules of a log: put in force in the order in which the server did, and kept for decisions that began under them.
 
-use super::{LoggedSource, Place, RulesStep, run::store_settings};
+use super::{LoggedSource, Place, RulesStep, store_settings::store_settings};
 use std::collections::{HashMap, VecDeque};
 use tidegate_core::{
     limiter::{Limiter, Pinned, RetiredRules},

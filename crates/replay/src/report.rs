@@ -1,6 +1,9 @@
 //! The report of a replay: the proposed decisions against the current ones, which are those of other rules or of the log.
 
-use super::Series;
+use super::{
+    Series,
+    time_format::{exact_time, time},
+};
 use serde::{Serialize, Serializer};
 use smol_str::SmolStr;
 use std::time::Duration;
@@ -155,22 +158,6 @@ pub struct Samples {
     pub least: f64,
     /// The greatest.
     pub greatest: f64,
-}
-
-/// RFC 3339.
-pub(super) fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => exact_time(time, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-fn exact_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    match jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())) {
-        Ok(time) => serializer.collect_str(&time),
-        // All 64 bits are within the range of the type.
-        Err(_) => serializer.serialize_none(),
-    }
 }
 
 fn nanos<S: Serializer>(wait: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {

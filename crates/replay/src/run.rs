@@ -3,17 +3,14 @@
 use super::{
     Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
     logged_rules::{LoggedRules, LoggedRulesError},
+    store_settings::store_settings,
     tally::{Outcome, Tally},
 };
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{Limiter, Pinned},
     rules::RuleSet,
-    store::{OnFull, Seed, StoreSettings},
 };
-
-/// A constant, so that a replay is repeatable. It protects nothing: no client chooses its values while a replay runs.
-const SEED: [u8; 16] = [0; 16];
 
 /// Events between two sweeps of expired counters.
 const EVENTS_PER_SWEEP: u64 = 1 << 18;
@@ -43,11 +40,6 @@ enum Proposed {
     Rules(Box<Limiter>),
     /// Those of the log.
     Logged(Box<LoggedRules>),
-}
-
-/// The store of a replay.
-pub(super) fn store_settings(counters_max: usize) -> StoreSettings {
-    StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny }
 }
 
 impl Replay {

@@ -1,6 +1,6 @@
 //! Requests and denials over time, in a bounded number of intervals.
 
-use super::report::time;
+use super::time_format::time;
 use serde::Serialize;
 use tidegate_core::limit::{Code, Timestamp};
 

@@ -15,11 +15,14 @@ mod control;
 mod phase;
 mod recv;
 mod reset_watches;
+mod respond;
 mod send;
 mod send_queues;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod time;
+mod times;
 
 use super::{
     BodyShare, ClassCounts, CloseReason, ConnectionError, DeferredBody, ErrorCode, HeldBytes, Http2Settings,
@@ -29,9 +32,9 @@ use super::{
     frame::{self, Frame, PREFACE},
     request_headers::RequestDecoder,
     response_headers::ResponseEncoder,
-    routed::{Task, TaskSender},
+    routed::Task,
     steps,
-    stream::Stream,
+    task_event::TaskSender,
 };
 use batch::{Batch, Input};
 use budget::Budget;
@@ -40,9 +43,10 @@ use hashbrown::HashMap;
 use http::Request;
 use phase::Phase;
 use reset_watches::ResetWatches;
-pub(super) use send_queues::BlockedBy;
-use send_queues::SendQueues;
+use send_queues::{BlockedBy, SendQueues};
 use std::{collections::VecDeque, time::Duration};
+use stream::Stream;
+use times::Times;
 
 /// Bytes written and not read by the client, above which nothing more is read from it and no DATA is written.
 const UNREAD_MAX: usize = 256 * 1024;
@@ -102,7 +106,7 @@ pub struct Connection<S: Service> {
     deferred: Vec<(u32, DeferredBody)>,
     tasks: TaskSender,
     budget: Budget,
-    time: time::Times,
+    time: Times,
     /// Responses of the fast path to the bytes that were read last.
     responses: ClassCounts,
     events: Events,
@@ -137,7 +141,7 @@ impl<S: Service> Connection<S> {
             deferred: Vec::new(),
             tasks,
             budget: Budget::default(),
-            time: time::Times::default(),
+            time: Times::default(),
             responses: ClassCounts::default(),
             events: Events::default(),
         }

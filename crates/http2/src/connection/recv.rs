@@ -1,14 +1,16 @@
 //! Receives requests: HEADERS, CONTINUATION and DATA.
 
-use super::{Batch, Connection, Input, Phase, budget};
+use super::{
+    Batch, Connection, Input, Phase, budget,
+    stream::{RecvState, Stream},
+};
 use crate::{
     ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service, StreamRefusal,
     flow_control::StreamSendWindow,
     frame::{self, Frame},
+    request_body::Piece,
     request_headers::{Decoded, RequestHeaders},
-    routed::Piece,
     steps,
-    stream::{RecvState, Stream},
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};

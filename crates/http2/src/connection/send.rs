@@ -1,12 +1,11 @@
 //! Sends responses piece by piece: as a task makes them, and the client's windows allow.
 
-use super::{Connection, Phase, UNREAD_MAX, send_queues::BlockedBy};
-use crate::{
-    DeferredResponse, ErrorCode, OnReset, Service, frame,
-    routed::TaskEvent,
-    steps,
+use super::{
+    Connection, Phase, UNREAD_MAX,
+    send_queues::BlockedBy,
     stream::{RecvState, SendItem},
 };
+use crate::{DeferredResponse, ErrorCode, OnReset, Service, frame, steps, task_event::TaskEvent};
 
 /// DATA frames of fewer bytes are counted as control frames if only a window made them so short.
 const FRAGMENT_MAX: usize = 1024;

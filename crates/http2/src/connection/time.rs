@@ -3,66 +3,9 @@
 //! Every deadline measures complete work: a whole request, a whole piece of a response, everything that was waiting to be
 //! written. A client that dribbles bytes is active, but does not move a deadline.
 
-use super::{Connection, Phase, control::ALIVE_PING};
+use super::{Connection, Phase, control::ALIVE_PING, stream::Stream, times::PendingWrite};
 use crate::{CloseReason, ConnectionError, ErrorCode, Service, StreamRefusal, frame};
 use std::time::Duration;
-
-/// Moments of a connection's life, each as of the tick before it, counted from its start.
-#[derive(Default)]
-pub(super) struct Times {
-    now: Duration,
-    /// Time at which bytes were last received.
-    last_read: Duration,
-    /// Time at which a request last ended.
-    request_ended: Duration,
-    /// The budget's count of responses at the last tick.
-    responses: u32,
-    /// Whether a request has been received whole.
-    has_request: bool,
-    /// Time at which a PING was sent to check that the client is alive; none once bytes have been received since.
-    pinged: Option<Duration>,
-    /// The bytes that have a deadline for writing.
-    pending_write: Option<PendingWrite>,
-    /// Time of the first GOAWAY.
-    drain_started: Option<Duration>,
-    /// The stream of a header block that is not complete, and when it was first seen.
-    partial_block: Option<(u32, Duration)>,
-}
-
-/// Bytes that were waiting to be written at some tick. Bytes added later are not part of it.
-struct PendingWrite {
-    since: Duration,
-    /// Number of them still to be written.
-    bytes: usize,
-}
-
-impl Times {
-    pub(super) fn now(&self) -> Duration {
-        self.now
-    }
-
-    /// Records that bytes were received.
-    #[inline]
-    pub(super) fn on_read(&mut self) {
-        self.last_read = self.now;
-        self.pinged = None;
-    }
-
-    /// Records that the first `count` of the waiting bytes were written.
-    #[inline]
-    pub(super) fn on_write(&mut self, count: usize) {
-        if let Some(pending) = &mut self.pending_write {
-            pending.bytes = pending.bytes.saturating_sub(count);
-            if pending.bytes == 0 {
-                self.pending_write = None;
-            }
-        }
-    }
-
-    pub(super) fn request_ended(&mut self) {
-        self.request_ended = self.now;
-    }
-}
 
 impl<S: Service> Connection<S> {
     /// Moves the time to `now`, counted from the connection's start, and enforces every timeout.
@@ -97,7 +40,7 @@ impl<S: Service> Connection<S> {
     /// Whether a request has been received whole since the connection's start.
     pub(crate) fn has_had_request(&mut self) -> bool {
         if !self.time.has_request {
-            let is_whole = |stream: &super::Stream<S::FastPath>| stream.has_whole_request();
+            let is_whole = |stream: &Stream<S::FastPath>| stream.has_whole_request();
             self.time.has_request = self.budget.responses() > 0 || self.streams.values().any(is_whole);
         }
         self.time.has_request

@@ -1,10 +1,10 @@
 //! Compares the decoder with one that keeps nothing from block to block and follows RFC 7541 step by step.
 
+use super::field_class::{FieldNames, is_field_value};
 use super::{
     DEFAULT_TABLE_SIZE, Decoder, ENTRY_OVERHEAD, HpackError, NEWEST, huffman, static_table::STATIC_TABLE,
     write_indexed, write_literal, write_literal_of, write_table_size,
 };
-use crate::field_class::{FieldNames, is_field_value};
 use proptest::prelude::*;
 
 const LIST_MAX: usize = 1 << 20;

@@ -10,15 +10,13 @@
 
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD,
-    fields::Source,
+    field_class::{Class, FieldNames, NameClass},
     huffman,
     names::{NameRef, Names},
+    source::Source,
     static_table::STATIC_TABLE,
 };
-use crate::{
-    field_class::{Class, FieldNames, NameClass},
-    steps,
-};
+use crate::steps;
 use hashbrown::HashMap;
 use http::{HeaderValue, uri::PathAndQuery};
 use std::collections::VecDeque;

@@ -1,44 +1,14 @@
 //! The fields of a header block, and the check whether they make a request.
 
-use super::{ENTRY_OVERHEAD, dynamic_table::DynamicTable, names::NameRef, static_table::STATIC_TABLE};
-use crate::{
+use super::{
+    ENTRY_OVERHEAD,
+    dynamic_table::DynamicTable,
     field_class::{Class, FieldNames, Pseudo},
-    steps,
+    names::NameRef,
+    source::Source,
+    static_table::STATIC_TABLE,
 };
-
-/// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
-/// others were added or evicted. Later entries of the dynamic table are greater.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(super) struct Source(u64);
-
-/// The first index of the dynamic table.
-const FIRST_DYNAMIC: u64 = STATIC_TABLE.len() as u64 + 1;
-
-impl Source {
-    /// No entry.
-    pub(super) const LITERAL: Self = Self(u64::MAX);
-
-    /// The entry at this position of the static table.
-    pub(super) const fn of_static(position: usize) -> Self {
-        Self(position as u64 + 1)
-    }
-
-    /// The entry with this number among all that were ever added to the dynamic table.
-    pub(super) const fn of_dynamic(number: u64) -> Self {
-        Self(FIRST_DYNAMIC + number)
-    }
-
-    /// The number among all entries that were ever added to the dynamic table.
-    #[inline]
-    pub(super) fn dynamic(self) -> Option<u64> {
-        if self == Self::LITERAL { None } else { self.0.checked_sub(FIRST_DYNAMIC) }
-    }
-
-    /// The entry added so many entries before this one.
-    pub(super) const fn before(self, entries: u64) -> Self {
-        Self(self.0.saturating_sub(entries))
-    }
-}
+use crate::steps;
 
 /// The name of a literal field.
 #[derive(Clone, Copy, Debug)]
@@ -302,14 +272,6 @@ impl<'d> Fields<'d> {
             LiteralName::Of(name) => (self.table.name(name), value),
             LiteralName::Text => (&self.list.bytes[start as usize..name_end as usize], value),
         }
-    }
-}
-
-impl Source {
-    /// The position in the static table.
-    #[inline]
-    fn position(self) -> Option<usize> {
-        usize::try_from(self.0.checked_sub(1)?).ok()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The literal fields that a client sends again at the same positions of its blocks: clients never index some fields (nghttp2 paths),
 //! and add fields again that the dynamic table has evicted. They are compared instead of decoded.
 
-use super::names::NameRef;
-use crate::{
+use super::{
     field_class::{Class, NameClass},
-    steps,
+    names::NameRef,
 };
+use crate::steps;
 
 /// Number of positions.
 const POSITIONS: usize = 16;

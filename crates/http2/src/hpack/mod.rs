@@ -5,16 +5,21 @@ mod decode;
 mod differential;
 mod dynamic_table;
 mod encode;
+mod error;
+mod field_class;
 mod fields;
 mod huffman;
 mod literals;
 mod names;
 mod repeated;
+mod source;
 mod static_table;
 
 pub use decode::Decoder;
-pub(crate) use decode::HpackError;
 pub(crate) use encode::{write_indexed, write_literal, write_literal_of, write_no_table, write_table_size};
+pub(crate) use error::HpackError;
+pub use field_class::FieldNames;
+pub(crate) use field_class::Pseudo;
 pub use fields::Fields;
 pub(crate) use static_table::STATIC_TABLE;
 

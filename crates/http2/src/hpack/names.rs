@@ -2,7 +2,8 @@
 //!
 //! Invariant: a name is stored while an entry uses it, and its slot is used again after that.
 
-use crate::{field_class::NameClass, steps};
+use super::field_class::NameClass;
+use crate::steps;
 
 /// A name of the static table, by its position there, or one in a slot of [`Names`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 //! A caller that traces sends a `traceparent` that differs in every request, and adds it to the dynamic table, which raises
 //! the indices of all older entries by one. All bytes of its next block but those of that value are known therefore.
 
-use super::{NEWEST, fields::Source};
+use super::{NEWEST, source::Source};
 use std::ops::Range;
 
 /// The longest block that is expected again.

@@ -4,7 +4,7 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::{DeferredResponse, OnReset, routed::TaskEvent};
+use crate::{DeferredResponse, OnReset, task_event::TaskEvent};
 use std::{
     slice,
     sync::{

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     BodyMemory,
     hpack::{write_indexed, write_literal},
-    routed::TaskEvent,
+    task_event::TaskEvent,
 };
 use bytes::Bytes;
 use http::Response;

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     BodyMemory, FieldNames,
     hpack::{Decoder, write_indexed, write_literal},
-    routed::TaskEvent,
+    task_event::TaskEvent,
 };
 use std::sync::Arc;
 use tokio::sync::mpsc;

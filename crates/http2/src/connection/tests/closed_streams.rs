@@ -4,7 +4,7 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::{hpack::write_literal, routed::TaskEvent};
+use crate::{hpack::write_literal, task_event::TaskEvent};
 use http::Response;
 
 /// Completes the response to a request, as a task does that refuses a request by its headers.

@@ -6,8 +6,8 @@
 use super::{client::*, *};
 use crate::{
     hpack::{NEWEST, write_indexed, write_literal, write_literal_of},
-    routed::TaskEvent,
     steps,
+    task_event::TaskEvent,
 };
 use http::Response;
 use std::fmt::Write as _;

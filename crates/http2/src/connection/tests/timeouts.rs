@@ -4,7 +4,7 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::routed::TaskEvent;
+use crate::task_event::TaskEvent;
 
 #[test]
 fn a_unary_request_without_end_is_reset() {

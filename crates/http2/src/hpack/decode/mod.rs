@@ -6,50 +6,18 @@
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, Fields,
     dynamic_table::{DynamicTable, NewName},
-    fields::{List, LiteralName, Source},
+    error::HpackError,
+    field_class::{Class, FieldNames, NameClass, Pseudo, is_field_value},
+    fields::{List, LiteralName},
     huffman,
     literals::Literals,
     names::NameRef,
     repeated::Expected,
+    source::Source,
     static_table::STATIC_TABLE,
 };
-use crate::{
-    ConnectionError, ErrorCode,
-    field_class::{Class, FieldNames, NameClass, Pseudo, is_field_value},
-    steps,
-};
+use crate::steps;
 use http::{HeaderValue, uri::PathAndQuery};
-
-/// A header block that cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HpackError {
-    Truncated,
-    Integer,
-    Huffman,
-    Index,
-    TableSize,
-    LateResize,
-    ListTooLarge,
-}
-
-impl From<HpackError> for ConnectionError {
-    fn from(error: HpackError) -> Self {
-        let code = match error {
-            HpackError::ListTooLarge => ErrorCode::EnhanceYourCalm,
-            _ => ErrorCode::Compression,
-        };
-        let why = match error {
-            HpackError::Truncated => "header block ends within a field",
-            HpackError::Integer => "integer out of range in a header block",
-            HpackError::Huffman => "invalid Huffman code in a header block",
-            HpackError::Index => "header block refers to an entry that is in no table",
-            HpackError::TableSize => "header block sets the table size above SETTINGS_HEADER_TABLE_SIZE",
-            HpackError::LateResize => "table size update after the first field of a header block",
-            HpackError::ListTooLarge => "header block far above SETTINGS_MAX_HEADER_LIST_SIZE",
-        };
-        Self::new(code, why)
-    }
-}
 
 /// A list of fields so many times larger than allowed is an error of the connection.
 const LIST_FACTOR_MAX: usize = 3;

@@ -2,7 +2,7 @@
 //!
 //! The code is canonical: symbols in order of length, then of value, have consecutive codes. The lengths define it.
 
-use super::HpackError;
+use super::error::HpackError;
 
 /// The symbol that no string contains; its first bits pad the last byte.
 const END_OF_STRING: usize = 256;

@@ -3,7 +3,7 @@
 //! A class is found once for each name and value that is received as a literal, and kept with the entry of the dynamic table.
 //! A field by index then takes the same few instructions, however long it is.
 
-use super::hpack::STATIC_TABLE;
+use super::static_table::STATIC_TABLE;
 use http::{HeaderName, Method, uri::PathAndQuery};
 use std::sync::LazyLock;
 

@@ -1,10 +1,11 @@
 //! One stream: a request being received and its response being sent.
 
-use super::{
+use super::send_queues::BlockedBy;
+use crate::{
     body_memory::HeldBytes,
-    connection::BlockedBy,
     flow_control::{RecvWindow, StreamSendWindow},
-    routed::{Piece, Task},
+    request_body::Piece,
+    routed::Task,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request};

@@ -1,0 +1,45 @@
+//! The events that a task sends to its connection.
+
+use super::deferred::{DeferredResponse, OnReset};
+use bytes::Bytes;
+use http::{HeaderMap, response};
+use tokio::sync::{mpsc, oneshot};
+
+/// Sends a task's events to its connection, each with its stream.
+pub(super) type TaskSender = mpsc::UnboundedSender<(u32, TaskEvent)>;
+
+/// An event of a task, for its connection.
+pub(super) enum TaskEvent {
+    /// Number of bytes of the request's body that were read.
+    Read(usize),
+    /// The head of the response.
+    Head {
+        head: Box<response::Parts>,
+        /// Nothing follows it.
+        is_end: bool,
+    },
+    /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
+    Data(Bytes, oneshot::Sender<()>),
+    /// The whole response to a call of the fast path.
+    FastPath(DeferredResponse),
+    /// The end of the response, with trailers.
+    Trailers(HeaderMap),
+    /// The end of the response, without trailers.
+    End,
+    /// The task ended before its response did.
+    Failed,
+}
+
+impl TaskEvent {
+    /// Runs the hook of a response whose stream the client has reset before.
+    pub(super) fn run_hook(&self) {
+        let hook = match self {
+            Self::Head { head, .. } => head.extensions.get::<OnReset>(),
+            Self::FastPath(response) => response.on_reset.as_ref(),
+            _ => None,
+        };
+        if let Some(hook) = hook {
+            hook.run();
+        }
+    }
+}

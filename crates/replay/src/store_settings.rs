@@ -1,0 +1,11 @@
+//! The store of a replay.
+
+use tidegate_core::store::{OnFull, Seed, StoreSettings};
+
+/// The store of a replay.
+pub(super) fn store_settings(counters_max: usize) -> StoreSettings {
+    StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny }
+}
+
+/// A constant, so that a replay is repeatable. It protects nothing: no client chooses its values while a replay runs.
+const SEED: [u8; 16] = [0; 16];
