@@ -401,7 +401,7 @@ const REMAINING: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/cel", &[""]),
-    ("crates/core", &["algorithm", "limit/decision", "limiter/fast_path", "store"]),
+    ("crates/core", &["algorithm"]),
     ("crates/counts", &[]),
     ("crates/http2", &[]),
     ("crates/replay", &[]),

@@ -3,6 +3,7 @@
 //! Every value is checked when it is made, and never again.
 
 mod decision;
+mod denial;
 mod on_deny;
 mod request;
 mod time;
@@ -12,7 +13,8 @@ pub use decision::{
     AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, MetricLabel, Reset, RuleInfo,
     ServiceLimit, Status,
 };
-pub use on_deny::{Denial, Header, OnDeny, Reply};
+pub use denial::Denial;
+pub use on_deny::{Header, OnDeny, Reply};
 pub use request::{
     Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits,
 };

@@ -7,24 +7,26 @@
 mod capacity;
 mod copy;
 mod counter;
+mod page_copies;
 mod removal;
 mod search;
+mod search_budget;
 mod shard;
 mod table;
 
 pub use crate::key::{Fingerprint, Key, Seed};
 pub use capacity::{COUNTER_BYTES, default_counters_max};
-pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
+pub use page_copies::{PageCopies, PageKeys, Wanted};
 pub use removal::Removed;
 pub use shard::Shard;
-pub use table::{Crowded, SlotIndex};
+pub use table::{Crowded, SlotIndex, Swept};
 
 use crate::{
     limit::{LimitId, Timestamp},
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
-use search::VainSearches;
+use search_budget::SearchBudget;
 use std::sync::atomic::Ordering;
 
 /// Many more than cores, so that threads rarely contend for a lock or a cache line, and few enough that empty shards cost
@@ -68,7 +70,7 @@ pub struct Store {
     counters: AtomicUsize,
     /// The shard that [`Store::search_room`] looks at next besides those it is given, modulo their number.
     another: AtomicUsize,
-    vain_searches: VainSearches,
+    search_budget: SearchBudget,
     /// Requests that found no room.
     no_room: AtomicUsize,
     /// Counters dropped after they expired.
@@ -92,7 +94,7 @@ impl Store {
             shards,
             counters: AtomicUsize::new(0),
             another: AtomicUsize::new(0),
-            vain_searches: VainSearches::default(),
+            search_budget: SearchBudget::default(),
             no_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             settings,
@@ -211,15 +213,6 @@ impl Store {
         self.release_expired(swept.dropped);
         swept
     }
-}
-
-/// The result of one step of sweeping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Swept {
-    /// Counters dropped.
-    pub dropped: usize,
-    /// Whether the last page of the shard was reached; the next step starts at its first.
-    pub finished: bool,
 }
 
 #[cfg(test)]

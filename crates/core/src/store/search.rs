@@ -3,50 +3,18 @@
 //! seconds, and a repeated search would find nothing before the next.
 
 use super::{Shard, Store};
-use crate::{limit::Timestamp, sync::AtomicU64};
+use crate::limit::Timestamp;
 use std::sync::atomic::Ordering;
 
 /// Pages of each shard that are searched for one request.
 const PAGES_AT_ONCE: usize = 2;
-
-/// Pages that are searched without result in one second, over all shards: some milliseconds of it.
-const PAGES_IN_VAIN_MAX: u32 = 4_096;
-
-/// Pages that were searched without result, and in which second.
-#[derive(Default)]
-pub(super) struct VainSearches(AtomicU64);
-
-impl VainSearches {
-    fn are_enough(&self, now: Timestamp) -> bool {
-        let (second, pages) = unpack(self.0.load(Ordering::Relaxed));
-        second == second_of(now) && pages >= PAGES_IN_VAIN_MAX
-    }
-
-    fn add(&self, pages: u32, now: Timestamp) {
-        let add = |packed: u64| {
-            let (second, before) = unpack(packed);
-            let before = if second == second_of(now) { before } else { 0 };
-            Some(u64::from(second_of(now)) << 32 | u64::from(before.saturating_add(pages)))
-        };
-        _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-    }
-}
-
-/// The last 32 bits of the second: enough to distinguish it from those around it.
-fn second_of(now: Timestamp) -> u32 {
-    (now.as_nanos() / 1_000_000_000) as u32
-}
-
-fn unpack(packed: u64) -> (u32, u32) {
-    ((packed >> 32) as u32, packed as u32)
-}
 
 impl Store {
     /// Drops expired counters of the shards that the caller has locked, and of one other: with few counters, none of the locked
     /// shards may have an expired one. Skips that shard if it is locked, and so cannot deadlock. Returns false without
     /// searching if too many searches of this second found nothing.
     pub fn search_room<'g>(&self, held: impl Iterator<Item = &'g mut Shard>, now: Timestamp) -> bool {
-        if self.vain_searches.are_enough(now) {
+        if self.search_budget.is_spent(now) {
             return false;
         }
         let (mut pages, mut dropped) = (0, 0);
@@ -61,7 +29,7 @@ impl Store {
         }
         self.release_expired(dropped);
         if dropped == 0 {
-            self.vain_searches.add(pages, now);
+            self.search_budget.spend(pages, now);
         }
         true
     }
@@ -73,7 +41,7 @@ mod tests {
     use crate::{
         algorithm::State,
         limit::LimitId,
-        store::{Counter, Key, OnFull, Seed, StoreSettings},
+        store::{Counter, Key, OnFull, Seed, StoreSettings, search_budget::FRUITLESS_PAGES_MAX},
     };
 
     fn store() -> Store {
@@ -87,7 +55,7 @@ mod tests {
             for nanos in [0, 999_999_999] {
                 let now = Timestamp::from_nanos(seconds * 1_000_000_000 + nanos);
                 let searches = (0..).take_while(|_| store.search_room([].into_iter(), now)).count();
-                let expected = if nanos == 0 { PAGES_IN_VAIN_MAX as usize / PAGES_AT_ONCE } else { 0 };
+                let expected = if nanos == 0 { FRUITLESS_PAGES_MAX as usize / PAGES_AT_ONCE } else { 0 };
                 assert_eq!(searches, expected, "in second {seconds}");
             }
         }
@@ -98,7 +66,7 @@ mod tests {
         let store = store();
         let now = Timestamp::from_millis(10_000);
         let mut held = Shard::default();
-        for _ in 0..PAGES_IN_VAIN_MAX {
+        for _ in 0..FRUITLESS_PAGES_MAX {
             assert!(store.reserve(1));
             held.insert(Key::from_halves(1, 1), Counter::new(State::EMPTY, LimitId(0), now), now);
             assert!(store.search_room([&mut held].into_iter(), now));

@@ -1,8 +1,8 @@
 //! One shard: a table of counters, and the expiry of each.
 
 use super::{
-    Counter, Key, Swept,
-    table::{Crowded, SlotIndex, Table},
+    Counter, Key,
+    table::{Crowded, SlotIndex, Swept, Table},
 };
 use crate::limit::{LimitId, Timestamp};
 

@@ -7,44 +7,24 @@
 //! cost a single decision a quarter more (docs/performance.md).
 
 mod multi;
+mod plain_charge;
 mod single;
 #[cfg(test)]
 pub(super) mod tests;
 
 pub(super) use multi::decide as decide_multi;
+pub(super) use plain_charge::{DESCRIPTORS_MAX, PlainCharge};
 pub(super) use single::decide as decide_single;
 
 use super::keys::Keys;
 use crate::{
-    algorithm::Algorithm,
-    limit::{BanPhase, Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
-    rules::{DomainRules, Found, Rule, RuleLimit},
-    store::{Key, Shard, SlotIndex, Store},
+    limit::{Decision, Descriptor, Hits, Timestamp},
+    rules::{DomainRules, Found},
+    store::Store,
 };
-
-/// Requests with more descriptors take the general path; its overhead is then a small part of the work.
-pub(super) const DESCRIPTORS_MAX: usize = 4;
 
 /// So few counters are in a near cache without prefetching.
 const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
-
-/// Hits of a descriptor for the counter of its plain limit.
-#[derive(Clone, Copy)]
-pub(super) struct PlainCharge<'r> {
-    /// Key of the counter.
-    pub(super) key: Key,
-    rule: &'r Rule,
-    limit: &'r RuleLimit,
-    hits: u64,
-}
-
-/// A counter that exists.
-#[derive(Clone, Copy)]
-struct FoundCounter {
-    slot: SlotIndex,
-    /// Its state.
-    words: [u64; 2],
-}
 
 /// Whether the fast path may take a request with these descriptors, as far as known without their rules.
 #[inline]
@@ -87,7 +67,7 @@ pub(super) fn charge_of<'r>(
     let Some(Found { rule, shared }) = found else { return Some(None) };
     let limit = rule.plain_limit()?;
     let key = keys.key(domain, limit, &descriptor.entries, shared);
-    Some(Some(PlainCharge { key, rule, limit, hits }))
+    Some(Some(PlainCharge::new(key, rule, limit, hits)))
 }
 
 /// Prefetches the counters of all charges, so that their cache misses overlap.
@@ -111,47 +91,5 @@ pub(super) fn decide<'r>(
     match charges {
         [Some(charge)] => decide_single(*charge, store, now),
         charges => decide_multi(charges, store, now),
-    }
-}
-
-impl<'r> PlainCharge<'r> {
-    /// Hits for the counter of the only limit of a rule.
-    pub(super) fn new(key: Key, rule: &'r Rule, limit: &'r RuleLimit, hits: u64) -> Self {
-        Self { key, rule, limit, hits }
-    }
-
-    pub(super) fn algorithm(&self) -> &'r Algorithm {
-        &self.limit.algorithm
-    }
-
-    pub(super) fn hits(&self) -> u64 {
-        self.hits
-    }
-
-    /// Its counter, if it exists, has a state of two words, and was counted under this limit.
-    #[inline(always)]
-    fn find(&self, shard: &Shard) -> Option<FoundCounter> {
-        let slot = shard.find(self.key)?;
-        let counter = shard.get(slot);
-        let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
-        Some(FoundCounter { slot, words })
-    }
-
-    #[inline]
-    pub(super) fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
-        // A limit is at most u32::MAX, and so is `remaining`.
-        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-        let PlainCharge { rule, limit, .. } = self;
-        Status {
-            code,
-            limit: Some(limit.current()),
-            remaining,
-            reset: Some(reset),
-            rule: Some(&rule.info),
-            series: limit.series,
-            is_over: code == Code::OverLimit,
-            ban: BanPhase::None,
-            shows_values: rule.shows_values,
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! A few descriptors, each with a counter of its own: holding every lock, check all limits, then charge all or none.
 
-use super::{DESCRIPTORS_MAX, FoundCounter, PlainCharge};
+use super::plain_charge::{DESCRIPTORS_MAX, FoundCounter, PlainCharge};
 use crate::{
     algorithm::{Standing, State},
     limit::{Code, Decision, Reset, Status, Timestamp},

@@ -1,6 +1,6 @@
 //! One descriptor: one lock, one probe, one dispatch on the algorithm.
 
-use super::{FoundCounter, PlainCharge};
+use super::plain_charge::{FoundCounter, PlainCharge};
 use crate::{
     algorithm::{Standing, Taken},
     limit::{Code, Decision, Reset, Timestamp},

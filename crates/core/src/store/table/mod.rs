@@ -11,15 +11,11 @@
 //! - Keys move only into pages that are marked as changed, and never to a page with a lower number than theirs.
 
 use super::{
-    Counter, Key, PageKeys, Swept,
-    copy::{PageCopies, Wanted},
+    Counter, Key,
+    page_copies::{PAGE_SLOTS, PageCopies, PageKeys, Wanted},
 };
 use crate::prefetch::{prefetch, prefetch_element};
 use std::array;
-
-/// The most slots of a page. A page is searched by its tags, which fill one cache line together with its header; the next line
-/// has the pointers to the slots.
-pub(super) const PAGE_SLOTS: usize = 56;
 
 /// Slots that a page takes memory for at once.
 const CHUNK_SLOTS: usize = 8;
@@ -40,6 +36,15 @@ const PAGES_VISITED_MAX: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many keys end in the same bits: no secret made them")]
 pub struct Crowded;
+
+/// The result of one step of sweeping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// Counters dropped.
+    pub dropped: usize,
+    /// Whether the last page of the shard was reached; the next step starts at its first.
+    pub finished: bool,
+}
 
 /// The slot of a key: valid until something is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,71 @@
+//! Hits of a descriptor for the counter of its plain limit.
+
+use crate::{
+    algorithm::Algorithm,
+    limit::{BanPhase, Code, Reset, Status},
+    rules::{Rule, RuleLimit},
+    store::{Key, Shard, SlotIndex},
+};
+
+/// Requests with more descriptors take the general path; its overhead is then a small part of the work.
+pub(in crate::limiter) const DESCRIPTORS_MAX: usize = 4;
+
+/// Hits of a descriptor for the counter of its plain limit.
+#[derive(Clone, Copy)]
+pub(in crate::limiter) struct PlainCharge<'r> {
+    /// Key of the counter.
+    pub(in crate::limiter) key: Key,
+    pub(in crate::limiter) rule: &'r Rule,
+    pub(in crate::limiter) limit: &'r RuleLimit,
+    pub(in crate::limiter) hits: u64,
+}
+
+/// A counter that exists.
+#[derive(Clone, Copy)]
+pub(super) struct FoundCounter {
+    pub(in crate::limiter) slot: SlotIndex,
+    /// Its state.
+    pub(in crate::limiter) words: [u64; 2],
+}
+
+impl<'r> PlainCharge<'r> {
+    /// Hits for the counter of the only limit of a rule.
+    pub(in crate::limiter) fn new(key: Key, rule: &'r Rule, limit: &'r RuleLimit, hits: u64) -> Self {
+        Self { key, rule, limit, hits }
+    }
+
+    pub(in crate::limiter) fn algorithm(&self) -> &'r Algorithm {
+        &self.limit.algorithm
+    }
+
+    pub(in crate::limiter) fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// Its counter, if it exists, has a state of two words, and was counted under this limit.
+    #[inline(always)]
+    pub(super) fn find(&self, shard: &Shard) -> Option<FoundCounter> {
+        let slot = shard.find(self.key)?;
+        let counter = shard.get(slot);
+        let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
+        Some(FoundCounter { slot, words })
+    }
+
+    #[inline]
+    pub(in crate::limiter) fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
+        // A limit is at most u32::MAX, and so is `remaining`.
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let PlainCharge { rule, limit, .. } = self;
+        Status {
+            code,
+            limit: Some(limit.current()),
+            remaining,
+            reset: Some(reset),
+            rule: Some(&rule.info),
+            series: limit.series,
+            is_over: code == Code::OverLimit,
+            ban: BanPhase::None,
+            shows_values: rule.shows_values,
+        }
+    }
+}
