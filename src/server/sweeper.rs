@@ -1,4 +1,4 @@
-//! Background thread that drops expired counters, a few pages at a time.
+//! Background thread that drops expired counters and counts slots in flight, a few pages at a time.
 
 use super::ServeError;
 use std::{
@@ -49,7 +49,7 @@ fn sweep_some(limiter: &Limiter, clock: &dyn Clock, next: usize) -> usize {
     let store = limiter.store();
     let due = store.shard_count().div_ceil(INTERVALS_PER_PASS);
     for shard in (next..next + due).map(|shard| shard % store.shard_count()) {
-        while !store.sweep(shard, PAGES_PER_LOCK, clock.now()).finished {}
+        limiter.sweep(shard, PAGES_PER_LOCK, clock.now());
     }
     (next + due) % store.shard_count()
 }

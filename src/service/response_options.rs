@@ -124,6 +124,7 @@ mod tests {
             available: 0,
             effective_window,
             banned_for: None,
+            slots: None,
         }];
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
         let additions = Additions::new(Some(&options), &Request::new("d"), &decision, &limits);

@@ -26,6 +26,18 @@ pub async fn get(port: u16, path: &str) -> (u16, String) {
 pub async fn metrics(port: u16) -> BTreeMap<String, f64> {
     let (status, text) = get(port, "/metrics").await;
     assert_eq!((status, text.contains("# EOF")), (200, false));
+    samples(&text)
+}
+
+/// The samples of a server that serves metrics to callers with tokens only.
+pub async fn page_with_token(port: u16, token: &str) -> BTreeMap<String, f64> {
+    let request = http::Request::get("/metrics").header("host", "test");
+    let request = request.header("authorization", format!("Bearer {token}"));
+    let page = http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a page").into_body();
+    samples(&String::from_utf8(page).expect("text"))
+}
+
+fn samples(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {

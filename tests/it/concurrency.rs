@@ -1,6 +1,7 @@
 //! Requests in flight on a real server: tickets, and calls that their clients reset.
 
-use crate::admin::{metrics, start_from};
+use crate::admin::{metrics, page_with_token, start_from};
+use crate::control::{Controlled, descriptors};
 use crate::support::{
     Client, Server, descriptor,
     frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, RawConnection, call_head},
@@ -8,6 +9,8 @@ use crate::support::{
 };
 use prost::Message;
 use prost_types::value::Kind;
+use serde_json::json;
+use std::{process::Command, time::Duration};
 use tidegate::api::pb::{
     common::RateLimitDescriptor,
     service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -70,6 +73,50 @@ async fn slots_and_their_tickets_outlive_a_restart() {
     assert_eq!(remaining(&mut client).await, 1);
     client.hit("edge", &[("user", "ann"), ("slot", &ticket)]).await.unwrap();
     assert_eq!(remaining(&mut client).await, 2);
+}
+
+#[tokio::test]
+async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut client = shop.server.client().await;
+    let ann = json!({ "domain": "edge", "descriptors": descriptors(&[("user", "ann")]) });
+    let ticket = slot(&client.hit("edge", &[("user", "ann")]).await.unwrap()).expect("a ticket").0;
+    let counter = shop.operate("ListCounters", ann.clone()).await["descriptors"][0]["counters"][0].clone();
+    assert_eq!((&counter["slotCount"], &counter["slots"][0]["hits"]), (&json!(1), &json!(1)), "{counter}");
+    let status = shop.operate("Peek", ann.clone()).await["statuses"][0].clone();
+    assert!(status["slots"][0]["age"].is_string() && status["slots"][0]["endsIn"].is_string(), "{status}");
+    let explained = shop.operate("Explain", ann.clone()).await["descriptors"][0]["counters"][0].clone();
+    assert_eq!(explained["slotCount"], 1);
+    for _ in 0..2 {
+        client.hit("edge", &[("user", "bob")]).await.unwrap();
+    }
+    for command in ["counters", "peek", "explain"] {
+        let ctl = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["ctl", "--addr", shop.server.address(), command, "edge", "user=bob"])
+            .env("TIDEGATE_TOKEN", &shop.read)
+            .output()
+            .expect("the command runs");
+        assert!(String::from_utf8_lossy(&ctl.stdout).contains(", slots for "), "{command}: {ctl:?}");
+    }
+
+    client.hit("edge", &[("slot", &ticket)]).await.unwrap();
+    client.hit("edge", &[("slot", &ticket)]).await.unwrap();
+    let of_limit = |name: &str| format!("tidegate_limit_{name}{{domain=\"edge\",limit=\"user\"}}");
+    // The sweeper counts what is in flight.
+    let found = loop {
+        let found = page_with_token(shop.port, &shop.read).await;
+        if found[&of_limit("in_flight")] == 2.0 {
+            break found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let figures = ["oldest_slot_seconds", "expired_slots_total", "unknown_releases_total"];
+    let [oldest, expired, unknown] = figures.map(|name| found[&of_limit(name)]);
+    assert!(oldest > 0.0 && oldest < 3_600.0, "{oldest}");
+    assert_eq!((expired, unknown), (0.0, 1.0));
+    let limit = shop.operate("ListRules", json!({})).await["rules"][0]["limits"][0].clone();
+    assert_eq!(limit["inFlight"], "2", "{limit}");
+    assert!(limit["oldestSlot"].is_string(), "{limit}");
 }
 
 /// The block of a call that is not in the common form: it asks for the windows of statuses.
@@ -151,7 +198,7 @@ async fn waiting_for_slots(port: u16, requests: u32) {
         if metrics(port).await["tidegate_queued"] == f64::from(requests) {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("not {requests} requests wait");
 }

@@ -97,6 +97,7 @@ descriptors:
   - { key: banned, rate_limit: { unit: day, requests_per_unit: 4, ban: { after: 5, within: 1m, for: 1h } } }
   - { key: trial, shadow_mode: true, rate_limit: { per: 10m, requests_per_unit: 1 } }
   - { key: tenant, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 9 } }
+  - { key: slots, rate_limit: { algorithm: concurrency, requests_in_flight: 4 } }
 ";
 
 #[tokio::test]

@@ -31,6 +31,8 @@ descriptors:
     rate_limit: { name: per-path, unit: minute, requests_per_unit: 20 }
   - key: job
     rate_limit: { name: per-job, unit: second, requests_per_unit: 200, algorithm: leaky_bucket, burst: 1, max_wait: 5s }
+  - key: export
+    rate_limit: { name: exports, algorithm: concurrency, requests_in_flight: 50, max_hold: 1s, max_wait: 0s }
 ";
 /// Rounds of load for the picture, at half a second each.
 const PICTURE_ROUNDS: u32 = 100;
@@ -183,6 +185,7 @@ async fn load(client: &mut Client, round: u32) {
         client.hit("shop", &[("path", &path)]).await.expect("a response");
         client.hit("shop", &[("job", "")]).await.expect("a response");
     }
+    client.hit("shop", &[("export", "")]).await.expect("a response");
     client.hit("elsewhere", &[("client", "a")]).await.expect("a response");
     client.hit("", &[("client", "a")]).await.expect_err("a domain is required");
 }

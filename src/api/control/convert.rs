@@ -69,5 +69,6 @@ pub(super) fn status(status: &limit::Status<'_>) -> pb::DescriptorStatus {
         reset_after: reset(status.reset),
         never: status.reset == Some(Reset::Never),
         ban: status.ban.name().unwrap_or_default().to_owned(),
+        ..pb::DescriptorStatus::default()
     }
 }

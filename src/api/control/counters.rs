@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
-    limit::{Descriptor, Hits, Request, ServiceLimit},
+    limit::{Descriptor, HeldSlot, Hits, Request, ServiceLimit},
     limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
 };
@@ -70,7 +70,16 @@ impl ControlApi {
     pub(super) async fn peek(&self, _: &Caller, message: pb::PeekRequest) -> Result<pb::PeekResponse, Error> {
         let limits = self.control.service().request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
-        let (code, statuses) = self.peek_now(&peek).await?;
+        let (code, mut statuses) = self.peek_now(&peek).await?;
+        let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
+        if owned.rules().domain(peek.domain()).is_some_and(|domain| domain.has_slots()) {
+            // Without the store, the rest is shown.
+            let limits = self.control.service().limits_now(&owned, &peek).await.unwrap_or_default();
+            for limit in &limits {
+                statuses[limit.descriptor].slot_count += slot_count(limit);
+                statuses[limit.descriptor].slots.extend(slots(limit));
+            }
+        }
         Ok(pb::PeekResponse { code, statuses })
     }
 
@@ -276,6 +285,20 @@ fn step(step: &tidegate_core::rules::Step<'_>) -> pb::Step {
     }
 }
 
+/// The slots of a limit that are listed.
+fn slots<'l>(limit: &'l ServiceLimit<'_>) -> impl Iterator<Item = pb::Slot> + use<'l> {
+    limit.slots.iter().flat_map(|slots| &slots.first).map(|&HeldSlot { hits, age, left }| pb::Slot {
+        hits,
+        age: Some(duration(age)),
+        ends_in: Some(duration(left)),
+    })
+}
+
+/// The number of its slots.
+fn slot_count(limit: &ServiceLimit<'_>) -> u32 {
+    limit.slots.as_ref().map_or(0, |slots| u32::try_from(slots.count).unwrap_or(u32::MAX))
+}
+
 /// The limits of a descriptor, with the counters of those that apply.
 fn counters_of<'c>(
     rules: &RuleSet,
@@ -299,6 +322,8 @@ fn counters_of<'c>(
                 .and_then(|counter| reset(Some(counter.effective_window))),
             replaced_by: replaced_by.map_or_else(String::new, |rule| rule.info.path.to_string()),
             banned_for: counter.and_then(|counter| counter.banned_for).map(duration),
+            slot_count: counter.map_or(0, slot_count),
+            slots: counter.into_iter().flat_map(slots).collect(),
         }
     };
     applied.limits.iter().filter(|limit| !limit.is_unmet).map(one).collect()

@@ -5,8 +5,12 @@ use crate::{
     api::pb::control as pb,
     control::{Caller, HitCounts, Rates},
 };
-use std::{sync::Arc, time::Duration};
-use tidegate_core::rules::{Rule, RuleLimit, RuleSet};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tidegate_core::{
+    limit::SeriesId,
+    limiter::SlotFigures,
+    rules::{Rule, RuleLimit, RuleSet},
+};
 use tonic::Code;
 
 const PAGE_MAX: usize = 1_000;
@@ -21,7 +25,7 @@ impl ControlApi {
         message: pb::ListRulesRequest,
     ) -> Result<pb::ListRulesResponse, Error> {
         let start = page_start(&message.page_token)?;
-        let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
+        let limiter = Arc::clone(self.control.limiter().ok_or_else(Error::starting)?);
         let control = Arc::clone(&self.control);
         let failed = |_| Error::new(Code::Internal, "the rules could not be read");
         // On a thread of its own: a hundred thousand rules take longer than other calls should wait.
@@ -34,9 +38,11 @@ impl ControlApi {
                 tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?
             }
         };
-        tokio::task::spawn_blocking(move || page(&rules, rates.as_ref(), &message, start))
-            .await
-            .map_err(failed)
+        let page = move || {
+            let (rules, slots) = (limiter.rules(), limiter.slot_figures());
+            Figures { rules: &rules, rates: rates.as_ref(), slots: &slots }.page(&message, start)
+        };
+        tokio::task::spawn_blocking(page).await.map_err(failed)
     }
 }
 
@@ -53,38 +59,71 @@ pub(super) fn page_size(size: u32, max: usize) -> usize {
     if size == 0 { max } else { (size as usize).min(max) }
 }
 
-fn page(
-    rules: &RuleSet,
-    rates: Option<&Rates>,
-    message: &pb::ListRulesRequest,
-    start: usize,
-) -> pb::ListRulesResponse {
-    let domains =
-        rules.domains().filter(|domain| message.domain.is_empty() || domain.name() == message.domain);
-    let selected: Vec<(&str, &Rule)> = domains
-        .flat_map(|domain| domain.rules().into_iter().map(|rule| (domain.name(), rule)))
-        .filter(|(_, rule)| rule.info.path.contains(&message.contains))
-        .collect();
-    let size = page_size(message.page_size, PAGE_MAX);
-    let end = start.saturating_add(size).min(selected.len());
-    let page = selected.get(start..end).unwrap_or_default();
-    pb::ListRulesResponse {
-        rules: page.iter().map(|(domain, rule)| to_message(rules, rates, domain, rule)).collect(),
-        next_page_token: if end < selected.len() { end.to_string() } else { String::new() },
-        total: selected.len() as u32,
-    }
+/// The rules in force, with the figures of their limits.
+struct Figures<'f> {
+    rules: &'f RuleSet,
+    rates: Option<&'f Rates>,
+    slots: &'f HashMap<SeriesId, SlotFigures>,
 }
 
-fn to_message(rules: &RuleSet, rates: Option<&Rates>, domain: &str, rule: &Rule) -> pb::Rule {
-    pb::Rule {
-        domain: domain.to_owned(),
-        rule: rule.info.path.to_string(),
-        depth: depth(&rule.info.path),
-        limits: rule.limits.iter().map(|limit| limit_to_message(rules, rates, limit)).collect(),
-        unlimited: rule.unlimited,
-        shadow_mode: rule.shadow,
-        quota_mode: rule.info.quota,
-        declared_at: rule.declared_at(),
+impl Figures<'_> {
+    fn page(&self, message: &pb::ListRulesRequest, start: usize) -> pb::ListRulesResponse {
+        let domains = self
+            .rules
+            .domains()
+            .filter(|domain| message.domain.is_empty() || domain.name() == message.domain);
+        let selected: Vec<(&str, &Rule)> = domains
+            .flat_map(|domain| domain.rules().into_iter().map(|rule| (domain.name(), rule)))
+            .filter(|(_, rule)| rule.info.path.contains(&message.contains))
+            .collect();
+        let size = page_size(message.page_size, PAGE_MAX);
+        let end = start.saturating_add(size).min(selected.len());
+        let page = selected.get(start..end).unwrap_or_default();
+        pb::ListRulesResponse {
+            rules: page.iter().map(|(domain, rule)| self.rule(domain, rule)).collect(),
+            next_page_token: if end < selected.len() { end.to_string() } else { String::new() },
+            total: selected.len() as u32,
+        }
+    }
+
+    fn rule(&self, domain: &str, rule: &Rule) -> pb::Rule {
+        pb::Rule {
+            domain: domain.to_owned(),
+            rule: rule.info.path.to_string(),
+            depth: depth(&rule.info.path),
+            limits: rule.limits.iter().map(|limit| self.limit(limit)).collect(),
+            unlimited: rule.unlimited,
+            shadow_mode: rule.shadow,
+            quota_mode: rule.info.quota,
+            declared_at: rule.declared_at(),
+        }
+    }
+
+    fn limit(&self, limit: &RuleLimit) -> pb::Limit {
+        let hits = self.rates.and_then(|rates| rates.hits.get(&limit.series)).copied().unwrap_or_default();
+        let slots = self.slots.get(&limit.series);
+        pb::Limit {
+            limit: self.rules.limit_name(limit).limit.to_string(),
+            name: limit.name.to_string(),
+            requests: limit.requests,
+            window: Some(duration(limit.window.duration())),
+            algorithm: limit.algorithm.name().to_owned(),
+            rates: self.rates.map(|rates| {
+                let [admitted, denied, shadow_denied] = rates.of(limit.series);
+                pb::Rates { admitted, denied, shadow_denied }
+            }),
+            hits: Some(counts(hits)),
+            ban: limit.ban().map_or_else(String::new, |ban| ban.to_string()),
+            schedule: limit
+                .schedule
+                .iter()
+                .flat_map(|schedule| schedule.entries())
+                .map(|entry| entry.to_string())
+                .collect(),
+            when: limit.when.as_ref().map_or_else(String::new, |when| when.source().to_owned()),
+            in_flight: slots.map(|slots| slots.in_flight),
+            oldest_slot: slots.and_then(|slots| slots.oldest).map(duration),
+        }
     }
 }
 
@@ -101,30 +140,6 @@ fn depth(path: &str) -> u32 {
         }
     }
     depth
-}
-
-fn limit_to_message(rules: &RuleSet, rates: Option<&Rates>, limit: &RuleLimit) -> pb::Limit {
-    let hits = rates.and_then(|rates| rates.hits.get(&limit.series)).copied().unwrap_or_default();
-    pb::Limit {
-        limit: rules.limit_name(limit).limit.to_string(),
-        name: limit.name.to_string(),
-        requests: limit.requests,
-        window: Some(duration(limit.window.duration())),
-        algorithm: limit.algorithm.name().to_owned(),
-        rates: rates.map(|rates| {
-            let [admitted, denied, shadow_denied] = rates.of(limit.series);
-            pb::Rates { admitted, denied, shadow_denied }
-        }),
-        hits: Some(counts(hits)),
-        ban: limit.ban().map_or_else(String::new, |ban| ban.to_string()),
-        schedule: limit
-            .schedule
-            .iter()
-            .flat_map(|schedule| schedule.entries())
-            .map(|entry| entry.to_string())
-            .collect(),
-        when: limit.when.as_ref().map_or_else(String::new, |when| when.source().to_owned()),
-    }
 }
 
 pub(super) fn counts(hits: HitCounts) -> pb::Counts {

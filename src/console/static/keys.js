@@ -3,7 +3,7 @@
 import { number, seconds } from "./api.js";
 import {
   ask, bar, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
-  notice, rate, REASON, table, unit, UNITS, visible, window_,
+  isInFlight, limitText, notice, rate, REASON, slotsText, table, unit, UNITS, visible,
 } from "./view.js";
 
 const REFRESH = 2000;
@@ -183,7 +183,8 @@ function openKey(main, app, domain, list, signal) {
       one.firstChild.style.width = `${100 * Math.min(1, used)}%`;
       one.className = `bar ${counter.remaining ? (used > 0.8 ? "near" : "") : "denied"}`;
       // The reset of most algorithms is that of one hit: a key that is flooded uses it at once, and stays full.
-      const next = rest > 0 ? `one more hit in ${duration(rest)}` : "one more hit now";
+      const about = isInFlight(counter.algorithm) ? "about " : "";
+      const next = rest > 0 ? `one more hit in ${about}${duration(rest)}` : "one more hit now";
       left.textContent = reset > 0 ? next : counter.used ? "" : "unused";
     }
     frame = requestAnimationFrame(drain);
@@ -225,11 +226,11 @@ function inPlaceOfRules(app, { override, block, blockId }, refresh) {
 }
 
 function card({ counter, bar: one, left }) {
-  const all = counter.requests || 0;
   return h("div", { class: "card" },
-    h("p", { class: "label" }, `${count(all)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""} ${counter.name ? visible(counter.name) : ""}`),
-    h("p", { class: "figure" }, count(counter.used || 0), h("small", {}, ` used, ${count(counter.remaining || 0)} remaining`)),
-    one, h("p", { class: "label" }, left, counter.bannedFor ? ` Banned for ${duration(seconds(counter.bannedFor))}.` : "", counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""));
+    h("p", { class: "label" }, `${limitText(counter)}, ${counter.algorithm || ""} ${counter.name ? visible(counter.name) : ""}`),
+    h("p", { class: "figure" }, count(counter.used || 0), h("small", {}, ` ${isInFlight(counter.algorithm) ? "in flight" : "used"}, ${count(counter.remaining || 0)} remaining`)),
+    one, h("p", { class: "label" }, left, counter.bannedFor ? ` Banned for ${duration(seconds(counter.bannedFor))}.` : "", counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""),
+    counter.slots ? h("p", { class: "label" }, `${slotsText(counter)}.`) : "");
 }
 
 function actions(app, domain, list, refresh, current) {

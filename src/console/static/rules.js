@@ -1,12 +1,10 @@
 // Rules: every rule in force, with its rates.
 
 import { number, seconds } from "./api.js";
-import { ask, bar, count, counted, failure, fill, h, percent, rate, REASON, VirtualList, visible, window_ } from "./view.js";
+import { ask, bar, count, counted, duration, failure, fill, h, limitText, percent, rate, REASON, VirtualList, visible } from "./view.js";
 
 const PAGE = 1000;
 const REFRESH = 3000;
-
-const limitText = (limit) => `${count(limit.requests || 0)} per ${window_(seconds(limit.window))}`;
 
 function limits(rule) {
   if (rule.unlimited) return "unlimited";
@@ -128,6 +126,8 @@ export default {
             limit.when ? h("p", { class: "label" }, `when: ${visible(limit.when, 400)}`) : "",
             (limit.schedule || []).map((entry) => h("p", { class: "label" }, `schedule: ${visible(entry)}`)),
             limit.ban ? h("p", { class: "label" }, `ban: ${visible(limit.ban)}`) : "",
+            limit.inFlight === undefined ? "" : h("p", { class: "label" }, `${count(number(limit.inFlight))} in flight over all keys`,
+              limit.oldestSlot ? `, the oldest for ${duration(seconds(limit.oldestSlot))}` : ""),
             bar(denied, admitted + denied, "denied"),
             h("p", { class: "label" }, `${count(admitted)} hits admitted, ${count(denied)} denied`,
               number(limit.hits?.shadowDenied) ? `, ${count(number(limit.hits.shadowDenied))} over it in shadow mode` : ""));

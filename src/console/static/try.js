@@ -1,7 +1,9 @@
 // Try: a request made by hand, its path through the rules, the decision, and the same request for a terminal.
 
 import { seconds } from "./api.js";
-import { bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, notice, verdict, visible, window_ } from "./view.js";
+import {
+  bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, slotsText, verdict, visible,
+} from "./view.js";
 
 export default {
   title: "Try",
@@ -62,9 +64,10 @@ function explained(app, sent, one, at) {
     one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules${circumstances(one.override)}.`) : null,
     one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
-      `${count(counter.requests || 0)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
+      `${limitText(counter)}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
       counter.bannedFor ? `, banned for ${duration(seconds(counter.bannedFor))}` : "",
-      counter.resetAfter ? `, resets in ${duration(seconds(counter.resetAfter))}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
+      counter.resetAfter ? `, resets in ${isInFlight(counter.algorithm) ? "about " : ""}${duration(seconds(counter.resetAfter))}` : "",
+      counter.slots ? `; ${slotsText(counter)}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
     bar(counter.used || 0, counter.requests || 0, counter.remaining ? "" : "denied"))));
   return h("div", { class: "card" }, h("h2", {}, `Descriptor ${at + 1}`), h("ol", { class: "path" }, steps, end),
     h("a", { href: app.link("keys", [["domain", sent.domain], ...entriesToParams(sent.descriptors[at]?.entries)]) }, "Counters of this key"));

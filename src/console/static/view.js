@@ -73,6 +73,20 @@ export const UNITS = Object.values(names);
 /** A window as in `10 per minute`. */
 export const window_ = (s) => names[s] || duration(s);
 
+/** A limit in words. The algorithm of requests in flight has no window: slots end at the latest after it. */
+export const limitText = ({ requests = 0, window, algorithm = "" }) => (isInFlight(algorithm)
+  ? `${count(requests)} in flight, held for at most ${duration(seconds(window))}`
+  : `${count(requests)} per ${window_(seconds(window))}`);
+
+export const isInFlight = (algorithm) => algorithm === "concurrency";
+
+/** The slots of a key: how long each has been held. */
+export function slotsText(counter) {
+  const ages = (counter.slots || []).slice(0, 10).map((slot) => duration(seconds(slot.age)) + (slot.hits > 1 ? ` \u00d7 ${count(slot.hits)} hits` : ""));
+  const more = (counter.slotCount || 0) - ages.length;
+  return ages.length ? `${counted(counter.slotCount, "slot")}, held for ${ages.join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}` : "";
+}
+
 /** The same as the API expects it: a unit, or a length. */
 export const unit = (s) => names[s] || `${s}s`;
 

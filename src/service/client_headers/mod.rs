@@ -124,7 +124,7 @@ pub(super) fn headers(
     let is_awaited = |reported: &Reported<'_>| {
         denial.is_none() || awaited.iter().any(|awaited| std::ptr::eq(*awaited, reported.status))
     };
-    if let Some(tightest) = reported.iter().copied().filter(is_awaited).reduce(tighter) {
+    if let Some(tightest) = reported.into_iter().filter(is_awaited).reduce(tighter) {
         for names in &headers.plain {
             made.push((names.limit.as_str().into(), tightest.limit.quota.to_string()));
             made.push((names.remaining.as_str().into(), tightest.available().to_string()));
@@ -138,7 +138,7 @@ pub(super) fn headers(
 }
 
 /// A status, and the service limit that it reports.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Reported<'d> {
     status: &'d Status<'d>,
     limit: ServiceLimit<'d>,
@@ -149,7 +149,7 @@ impl<'d> Reported<'d> {
     fn new(descriptor: usize, status: &'d Status<'_>, limits: &[ServiceLimit<'d>]) -> Option<Self> {
         let current = status.limit?;
         let is_it = |limit: &&ServiceLimit<'_>| limit.descriptor == descriptor && limit.limit == current;
-        limits.iter().find(is_it).map(|limit| Self { status, limit: *limit })
+        limits.iter().find(is_it).map(|limit| Self { status, limit: limit.clone() })
     }
 
     /// False if the request is denied because there is no room for the counter.
@@ -198,9 +198,9 @@ fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
     let mut distinct: Vec<ServiceLimit<'d>> = Vec::new();
     for limit in limits {
         match distinct.iter_mut().find(|known| has_one_name(&known.limit, &limit.limit)) {
-            Some(known) if known.quota < limit.quota => *known = *limit,
+            Some(known) if known.quota < limit.quota => *known = limit.clone(),
             Some(_) => {}
-            None => distinct.push(*limit),
+            None => distinct.push(limit.clone()),
         }
     }
     distinct

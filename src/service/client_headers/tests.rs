@@ -50,6 +50,7 @@ fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
             available,
             effective_window,
             banned_for: None,
+            slots: None,
         })
     };
     statuses.iter().enumerate().filter_map(limit).collect()

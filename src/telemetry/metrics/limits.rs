@@ -10,7 +10,10 @@ use super::{
 };
 use crate::service::{LimitCounts, Outcome, OutcomeCounts};
 use std::{collections::HashMap, fmt};
-use tidegate_core::rules::RuleSet;
+use tidegate_core::{
+    limiter::{Limiter, SlotFigures},
+    rules::RuleSet,
+};
 use tidegate_counts::Label;
 
 /// The figures of all series.
@@ -45,6 +48,31 @@ impl Page<'_> {
         let help = "Limits in force that share the series of limit=\"other\"";
         self.gauge("limits_without_series", help, rules.limits_without_series() as u64)?;
         self.gauge("limit_value_series", "Values of descriptors with series of their own", values as u64)
+    }
+
+    /// Figures of limits of requests in flight.
+    pub(super) fn slots_by_limit(&mut self, limiter: &Limiter, series: &LimitSeries) -> fmt::Result {
+        let figures = limiter.slot_figures();
+        let mut family = |name: &str, help: &str, kind: Kind, read: fn(&SlotFigures) -> Number| {
+            self.samples(name, help, kind, &mut |samples| {
+                for (series, labels) in series.iter() {
+                    if let Some(figures) = figures.get(&series.id) {
+                        samples.sample_of_limit(labels, &[], read(figures))?;
+                    }
+                }
+                Ok(())
+            })
+        };
+        let help = "Hits in flight, as counted in the last seconds";
+        family("limit_in_flight", help, Kind::Gauge, |of| Number::Integer(of.in_flight))?;
+        let help = "Age of the oldest slot in flight, as seen in the last seconds; 0 without one";
+        family("limit_oldest_slot_seconds", help, Kind::Gauge, |of| {
+            Number::Float(of.oldest.unwrap_or_default().as_secs_f64())
+        })?;
+        let help = "Slots that were not released before max_hold";
+        family("limit_expired_slots", help, Kind::Counter, |of| Number::Integer(of.expired))?;
+        let help = "Releases that named no slot of the limit";
+        family("limit_unknown_releases", help, Kind::Counter, |of| Number::Integer(of.unknown))
     }
 
     fn by_outcome(

@@ -146,6 +146,8 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     let rules = limiter.rules();
-    page.limits(&meters.limits, &rules, &series.of(&rules))?;
+    let series = series.of(&rules);
+    page.limits(&meters.limits, &rules, &series)?;
+    page.slots_by_limit(limiter, &series)?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

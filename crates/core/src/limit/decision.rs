@@ -173,7 +173,7 @@ pub struct GrantedSlot {
 }
 
 /// One limit that applies to a descriptor, and its counter at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceLimit<'r> {
     /// Index of the descriptor in the request.
     pub descriptor: usize,
@@ -190,6 +190,33 @@ pub struct ServiceLimit<'r> {
     pub effective_window: Reset,
     /// Time until the end of the ban of its key, if one is in force.
     pub banned_for: Option<Duration>,
+    /// The slots that are held, for operators: only of a limit of requests in flight, and where they are asked for.
+    pub slots: Option<HeldSlots>,
+}
+
+/// Slots of requests in flight of one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeldSlots {
+    /// Number of all.
+    pub count: usize,
+    /// The first of them, at most [`HeldSlots::SHOWN_MAX`], by the time at which they end.
+    pub first: Vec<HeldSlot>,
+}
+
+impl HeldSlots {
+    /// Slots that are listed one by one.
+    pub const SHOWN_MAX: usize = 100;
+}
+
+/// A slot at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldSlot {
+    /// Hits that it holds.
+    pub hits: u32,
+    /// Time since it was taken.
+    pub age: Duration,
+    /// Time until it ends, if it is not released.
+    pub left: Duration,
 }
 
 /// The decision on one request.

@@ -10,8 +10,8 @@ mod time;
 mod unit;
 
 pub use decision::{
-    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, MetricLabel, Reset, RuleInfo,
-    ServiceLimit, Status,
+    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, HeldSlot, HeldSlots, MetricLabel,
+    Reset, RuleInfo, ServiceLimit, Status,
 };
 pub use denial::Denial;
 pub use on_deny::{Header, OnDeny, Reply};

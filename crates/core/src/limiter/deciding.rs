@@ -207,7 +207,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 let change = |state| match limit.algorithm.concurrency() {
                     None => apply(counted, &limit.algorithm, state, now),
                     Some(concurrency) => {
-                        let state = slots.take(concurrency, (counter.key, state), counted.taken, now);
+                        let state =
+                            slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
                         limit.algorithm.standing(state, now)
                     }
                 };

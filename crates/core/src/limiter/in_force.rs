@@ -77,8 +77,8 @@ impl Limiter {
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let seeds = Seeds { local: store.seed.clone(), shared: store.seed.clone() };
         Self {
+            slots: SlotSource::new(&store.seed, rules.limits().clone()),
             in_force: ArcSwap::from_pointee(InForce::new(rules, &seeds, &Arc::default())),
-            slots: SlotSource::new(&store.seed),
             store: Store::new(store),
             global_shadow,
             compat: Compat::default(),

@@ -32,6 +32,7 @@ mod reset;
 mod schedules;
 mod service_limits;
 mod shared_resets;
+mod slot_figures;
 mod slots;
 mod status;
 #[cfg(test)]
@@ -49,5 +50,6 @@ pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStor
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
+pub use slot_figures::SlotFigures;
 pub use slots::{SlotCounts, SlotRelease};
 pub use update::{NextRules, RetiredRules, RuleUpdate};

@@ -2,13 +2,12 @@
 
 use super::{
     in_force::{Limiter, OwnedPinned},
-    slots::{SlotCounts, SlotRelease, SlotSource, SlotTicket, ticket_of},
+    slots::{SlotCounts, SlotRelease, SlotTicket, ticket_of},
 };
 use crate::{
     algorithm::Released,
     limit::{Hits, Request, Timestamp},
     store::{Key, Store},
-    sync::AtomicU64,
 };
 use std::{sync::atomic::Ordering, task::Waker};
 
@@ -64,6 +63,9 @@ impl Limiter {
         let has_it = shard.get(slot).state().slots().is_some_and(|slots| slots.has(id));
         // A page that did not change is not written by the next snapshot.
         if !has_it {
+            let limit = shard.get(slot).limit();
+            drop(shard);
+            self.slots.figures.count_unknown(limit);
             return false;
         }
         let counter = shard.get_mut(slot);
@@ -71,7 +73,7 @@ impl Limiter {
         let (released, expired) = state.release_slot(id, hits, now);
         let expires = state.slots().map_or(Timestamp::EPOCH, |slots| slots.expires());
         counter.set(state, limit, expires);
-        self.slots.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        self.slots.count_expired(limit, expired as u64);
         if let Some(mut queues) = self.slot_queues() {
             queues.call_first(key, &mut woken);
         }
@@ -82,14 +84,7 @@ impl Limiter {
 
     /// What became of slots so far.
     pub fn slot_counts(&self) -> SlotCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let SlotSource { taken, released, unknown, expired, .. } = &self.slots;
-        SlotCounts {
-            taken: count(taken),
-            released: count(released),
-            unknown: count(unknown),
-            expired: count(expired),
-        }
+        self.slots.counts()
     }
 }
 

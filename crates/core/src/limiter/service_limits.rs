@@ -7,8 +7,8 @@ use super::{
     plan::{Charge, Plan, PlannedCounter, counters},
 };
 use crate::{
-    algorithm::{Algorithm, State},
-    limit::{Request, Reset, ServiceLimit, Timestamp},
+    algorithm::{Algorithm, Slot, State},
+    limit::{HeldSlot, HeldSlots, Request, Reset, ServiceLimit, Timestamp},
     rules::RuleLimit,
 };
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl OwnedPinned<'_> {
         let plan = Plan::new(domain, &self.in_force.keys, request, now);
         let mut counters = counters(&plan);
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
-        limits(&plan, &counters, &shards, now, |_| true)
+        all(&plan, &counters, &shards, now)
     }
 }
 
@@ -55,9 +55,8 @@ pub(super) fn of<'r>(
     states: &impl Counters,
     now: Timestamp,
 ) -> Vec<ServiceLimit<'r>> {
-    limits(plan, counters, states, now, |charge| {
-        !plan.descriptors[charge.descriptor as usize].reached.is_shadow()
-    })
+    let can_deny = |charge: &Charge<'r>| !plan.descriptors[charge.descriptor as usize].reached.is_shadow();
+    limits(plan, counters, states, now, can_deny, false)
 }
 
 /// Those that are to be listed; none if nothing is. With a global shadow no limit can deny.
@@ -71,9 +70,19 @@ pub(super) fn listed<'r>(
 ) -> Option<Vec<ServiceLimit<'r>>> {
     match listed {
         ListedLimits::Enforced if !global_shadow => Some(of(plan, counters, states, now)),
-        ListedLimits::All => Some(limits(plan, counters, states, now, |_| true)),
+        ListedLimits::All => Some(all(plan, counters, states, now)),
         ListedLimits::None | ListedLimits::Enforced => None,
     }
+}
+
+/// Those of all charges, with their slots.
+fn all<'r>(
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+) -> Vec<ServiceLimit<'r>> {
+    limits(plan, counters, states, now, |_| true, true)
 }
 
 /// The limits of the charges that `is_listed` selects, in the order of the request.
@@ -83,6 +92,7 @@ fn limits<'r>(
     states: &impl Counters,
     now: Timestamp,
     is_listed: impl Fn(&Charge<'r>) -> bool,
+    with_slots: bool,
 ) -> Vec<ServiceLimit<'r>> {
     let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
     for counter in counters {
@@ -91,7 +101,10 @@ fn limits<'r>(
             let charge = &plan.charges[index as usize];
             if is_listed(charge) && !charge.is_ban {
                 let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
-                limits.push((index, service_limit(charge, &states.state(counter), ban, now)));
+                let state = states.state(counter);
+                let slots = with_slots && charge.limit.algorithm.concurrency().is_some();
+                let slots = slots.then(|| held_slots(&state, now));
+                limits.push((index, ServiceLimit { slots, ..service_limit(charge, &state, ban, now) }));
             }
         }
     }
@@ -146,7 +159,18 @@ fn service_limit<'r>(
         available: available as u32,
         effective_window,
         banned_for,
+        slots: None,
     }
+}
+
+fn held_slots(state: &State, now: Timestamp) -> HeldSlots {
+    let held = state.slots().map_or(&[][..], |slots| slots.held(now));
+    let of = |slot: &Slot| HeldSlot {
+        hits: slot.hits,
+        age: now.since(slot.taken()),
+        left: slot.deadline().since(now),
+    };
+    HeldSlots { count: held.len(), first: held.iter().take(HeldSlots::SHOWN_MAX).map(of).collect() }
 }
 
 /// The quota of a limit, and the time in which it becomes available.

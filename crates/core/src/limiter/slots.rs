@@ -9,10 +9,11 @@
 //!
 //! A ticket states of each counter whether it is in a shared store, and its group there. Every server of the store can release it.
 
-use super::keys::GROUPS;
+use super::{keys::GROUPS, slot_figures::FiguresByLimit};
 use crate::{
     algorithm::{Algorithm, Concurrency, State},
-    limit::{Descriptor, GrantedSlot, Timestamp},
+    limit::{Descriptor, GrantedSlot, LimitId, Timestamp},
+    rules::LimitTable,
     store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
 };
@@ -146,7 +147,8 @@ pub(super) struct SlotSource {
     pub(super) taken: AtomicU64,
     pub(super) released: AtomicU64,
     pub(super) unknown: AtomicU64,
-    pub(super) expired: AtomicU64,
+    expired: AtomicU64,
+    pub(super) figures: FiguresByLimit,
 }
 
 /// Numbers of slots since the start.
@@ -158,16 +160,38 @@ pub struct SlotCounts {
     pub released: u64,
     /// Releases of a slot that was not owned: released before, past its deadline, or never taken.
     pub unknown: u64,
-    /// Slots past their deadlines when their counter was used again.
+    /// Slots that were not released before their deadlines: counted when their counter is used again, or dropped.
     pub expired: u64,
 }
 
 impl SlotSource {
-    pub(super) fn new(seed: &Seed) -> Self {
+    /// Of limits with the numbers of this table.
+    pub(super) fn new(seed: &Seed, limits: LimitTable) -> Self {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
         let [sequence, taken, released, unknown, expired] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { ids, sequence, taken, released, unknown, expired }
+        Self { ids, sequence, taken, released, unknown, expired, figures: FiguresByLimit::new(limits) }
+    }
+
+    /// Counts slots of a limit that have passed their deadlines.
+    #[inline]
+    pub(super) fn count_expired(&self, limit: LimitId, slots: u64) {
+        if slots > 0 {
+            self.expired.fetch_add(slots, Ordering::Relaxed);
+            self.figures.count_expired(limit, slots);
+        }
+    }
+
+    /// Numbers since the start.
+    pub(super) fn counts(&self) -> SlotCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Self { taken, released, unknown, expired, .. } = self;
+        SlotCounts {
+            taken: count(taken),
+            released: count(released),
+            unknown: count(unknown),
+            expired: count(expired),
+        }
     }
 
     /// An id that no other slot has, and that nobody can guess; never 0. Of two processes with the same secret, the times differ.
@@ -204,7 +228,7 @@ impl<'d> SlotCharges<'d> {
     /// Charges hits of an admitted request to a counter.
     pub(super) fn take(
         &mut self,
-        concurrency: &Concurrency,
+        (limit, concurrency): (LimitId, &Concurrency),
         (key, state): (Key, State),
         hits: u64,
         now: Timestamp,
@@ -217,7 +241,7 @@ impl<'d> SlotCharges<'d> {
         self.cost = self.cost.max(hits);
         if let Some(source) = self.source {
             source.taken.fetch_add(1, Ordering::Relaxed);
-            source.expired.fetch_add(expired as u64, Ordering::Relaxed);
+            source.count_expired(limit, expired as u64);
         }
         state
     }

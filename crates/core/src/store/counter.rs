@@ -1,7 +1,7 @@
 //! One counter, in 24 bytes. Most states are two words; no byte is spent on distinguishing them from the others.
 
 use crate::{
-    algorithm::State,
+    algorithm::{Slots, State},
     limit::{LimitId, Timestamp},
 };
 use std::{borrow::Cow, num::NonZeroU32};
@@ -59,6 +59,15 @@ impl Counter {
         match self.0 {
             Kept::Words { words, .. } => Some(words),
             Kept::Boxed { .. } => None,
+        }
+    }
+
+    /// Its slots of requests in flight, if it is of such a limit.
+    #[inline]
+    pub fn slots(&self) -> Option<&Slots> {
+        match &self.0 {
+            Kept::Words { .. } => None,
+            Kept::Boxed { state, .. } => state.slots(),
         }
     }
 

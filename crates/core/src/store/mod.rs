@@ -209,7 +209,18 @@ impl Store {
     /// Drops the expired counters of the next `pages_max` pages of one shard; returns how many were dropped and whether
     /// the shard has been gone through to its end.
     pub fn sweep(&self, shard: usize, pages_max: usize, now: Timestamp) -> Swept {
-        let swept = self.lock(shard).sweep(pages_max, now);
+        self.sweep_visiting(shard, pages_max, now, |_, _| {})
+    }
+
+    /// The same, which calls `visit` with each counter of those pages, and whether it stays.
+    pub fn sweep_visiting(
+        &self,
+        shard: usize,
+        pages_max: usize,
+        now: Timestamp,
+        visit: impl FnMut(&Counter, bool),
+    ) -> Swept {
+        let swept = self.lock(shard).sweep(pages_max, now, visit);
         self.release_expired(swept.dropped);
         swept
     }

@@ -19,7 +19,7 @@ impl Store {
         }
         let (mut pages, mut dropped) = (0, 0);
         let mut search = |shard: &mut Shard| {
-            dropped += shard.sweep(PAGES_AT_ONCE, now).dropped;
+            dropped += shard.drop_expired(PAGES_AT_ONCE, now);
             pages += PAGES_AT_ONCE as u32;
         };
         held.for_each(&mut search);

@@ -50,12 +50,27 @@ impl Shard {
 
     /// As [`Shard::insert`], for a key from a file, which its author may have chosen.
     pub fn insert_foreign(&mut self, key: Key, counter: Counter, now: Timestamp) -> Result<usize, Crowded> {
-        self.counters.insert(key, counter, live_at(now))
+        self.counters.insert(key, counter, needed_at(now))
     }
 
-    /// See [`Store::sweep`](super::Store::sweep).
-    pub fn sweep(&mut self, pages_max: usize, now: Timestamp) -> Swept {
-        self.counters.sweep(pages_max, live_at(now))
+    /// See [`Store::sweep`](super::Store::sweep). Calls `visit` with each counter, and whether it stays.
+    pub fn sweep(
+        &mut self,
+        pages_max: usize,
+        now: Timestamp,
+        mut visit: impl FnMut(&Counter, bool),
+    ) -> Swept {
+        let is_live = live_at(now);
+        self.counters.sweep(pages_max, |counter| {
+            let stays = is_live(counter);
+            visit(counter, stays);
+            stays
+        })
+    }
+
+    /// Drops expired counters of a few pages to make room.
+    pub(super) fn drop_expired(&mut self, pages_max: usize, now: Timestamp) -> usize {
+        self.counters.sweep(pages_max, needed_at(now)).dropped
     }
 
     /// Calls `visit` with the limit of every counter in a few pages from page `from` on; returns the page to go on with.
@@ -75,6 +90,13 @@ fn live_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
     move |counter| counter.is_live(now_secs)
 }
 
+/// The counters that stay where room is made: those that are live, and those with slots that nothing has released, which the
+/// sweeper counts when it drops them.
+fn needed_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
+    let is_live = live_at(now);
+    move |counter| is_live(counter) || counter.slots().is_some_and(|slots| !slots.all().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,8 +113,8 @@ mod tests {
         let key = Key::from_halves(1, 1);
         let counter = Counter::new(State::Words([1, 1]), LimitId(0), Timestamp::from_millis(10_500));
         shard.insert(key, counter, Timestamp::EPOCH);
-        assert_eq!(shard.sweep(8, Timestamp::from_millis(10_999)).dropped, 0);
-        assert_eq!(shard.sweep(8, Timestamp::from_millis(11_000)).dropped, 1);
+        assert_eq!(shard.sweep(8, Timestamp::from_millis(10_999), |_, stays| assert!(stays)).dropped, 0);
+        assert_eq!(shard.sweep(8, Timestamp::from_millis(11_000), |_, stays| assert!(!stays)).dropped, 1);
         assert!(shard.find(key).is_none());
     }
 }

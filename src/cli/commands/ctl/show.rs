@@ -84,8 +84,16 @@ fn limit_text(limit: &pb::Limit) -> String {
     let ban = if limit.ban.is_empty() { String::new() } else { format!("; ban: {}", limit.ban) };
     let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
     let when = if limit.when.is_empty() { String::new() } else { format!(", when {}", limit.when) };
-    format!("{} per {}, {}{when}{schedule}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
-        + &ban
+    let window = window(limit.window.as_ref());
+    match limit.in_flight {
+        None => format!("{} per {window}, {}{when}{schedule}{ban}", limit.requests, limit.algorithm),
+        Some(now) => {
+            let oldest = limit.oldest_slot.as_ref();
+            let oldest = oldest.map_or_else(String::new, |age| format!(", the oldest for {}", seconds(age)));
+            let text = format!("{} in flight, held for at most {window}", limit.requests);
+            format!("{text}{when}{schedule}{ban}; now {now}{oldest}")
+        }
+    }
 }
 
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
@@ -135,11 +143,40 @@ fn counter_text(counter: &pb::Counter) -> String {
         rule => format!(": does not apply, replaced by {rule}"),
     };
     let reset = counter.reset_after.as_ref();
-    let reset = reset.map_or_else(String::new, |reset| format!(", one more in {}", seconds(reset)));
+    let is_in_flight = is_in_flight(algorithm);
+    let about = if is_in_flight { "about " } else { "" };
+    let reset = reset.map_or_else(String::new, |reset| format!(", one more in {about}{}", seconds(reset)));
     let ban = ban_text(counter);
+    if is_in_flight {
+        let slots = slots_text(&counter.slots, counter.slot_count);
+        return format!(
+            "{limit}: {used} in flight, {remaining} remaining of {requests}, held for at most {window}{slots}{ban}{reset}{replaced}"
+        );
+    }
     format!(
         "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){ban}{reset}{replaced}"
     )
+}
+
+/// Whether a counter is of requests in flight, whose resets are estimates.
+fn is_in_flight(algorithm: &str) -> bool {
+    algorithm == "concurrency"
+}
+
+/// `, slots for 12 s, 3 s × 2 hits`, if slots are held.
+fn slots_text(slots: &[pb::Slot], count: u32) -> String {
+    const SHOWN_MAX: usize = 10;
+    if slots.is_empty() {
+        return String::new();
+    }
+    let text = |slot: &pb::Slot| {
+        let age = slot.age.as_ref().map_or_else(String::new, seconds);
+        if slot.hits == 1 { age } else { format!("{age} × {} hits", slot.hits) }
+    };
+    let shown: Vec<_> = slots.iter().take(SHOWN_MAX).map(text).collect();
+    let more = (count as usize).saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(", slots for {}{more}", shown.join(", "))
 }
 
 /// `, banned for 10 s`, if it is.
@@ -156,7 +193,9 @@ pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
                 counter.limit.clone(),
                 counter.used.to_string(),
                 counter.remaining.to_string(),
-                counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds) + &ban_text(counter),
+                counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds)
+                    + &ban_text(counter)
+                    + &slots_text(&counter.slots, counter.slot_count),
             ]);
         }
     }
@@ -185,7 +224,7 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
             status.rule.clone(),
             limit,
             status.remaining.to_string(),
-            reset,
+            reset + &slots_text(&status.slots, status.slot_count),
         ]);
     }
     rows

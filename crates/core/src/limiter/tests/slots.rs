@@ -62,6 +62,62 @@ fn a_slot_that_is_never_released_is_free_after_max_hold() {
     assert_eq!(limiter.slot_counts().expired, 1);
 }
 
+/// The figures of the only limit that has any, after a pass of the sweeper.
+fn swept(limiter: &Limiter, millis: u64) -> [u64; 4] {
+    let now = Timestamp::from_millis(MIDNIGHT_MILLIS + millis);
+    (0..limiter.store().shard_count()).for_each(|shard| limiter.sweep(shard, 1, now));
+    let figures = limiter.slot_figures();
+    assert_eq!(figures.len(), 2, "a limit has figures from the start");
+    let used = figures.into_values().max_by_key(|figures| figures.in_flight + figures.expired);
+    let SlotFigures { in_flight, oldest, expired, unknown } = used.expect("two");
+    [in_flight, oldest.unwrap_or_default().as_millis() as u64, expired, unknown]
+}
+
+#[test]
+fn the_sweeper_counts_what_is_in_flight_and_slots_that_expire_unused() {
+    let limiter = limiter(RULES);
+    assert_eq!(swept(&limiter, 0), [0; 4]);
+    let first = taken(&limiter, 0, "user=a +2");
+    taken(&limiter, 4_000, "user=b");
+    assert_eq!(swept(&limiter, 5_000), [3, 5_000, 0, 0]);
+    check(
+        &limiter,
+        &[(5_000, &format!("slot={first}"), &["none"]), (5_000, &format!("slot={first}"), &["none"])],
+    );
+    assert_eq!(swept(&limiter, 6_000), [1, 2_000, 0, 1]);
+    // Expired when it is used again, and then counted once.
+    taken(&limiter, 14_000, "user=b +2");
+    assert_eq!(swept(&limiter, 14_000), [2, 0, 1, 1]);
+    // Expired without traffic.
+    assert_eq!(swept(&limiter, 24_999), [0, 0, 2, 1]);
+    assert_eq!(swept(&limiter, 30_000), [0, 0, 2, 1]);
+    assert_eq!(limiter.slot_counts().expired, 2);
+}
+
+#[test]
+fn what_is_in_flight_is_right_after_resets_and_changes_of_rules() {
+    let limiter = limiter(RULES);
+    taken(&limiter, 0, "user=a +2");
+    replace_rules(&limiter, &RULES.replace("requests_in_flight: 3", "requests_in_flight: 1"));
+    assert_eq!(swept(&limiter, 1_000), [2, 1_000, 0, 0]);
+    let mut wanted = Request::new("d");
+    wanted.push(descriptor("user=a"));
+    let now = Timestamp::from_millis(MIDNIGHT_MILLIS + 2_000);
+    limiter.pin().reset(&wanted, now).expect("the domain has rules");
+    assert_eq!(swept(&limiter, 2_000), [0; 4]);
+}
+
+/// A full store drops expired counters to make room: those with slots that nothing has released are left to the sweeper, which
+/// counts them.
+#[test]
+fn slots_that_expire_in_a_full_store_are_counted() {
+    let limiter = limiter_of(RULES, Semantics::Exact, 1, OnFull::Deny);
+    taken(&limiter, 0, "user=a");
+    assert_eq!(take(&limiter, 20_000, "user=b"), None, "until the sweeper has passed");
+    assert_eq!(swept(&limiter, 20_000), [0, 0, 1, 0]);
+    taken(&limiter, 20_000, "user=b");
+}
+
 #[test]
 fn one_ticket_names_the_slots_of_all_limits_and_releases_them_by_itself() {
     let limiter = limiter(RULES);

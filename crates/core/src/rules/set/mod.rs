@@ -10,7 +10,10 @@ use super::{
     series::UsedSeries,
     text_map::TextMap,
 };
-use crate::limit::{SeriesId, Unit};
+use crate::{
+    algorithm::Algorithm,
+    limit::{SeriesId, Unit},
+};
 use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
@@ -224,6 +227,13 @@ impl RuleSet {
     pub fn rule_limits_unsorted(&self) -> impl Iterator<Item = (&Rule, &RuleLimit)> {
         let rules = self.domains.iter().flat_map(|(_, domain)| domain.rules_unsorted());
         rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)))
+    }
+
+    /// The limits of requests in flight, those of overrides too, with their series.
+    pub fn slot_limits(&self) -> impl Iterator<Item = (&LimitIdentity, SeriesId)> {
+        let limits = self.registered.iter().zip(&*self.series);
+        let of_slots = limits.filter(|(limit, _)| matches!(limit.info.algorithm, Algorithm::Concurrency(_)));
+        of_slots.map(|(limit, series)| (&limit.info.identity, series.id))
     }
 
     /// Every limit by its number, including those of former rules.

@@ -180,7 +180,7 @@ impl<T: Default> Page<T> {
     }
 
     /// Drops the slots that are not wanted any more; returns how many.
-    fn retain(&mut self, keep: impl Fn(&Slot<T>) -> bool) -> usize {
+    fn retain(&mut self, mut keep: impl FnMut(&Slot<T>) -> bool) -> usize {
         let before = self.len();
         for slot in (0..before).rev() {
             if !keep(self.slot(slot)) {
@@ -299,7 +299,7 @@ impl<T: Default> Table<T> {
     }
 
     /// Drops what `keep` rejects from the next `pages_max` pages.
-    pub(super) fn sweep(&mut self, pages_max: usize, keep: impl Fn(&T) -> bool) -> Swept {
+    pub(super) fn sweep(&mut self, pages_max: usize, mut keep: impl FnMut(&T) -> bool) -> Swept {
         let start = self.sweep_next as usize;
         let end = self.pages.len().min(start.saturating_add(pages_max));
         let pages = self.pages[start..end].iter_mut();
