@@ -153,5 +153,41 @@ fn conditionals(c: &mut Criterion) {
     conditional(c, "one evaluated", &limit(evaluated));
 }
 
-criterion_group!(all, steps, wholes, conditionals);
+/// A decision under a rule that is found by a network or a pattern, among others; a key alone is what they are compared with.
+fn matching(c: &mut Criterion) {
+    let limit = "rate_limit: { unit: minute, requests_per_unit: 4000000000 }";
+    let of_rules = |c: &mut Criterion, name: &str, (key, value): (&str, &str), rules: String| {
+        let text = format!("domain: edge\ndescriptors:\n{rules}");
+        let rules = RuleSet::parse(&[Source::file("bench.yaml", text)], &LoadOptions::default());
+        let limiter = Limiter::new(rules.expect("good rules"), store(), false);
+        let mut request = Request::new("edge");
+        let entries = [Entry { key, value }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        let mut now = START;
+        c.bench_function(&format!("decide/matching: {name}"), |b| {
+            b.iter(|| {
+                now = now.saturating_add_nanos(1_000);
+                black_box(limiter.pin().decide(black_box(&request), now));
+            });
+        });
+    };
+    let address = ("address", "10.77.40.9");
+    of_rules(c, "a key alone", address, format!("- {{ key: address, {limit} }}\n"));
+    let network = |number: u32| {
+        let (upper, lower) = (number / 65_536, number % 65_536);
+        let [high, low] = (lower as u16).to_be_bytes();
+        format!("- {{ key: address, value_network: {}.{high}.{low}.0/24, {limit} }}\n", 10 + upper)
+    };
+    of_rules(c, "one network", address, network(19_752));
+    of_rules(c, "one of 1,000 networks", address, (19_500..20_500).map(network).collect());
+    of_rules(c, "one of 100,000 networks", address, (0..100_000).map(network).collect());
+    let path = ("path", "/v7/export/99/of/a/customer");
+    of_rules(c, "a key alone, of a path", path, format!("- {{ key: path, {limit} }}\n"));
+    let pattern =
+        |number: u32| format!("- {{ key: path, value_regex: '^/v[0-9]+/export/{number}/.*$', {limit} }}\n");
+    of_rules(c, "one pattern", path, pattern(99));
+    of_rules(c, "one of 100 patterns", path, (0..100).map(pattern).collect());
+}
+
+criterion_group!(all, steps, wholes, conditionals, matching);
 criterion_main!(all);

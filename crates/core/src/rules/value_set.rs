@@ -60,8 +60,9 @@ impl SharedValue<'_> {
             SharedForm::Pattern | SharedForm::Set => self.text.into(),
             SharedForm::AnyCase => folded(value),
             SharedForm::Address => match value.parse::<IpAddr>() {
+                // An IPv4 address has one form.
+                Ok(IpAddr::V4(_)) | Err(_) => value.into(),
                 Ok(address) => address.to_canonical().to_string().into(),
-                Err(_) => value.into(),
             },
         }
     }
