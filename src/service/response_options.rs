@@ -44,9 +44,11 @@ impl<'d> Additions<'d> {
         let mut additions = Self::of_rules(decision.code, denial.as_ref());
         additions.dynamic_metadata = decision.slot.as_deref().map(dynamic_metadata::of_slot);
         let Some(options) = options else { return additions };
+        // A check is no decision on a client's request: as in Limitador, its response has no headers about quotas.
+        let headers = if request.is_check() { &ResponseHeaders::default() } else { &options.headers };
         // A header that a rule declares replaces the one of the same name here.
         let declared = additions.response_headers.len();
-        for (name, value) in client_headers::headers(&options.headers, decision, denial.as_ref(), limits) {
+        for (name, value) in client_headers::headers(headers, decision, denial.as_ref(), limits) {
             if !additions.response_headers[..declared]
                 .iter()
                 .any(|(declared, _)| declared.eq_ignore_ascii_case(&name))

@@ -21,6 +21,7 @@ mod full_disk;
 mod h2spec;
 mod handbook;
 mod kubernetes;
+mod limitador;
 mod metrics_page;
 mod openapi;
 mod otlp_metrics;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         h2spec::tests,
         handbook::tests,
         kubernetes::tests,
+        limitador::tests,
         metrics_page::tests,
         metrics_page::python::tests,
         openapi::tests,

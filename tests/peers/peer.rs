@@ -111,6 +111,9 @@ pub const PYTHON_OPENAPI: Peer = Peer {
 pub const SCHEMATHESIS: Peer =
     Peer { name: "schemathesis", is_here: || runs(Command::new("schemathesis").arg("--version")) };
 
+/// Kuadrant's limitador-server: at `TIDEGATE_LIMITADOR`, or on the PATH.
+pub const LIMITADOR: Peer = Peer { name: "limitador", is_here: crate::limitador::is_here };
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
