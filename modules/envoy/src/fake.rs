@@ -1,7 +1,13 @@
 //! A stream as tests have it.
 
-use std::collections::BTreeMap;
-use tidegate_envoy_abi::{Attribute, Counter, Headers, Host, MetadataSource};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tidegate_envoy_abi::{Attribute, Counter, Headers, Host, MetadataSource, Waker};
 
 /// A stand-in for a stream of Envoy.
 #[derive(Default, Clone, Debug)]
@@ -16,6 +22,8 @@ pub(crate) struct Fake {
     pub(crate) runtime: BTreeMap<String, u64>,
     /// What the filter responded.
     pub(crate) responses: Vec<String>,
+    /// Number of times that the stream was woken.
+    pub(crate) wakes: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -97,4 +105,10 @@ impl Host for Fake {
     }
 
     fn count(&mut self, _: Counter, _: &[&str], _: u64) {}
+    fn waker(&self) -> Option<Waker> {
+        let wakes = Arc::clone(&self.wakes);
+        Some(Waker::of_test(move || {
+            wakes.fetch_add(1, Ordering::Relaxed);
+        }))
+    }
 }

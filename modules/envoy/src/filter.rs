@@ -2,9 +2,10 @@
 
 use crate::{
     actions::{Added, Source},
+    leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
     limits::Limits,
-    metrics::{Metrics, Outcome},
-    response::{Consequence, HeaderList, consequence, respond},
+    metrics::{Metrics, Outcome, Place},
+    response::{Consequence, HeaderList, ShownStatus, respond},
     settings::{self, FailureDeny, Fractions, HitsAddend, Policy, RequestType, RouteSettings, Settings},
 };
 use smallvec::SmallVec;
@@ -13,7 +14,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_core::limit::{Descriptor, Entry, Hits, Override, Request};
+use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, Override, Request};
 use tidegate_envoy_abi::{ConfigHost, Flow, Headers, Host, Module};
 
 /// The details of responses to denied requests, as Envoy's filter has them.
@@ -35,8 +36,16 @@ pub(crate) struct RateLimit;
 /// A configuration of the filter.
 pub(crate) struct Config {
     pub(crate) settings: Settings,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) decider: Decider,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Who decides.
+pub(crate) enum Decider {
+    /// Rules and counters of this process.
+    Limits(Arc<Limits>),
+    /// A server, and this process by credits that it grants.
+    Server(Arc<Leased>),
 }
 
 impl Drop for Config {
@@ -52,6 +61,8 @@ pub(crate) struct Stream {
     response_headers: HeaderList,
     /// Set if entries are applied when the stream ends.
     at_end: Option<AtEnd>,
+    /// Set while the request waits for a server.
+    held: Option<Held>,
     /// The slots of a request in flight.
     slot: Option<HeldSlot>,
 }
@@ -61,15 +72,26 @@ struct AtEnd {
     route: Option<Arc<RouteSettings>>,
 }
 
+/// A request that waits.
+struct Held {
+    waiting: Waiting,
+    x_options: XOptions,
+}
+
+/// The option of each descriptor about `x-ratelimit-*`.
+type XOptions = SmallVec<[Option<bool>; 4]>;
+
 /// The slots of a request in flight, released when dropped.
-struct HeldSlot {
-    limits: Arc<Limits>,
-    ticket: Box<str>,
+enum HeldSlot {
+    Here { limits: Arc<Limits>, ticket: Box<str> },
+    AtServer { _slot: LeasedSlot },
 }
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        self.limits.release(&self.ticket);
+        if let Self::Here { limits, ticket } = self {
+            limits.release(ticket);
+        }
     }
 }
 
@@ -93,10 +115,21 @@ impl Module for RateLimit {
     fn configure(host: &ConfigHost, bytes: &[u8]) -> Result<Config, String> {
         let located = |error: String| format!("tidegate: {error}");
         let settings = settings::filter(bytes).map_err(located)?;
-        let limits = Limits::of(&settings.local).map_err(located)?;
         let metrics = Arc::new(Metrics::new(host, &settings.stat_prefix));
-        limits.publish(&metrics);
-        Ok(Config { settings, limits, metrics })
+        let decider = match &settings.local.server {
+            Some(server) => {
+                let leased =
+                    Leased::of(server).map_err(|error| located(format!("tidegate.server: {error}")))?;
+                leased.publish(&metrics);
+                Decider::Server(leased)
+            }
+            None => {
+                let limits = Limits::of(&settings.local).map_err(located)?;
+                limits.publish(&metrics);
+                Decider::Limits(limits)
+            }
+        };
+        Ok(Config { settings, decider, metrics })
     }
 
     fn configure_route(bytes: &[u8]) -> Result<RouteSettings, String> {
@@ -125,10 +158,26 @@ impl Module for RateLimit {
             stream.at_end = Some(AtEnd { route: route.cloned() });
         }
         match decide(config, route, host, &mut stream.slot, false) {
-            Some(Ok(made)) => conclude(config, made, stream, host),
-            Some(Err(Undecided)) => fail(config, host),
-            None => Flow::Continue,
+            Decided::Made(made) => conclude(config, made, stream, host),
+            Decided::Undecided => fail(config, host),
+            Decided::Nothing => Flow::Continue,
+            Decided::Waits(held) => {
+                stream.held = Some(held);
+                Flow::Wait
+            }
         }
+    }
+
+    fn resumed(config: &Config, stream: &mut Stream, host: &mut dyn Host) -> Flow {
+        let Some(Held { waiting, x_options }) = stream.held.take() else { return Flow::Continue };
+        let Some((response, slot)) = waiting.take() else { return fail(config, host) };
+        stream.slot = slot.map(|_slot| HeldSlot::AtServer { _slot });
+        config.metrics.count(if response.is_denied { Outcome::OverLimit } else { Outcome::Ok });
+        config.metrics.count_place(Place::Server);
+        let made = response.additions.consequence(response.is_denied);
+        let statuses = response.statuses.iter().map(|status| status.shown());
+        let made = with_headers(config, made, statuses, x_options.into_iter(), host);
+        conclude(config, made, stream, host)
     }
 
     fn response_headers(_: &Config, stream: &mut Stream, host: &mut dyn Host) {
@@ -142,7 +191,7 @@ impl Module for RateLimit {
             // The response is sent: the decision only counts hits.
             let _ = decide(config, route.as_ref(), host, &mut None, true);
         }
-        stream.slot = None;
+        (stream.held, stream.slot) = (None, None);
         config.metrics.publish_in_stream(host);
     }
 
@@ -168,17 +217,28 @@ fn policies<'c>(settings: &'c Settings, route: Option<&'c Arc<RouteSettings>>) -
     }
 }
 
-/// A request that is malformed: a server would have refused it with a status.
-struct Undecided;
+/// How a stream is decided.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for one hook, and most decisions are of the large variant"
+)]
+enum Decided {
+    /// No descriptor applies.
+    Nothing,
+    Made(Consequence),
+    /// The request is malformed, or the server cannot be reached.
+    Undecided,
+    Waits(Held),
+}
 
-/// Decides a stream by the entries for its beginning or its end; none if no descriptor applies. Sets the slots that it takes.
+/// Decides a stream by the entries for its beginning or its end. Sets the slots that it takes.
 fn decide(
     config: &Config,
     route: Option<&Arc<RouteSettings>>,
     host: &dyn Host,
     slot: &mut Option<HeldSlot>,
     at_end: bool,
-) -> Option<Result<Consequence, Undecided>> {
+) -> Decided {
     let settings = &config.settings;
     let source = Source::new(host);
     let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
@@ -187,29 +247,73 @@ fn decide(
         .filter_map(|policy| draft(policy, &source))
         .collect();
     if drafts.is_empty() {
-        return None;
+        return Decided::Nothing;
     }
     let domain = route.and_then(|route| route.domain.as_deref()).unwrap_or(&settings.domain);
     let hits = host.filter_state(HITS_STATE).and_then(|text| str::from_utf8(text).ok()?.parse().ok());
     let mut request = Request::new(domain);
     for draft in &drafts {
-        let Some(descriptor) = draft.descriptor(hits.unwrap_or(0)) else { return Some(Err(Undecided)) };
+        let Some(descriptor) = draft.descriptor(hits.unwrap_or(0)) else { return Decided::Undecided };
         request.push(descriptor);
     }
     let x_options = drafts.iter().map(|draft| draft.x_ratelimit);
-    let is_enforced = || RANDOM.with(|random| settings.enforced.has(host, random));
-    let made = config.limits.decide(&request, |decision| {
-        *slot = decision
-            .slot
-            .as_ref()
-            .map(|slot| HeldSlot { limits: Arc::clone(&config.limits), ticket: slot.ticket.clone() });
+    match &config.decider {
+        Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
+        Decider::Server(leased) if at_end => {
+            if let Some(decision) = leased.count(&request) {
+                count_local(config, &decision);
+            }
+            Decided::Nothing
+        }
+        Decider::Server(leased) => match leased.decide(&request, settings.timeout, || host.waker()) {
+            Attempt::Local(decision) => {
+                count_local(config, &decision);
+                let made = decision.consequence();
+                Decided::Made(with_headers(config, made, decision.statuses(), x_options, host))
+            }
+            Attempt::Waits(waiting) => Decided::Waits(Held { waiting, x_options: x_options.collect() }),
+            Attempt::Away => Decided::Undecided,
+        },
+    }
+}
+
+/// Decides a request by the counters of this process.
+fn decide_here(
+    config: &Config,
+    limits: &Arc<Limits>,
+    request: &Request<'_>,
+    (x_options, host): (impl Iterator<Item = Option<bool>>, &dyn Host),
+    slot: &mut Option<HeldSlot>,
+) -> Decided {
+    let made = limits.decide(request, |decision: &Decision<'_>| {
+        let held = |ticket| HeldSlot::Here { limits: Arc::clone(limits), ticket };
+        *slot = decision.slot.as_ref().map(|slot| held(slot.ticket.clone()));
         config.metrics.count(match decision.code {
-            tidegate_core::limit::Code::Ok => Outcome::Ok,
-            tidegate_core::limit::Code::OverLimit => Outcome::OverLimit,
+            Code::Ok => Outcome::Ok,
+            Code::OverLimit => Outcome::OverLimit,
         });
-        consequence(settings, decision, x_options, is_enforced)
+        let statuses = decision.statuses.iter().map(ShownStatus::from);
+        with_headers(config, Consequence::of_rules(decision), statuses, x_options, host)
     });
-    Some(made.map_err(|_| Undecided))
+    made.map_or(Decided::Undecided, Decided::Made)
+}
+
+fn count_local(config: &Config, decision: &LocalDecision) {
+    config.metrics.count(if decision.is_over() { Outcome::OverLimit } else { Outcome::Ok });
+    config.metrics.count_place(Place::Envoy);
+}
+
+/// Adds the filter's own headers.
+fn with_headers<'s>(
+    config: &Config,
+    made: Consequence,
+    statuses: impl Iterator<Item = ShownStatus<'s>> + Clone,
+    x_options: impl Iterator<Item = Option<bool>>,
+    host: &dyn Host,
+) -> Consequence {
+    let settings = &config.settings;
+    let is_enforced = || RANDOM.with(|random| settings.enforced.has(host, random));
+    made.with_headers(settings, statuses, x_options, is_enforced)
 }
 
 /// The descriptor of an entry; none if an action or the hits keep it from being made.

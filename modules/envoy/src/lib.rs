@@ -1,21 +1,24 @@
 //! Tidegate in Envoy's own process: an HTTP filter that takes the configuration of Envoy's `ratelimit` filter and decides by rules and
-//! counters in this process.
+//! counters in this process, or by credits that a server grants.
 //!
 //! The path of a request: `filter` is called by the hooks; `actions` make descriptors of the stream as `settings` has them; `limits`
-//! decides them by a limiter that all workers and listeners share; `response` turns the decision into headers or a response.
+//! decides them by a limiter that all workers and listeners share, or `leased` by credits of a server's counters; `response` turns the
+//! decision into headers or a response.
 //!
 //! Invariants:
 //!
 //! - A configuration that loads is decided as Envoy's filter with a Tidegate server would: whatever a module cannot do is refused.
-//! - No hook waits: a decision has no IO and no call to another process.
+//! - No hook waits: a decision has no IO. A request that a server has to decide is held by Envoy, and resumed on its worker.
 //! - Figures are counted in atomics and published by a thread of the module, at most once a second.
 
 mod actions;
 #[cfg(test)]
 mod fake;
 mod filter;
+mod leased;
 mod limits;
 mod metrics;
+mod protobuf;
 mod response;
 mod settings;
 #[cfg(test)]

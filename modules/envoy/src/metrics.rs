@@ -28,11 +28,33 @@ impl Outcome {
     }
 }
 
+/// Where a request was decided that a server may decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// In Envoy, by credits or a kept denial.
+    Envoy,
+    Server,
+}
+
+impl Place {
+    const ALL: [Self; 2] = [Self::Envoy, Self::Server];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy",
+            Self::Server => "server",
+        }
+    }
+}
+
 /// The figures.
 pub(crate) struct Metrics {
     /// Not yet published, by [`Outcome`].
     pending: [AtomicU64; Outcome::ALL.len()],
+    /// Not yet published, by [`Place`].
+    pending_places: [AtomicU64; Place::ALL.len()],
     decisions: Option<Counter>,
+    places: Option<Counter>,
     stat_prefix: String,
     /// Schedules a publication; none where Envoy counts in streams only (before 1.39), and once the configuration is gone.
     scheduler: Mutex<Option<Scheduler>>,
@@ -40,13 +62,18 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Defines the counter `decisions`, with the labels `outcome` and, where it is set, `stat_prefix`.
+    /// Defines the counters `decisions` and `decided_in`, with the labels `outcome` or `place` and, where it is set, `stat_prefix`.
     pub(crate) fn new(host: &ConfigHost, stat_prefix: &str) -> Self {
-        let labels: &[&str] = if stat_prefix.is_empty() { &["outcome"] } else { &["outcome", "stat_prefix"] };
+        let define = |name, label| {
+            let labels = [label, "stat_prefix"];
+            host.define_counter(name, if stat_prefix.is_empty() { &labels[..1] } else { &labels })
+        };
         let can_count = host.can_count();
         Self {
             pending: Default::default(),
-            decisions: host.define_counter("decisions", labels),
+            pending_places: Default::default(),
+            decisions: define("decisions", "outcome"),
+            places: define("decided_in", "place"),
             stat_prefix: stat_prefix.to_owned(),
             scheduler: Mutex::new(if can_count { host.scheduler() } else { None }),
             in_streams: !can_count,
@@ -55,6 +82,10 @@ impl Metrics {
 
     pub(crate) fn count(&self, outcome: Outcome) {
         self.pending[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_place(&self, place: Place) {
+        self.pending_places[place as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Number of this outcome that is not yet published.
@@ -92,16 +123,21 @@ impl Metrics {
     }
 
     fn publish_by(&self, mut count: impl FnMut(Counter, &[&str], u64)) {
-        let Some(counter) = self.decisions else { return };
-        for outcome in Outcome::ALL {
+        let mut publish = |counter: Option<Counter>, pending: &AtomicU64, label: &str| {
+            let Some(counter) = counter else { return };
             // Read first: an exchange takes the cache line from the others.
-            let pending = &self.pending[outcome as usize];
             let by =
                 if pending.load(Ordering::Relaxed) == 0 { 0 } else { pending.swap(0, Ordering::Relaxed) };
             if by > 0 {
-                let labels = [outcome.name(), &self.stat_prefix];
+                let labels = [label, &self.stat_prefix];
                 count(counter, if self.stat_prefix.is_empty() { &labels[..1] } else { &labels }, by);
             }
+        };
+        for outcome in Outcome::ALL {
+            publish(self.decisions, &self.pending[outcome as usize], outcome.name());
+        }
+        for place in Place::ALL {
+            publish(self.places, &self.pending_places[place as usize], place.name());
         }
     }
 }

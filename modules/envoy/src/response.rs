@@ -19,61 +19,106 @@ pub(crate) struct Consequence {
     pub(crate) request_headers: HeaderList,
 }
 
-/// What follows from a decision. `x_options` are those of the descriptors, `is_enforced` is evaluated for denials only.
-pub(crate) fn consequence(
-    settings: &Settings,
-    decision: &Decision<'_>,
-    x_options: impl Iterator<Item = Option<bool>>,
-    is_enforced: impl FnOnce() -> bool,
-) -> Consequence {
-    let mut made = Consequence { is_denied: decision.code == Code::OverLimit, ..Consequence::default() };
-    match decision.has_on_deny().then(|| decision.denial()).flatten() {
-        Some(Denial::Told(Some(reply))) => {
-            made.body = reply.body.to_string();
-            made.response_headers.extend(
-                reply.headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),
-            );
-        }
-        Some(Denial::Marked(headers)) => {
-            made.is_denied = false;
-            made.request_headers
-                .extend(headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())));
-        }
-        _ => {}
-    }
-    if made.is_denied && settings.x_envoy_ratelimited {
-        made.response_headers.push(added("x-envoy-ratelimited", b"true"));
-    }
-    x_ratelimit(settings.x_ratelimit, decision, x_options, &mut made.response_headers);
-    if made.is_denied && !is_enforced() {
-        made.is_denied = false;
-        made.body.clear();
-    }
-    if made.is_denied {
-        if settings.retry_after && settings.denied_status == 429 {
-            retry_after(decision, &mut made.response_headers);
-        }
-        merge(&settings.denied_headers, &mut made.response_headers);
-    }
-    made
+/// The status of a descriptor, as headers show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShownStatus<'s> {
+    pub(crate) is_over: bool,
+    /// None if nothing limits the descriptor.
+    pub(crate) limit: Option<ShownLimit<'s>>,
+    pub(crate) remaining: u32,
+    /// As the server rounds them; 0 without a reset, as Envoy reads an absent duration.
+    pub(crate) reset_seconds: u64,
 }
 
-fn added(name: &str, value: &[u8]) -> (Box<str>, Box<[u8]>) {
+/// A limit, as headers show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShownLimit<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) requests: u32,
+    /// None if the window is not one unit long.
+    pub(crate) unit: Option<Unit>,
+}
+
+impl<'s> From<&Status<'s>> for ShownStatus<'s> {
+    fn from(status: &Status<'s>) -> Self {
+        Self {
+            is_over: status.code == Code::OverLimit,
+            limit: status.limit.map(|limit| ShownLimit {
+                name: limit.name,
+                requests: limit.requests,
+                unit: limit.unit,
+            }),
+            remaining: status.remaining,
+            reset_seconds: status.reset.and_then(Reset::seconds_rounded_up).unwrap_or(0),
+        }
+    }
+}
+
+impl Consequence {
+    /// What rules declare for a decision.
+    pub(crate) fn of_rules(decision: &Decision<'_>) -> Self {
+        let mut made = Self { is_denied: decision.code == Code::OverLimit, ..Self::default() };
+        match decision.has_on_deny().then(|| decision.denial()).flatten() {
+            Some(Denial::Told(Some(reply))) => {
+                made.body = reply.body.to_string();
+                made.response_headers.extend(
+                    reply.headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),
+                );
+            }
+            Some(Denial::Marked(headers)) => {
+                made.is_denied = false;
+                made.request_headers.extend(
+                    headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),
+                );
+            }
+            _ => {}
+        }
+        made
+    }
+
+    /// Adds what the filter is configured to. `x_options` are those of the descriptors, `is_enforced` is evaluated for denials only.
+    #[must_use]
+    pub(crate) fn with_headers<'s>(
+        mut self,
+        settings: &Settings,
+        statuses: impl Iterator<Item = ShownStatus<'s>> + Clone,
+        x_options: impl Iterator<Item = Option<bool>>,
+        is_enforced: impl FnOnce() -> bool,
+    ) -> Self {
+        if self.is_denied && settings.x_envoy_ratelimited {
+            self.response_headers.push(added("x-envoy-ratelimited", b"true"));
+        }
+        x_ratelimit(settings.x_ratelimit, statuses.clone(), x_options, &mut self.response_headers);
+        if self.is_denied && !is_enforced() {
+            self.is_denied = false;
+            self.body.clear();
+        }
+        if self.is_denied {
+            if settings.retry_after && settings.denied_status == 429 {
+                retry_after(statuses, &mut self.response_headers);
+            }
+            merge(&settings.denied_headers, &mut self.response_headers);
+        }
+        self
+    }
+}
+
+pub(crate) fn added(name: &str, value: &[u8]) -> (Box<str>, Box<[u8]>) {
     (name.into(), value.into())
 }
 
 /// `x-ratelimit-limit`, `-remaining` and `-reset`: of the limit with the fewest remaining hits, and quota policies.
 /// The option of a descriptor, else the filter's setting, decides whether its policy is listed, and, for the limit with the
 /// fewest remaining hits, whether there are any such headers.
-fn x_ratelimit(
+fn x_ratelimit<'s>(
     default: bool,
-    decision: &Decision<'_>,
+    statuses: impl Iterator<Item = ShownStatus<'s>>,
     x_options: impl Iterator<Item = Option<bool>>,
     headers: &mut HeaderList,
 ) {
-    let mut tightest: Option<(&Status<'_>, u32, bool)> = None;
+    let mut tightest: Option<(ShownStatus<'_>, u32, bool)> = None;
     let mut policies = String::new();
-    for (status, option) in decision.statuses.iter().zip(x_options) {
+    for (status, option) in statuses.zip(x_options) {
         let Some(limit) = status.limit else { continue };
         let is_shown = option.unwrap_or(default);
         if tightest.is_none_or(|(other, ..)| status.remaining < other.remaining) {
@@ -90,7 +135,7 @@ fn x_ratelimit(
     let Some((tightest, requests, true)) = tightest else { return };
     headers.push(added("x-ratelimit-limit", format!("{requests}{policies}").as_bytes()));
     headers.push(added("x-ratelimit-remaining", tightest.remaining.to_string().as_bytes()));
-    headers.push(added("x-ratelimit-reset", reset_seconds(tightest).to_string().as_bytes()));
+    headers.push(added("x-ratelimit-reset", tightest.reset_seconds.to_string().as_bytes()));
 }
 
 fn seconds_of(unit: Unit) -> u32 {
@@ -106,16 +151,11 @@ fn seconds_of(unit: Unit) -> u32 {
     }
 }
 
-/// Seconds as the server rounds them; 0 without a reset, as Envoy reads an absent duration.
-fn reset_seconds(status: &Status<'_>) -> u64 {
-    status.reset.and_then(Reset::seconds_rounded_up).unwrap_or(0)
-}
-
 /// The longest wait of the limits that are exceeded, at least a second, unless the rule has the header itself.
-fn retry_after(decision: &Decision<'_>, headers: &mut HeaderList) {
-    let over = decision.statuses.iter().filter(|status| status.code == Code::OverLimit);
+fn retry_after<'s>(statuses: impl Iterator<Item = ShownStatus<'s>>, headers: &mut HeaderList) {
+    let over = statuses.filter(|status| status.is_over);
     let has_own = headers.iter().any(|(name, _)| &**name == "retry-after");
-    if let Some(seconds) = over.map(reset_seconds).max().filter(|_| !has_own) {
+    if let Some(seconds) = over.map(|status| status.reset_seconds).max().filter(|_| !has_own) {
         headers.push(added("retry-after", seconds.max(1).to_string().as_bytes()));
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 use tidegate_envoy_abi::{ConfigHost, Flow, Module};
 
 /// A filter with these entries, and a limit of three hits a year for any value of the keys `k` and `limited`.
@@ -133,6 +133,33 @@ fn a_request_that_cannot_be_decided_follows_the_failure_mode() {
     let closed = json!({"failure_mode_deny": true, "status_on_error": {"code": "ServiceUnavailable"}});
     let (flow, host) = run(&filter("closed", closed, by("k")), None, invalid);
     assert_eq!((flow, host.responses), (Flow::Responded, vec!["503 rate_limiter_error ".to_owned()]));
+}
+
+#[test]
+fn a_request_to_a_server_that_is_away_follows_the_failure_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/nobody", folder.path().display());
+    let filter = |closed: bool| {
+        let settings = json!({
+            "domain": "away", "failure_mode_deny": closed, "timeout": "60s", "rate_limits": by("k"),
+            "tidegate": {"server": {"address": address}},
+        });
+        RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
+    };
+    let (open, closed) = (filter(false), filter(true));
+    let (mut stream, mut host) = (Stream::default(), Fake::new("/").with("x-key", "a"));
+    // It waits only if the thread has not yet failed to connect.
+    if RateLimit::request_headers(&open, None, &mut stream, &mut host) == Flow::Wait {
+        while host.wakes.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(RateLimit::resumed(&open, &mut stream, &mut host), Flow::Continue);
+    }
+    assert_eq!(open.metrics.pending(Outcome::FailureModeAllowed), 1);
+    assert_eq!(run(&open, None, host.clone()).0, Flow::Continue, "nothing waits any more");
+    let (flow, host) = run(&closed, None, host);
+    assert_eq!((flow, host.responses), (Flow::Responded, vec!["500 rate_limiter_error ".to_owned()]));
+    assert_eq!(closed.metrics.pending(Outcome::Error), 1);
 }
 
 #[test]

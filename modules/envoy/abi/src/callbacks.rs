@@ -70,6 +70,10 @@ callbacks! {
         http_filter_config_scheduler_new: unsafe extern "C" fn(EnvoyConfig) -> EnvoyScheduler,
         http_filter_config_scheduler_commit: unsafe extern "C" fn(EnvoyScheduler, u64),
         http_filter_config_scheduler_delete: unsafe extern "C" fn(EnvoyScheduler),
+        http_filter_scheduler_new: unsafe extern "C" fn(EnvoyStream) -> EnvoyScheduler,
+        http_filter_scheduler_commit: unsafe extern "C" fn(EnvoyScheduler, u64),
+        http_filter_scheduler_delete: unsafe extern "C" fn(EnvoyScheduler),
+        http_filter_continue_decoding: unsafe extern "C" fn(EnvoyStream),
         log: unsafe extern "C" fn(u32, ModuleBuffer),
     }
     optional {

@@ -2,7 +2,7 @@
 
 use crate::{
     callbacks::Callbacks,
-    host::{Attribute, Counter, Headers, Host, MetadataSource, RoutePointer},
+    host::{Attribute, Counter, Headers, Host, MetadataSource, RoutePointer, Scheduler, Waker},
     types::{EnvoyBuffer, EnvoyStream, ModuleBuffer, ModuleHeader},
 };
 use std::{marker::PhantomData, ptr};
@@ -127,5 +127,10 @@ impl Host for HookedStream<'_> {
         let (list, count) = (labels.as_mut_ptr(), labels.len());
         // SAFETY: the stream lives while the hook runs, the labels while the call does.
         unsafe { (self.callbacks.http_filter_increment_counter)(self.stream, counter.0, list, count, by) };
+    }
+    fn waker(&self) -> Option<Waker> {
+        // SAFETY: the stream lives while the hook runs.
+        let made = unsafe { (self.callbacks.http_filter_scheduler_new)(self.stream) };
+        Scheduler::of(made, true).map(Waker::of_stream)
     }
 }

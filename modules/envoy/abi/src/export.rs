@@ -89,6 +89,15 @@ macro_rules! export_module {
                 // SAFETY: called by Envoy.
                 unsafe { hooks::stream_complete::<$module>(envoy, stream) }
             }
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
+                envoy: *mut c_void,
+                stream: *const c_void,
+                _event: u64,
+            ) {
+                // SAFETY: called by Envoy.
+                unsafe { hooks::scheduled::<$module>(envoy, stream) }
+            }
 
             // Mandatory, and of no use to this filter: bodies and trailers pass, and it makes no calls of its own.
             #[unsafe(no_mangle)]
@@ -175,13 +184,6 @@ macro_rules! export_module {
                 _: *const c_void,
                 _: u64,
                 _: u32,
-            ) {
-            }
-            #[unsafe(no_mangle)]
-            extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
-                _: *mut c_void,
-                _: *const c_void,
-                _: u64,
             ) {
             }
             #[unsafe(no_mangle)]

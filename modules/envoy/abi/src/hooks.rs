@@ -22,6 +22,8 @@ const ABI_VERSION: &std::ffi::CStr = c"v0.2.0";
 pub const CONTINUE: u32 = 0;
 /// Envoy's status for a request that the filter has responded to.
 const STOP: u32 = 1;
+/// Envoy's status for a request that waits: its body is read until the buffer is full.
+const STOP_ALL_AND_WATERMARK: u32 = 4;
 
 /// Bytes of a hook's arguments.
 #[repr(transparent)]
@@ -201,23 +203,55 @@ pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_vo
         M::request_headers(config, route, state, &mut host)
     };
     // SAFETY: by the caller's promise.
-    let flow = match unsafe { hook::<M, _>("on_http_filter_request_headers", envoy, stream, body) } {
-        Hooked::Done(flow) => flow,
-        Hooked::Skipped => Flow::Continue,
-        Hooked::Panicked => {
-            let body = |config: &M::Config, _: &mut M::Stream, mut host: HookedStream<'_>| {
-                M::after_panic(config, &mut host)
-            };
-            // SAFETY: by the caller's promise.
-            match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
-                Hooked::Done(flow) => flow,
-                Hooked::Skipped | Hooked::Panicked => Flow::Continue,
-            }
-        }
+    match unsafe { flow::<M>("on_http_filter_request_headers", envoy, stream, body) } {
+        Some(Flow::Continue) | None => CONTINUE,
+        Some(Flow::Responded) => STOP,
+        Some(Flow::Wait) => STOP_ALL_AND_WATERMARK,
+    }
+}
+
+/// A request that waits is woken.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_scheduled`.
+pub unsafe fn scheduled<M: Module>(envoy: *mut c_void, stream: *const c_void) {
+    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
+        M::resumed(config, state, &mut host)
     };
-    match flow {
-        Flow::Continue => CONTINUE,
-        Flow::Responded => STOP,
+    // SAFETY: by the caller's promise.
+    let flow = unsafe { flow::<M>("on_http_filter_scheduled", envoy, stream, body) };
+    if let (Some(Flow::Continue), Some(callbacks)) = (flow, callbacks()) {
+        // The last thing: it runs further hooks of the stream, and may end it.
+        // SAFETY: the stream lives while the hook runs, which has borrowed nothing of it any more.
+        unsafe { (callbacks.http_filter_continue_decoding)(envoy) };
+    }
+}
+
+/// Runs a hook that decides whether the request goes on; after a panic, the failure mode does. None if it was skipped.
+///
+/// # Safety
+///
+/// `envoy` and `stream` are the pointers of a hook of this stream that is running.
+unsafe fn flow<M: Module>(
+    name: &str,
+    envoy: *mut c_void,
+    stream: *const c_void,
+    body: impl FnOnce(&M::Config, &mut M::Stream, HookedStream<'_>) -> Flow,
+) -> Option<Flow> {
+    // SAFETY: by the caller's promise.
+    match unsafe { hook::<M, _>(name, envoy, stream, body) } {
+        Hooked::Done(flow) => return Some(flow),
+        Hooked::Skipped => return None,
+        Hooked::Panicked => {}
+    }
+    let body =
+        |config: &M::Config, _: &mut M::Stream, mut host: HookedStream<'_>| M::after_panic(config, &mut host);
+    // SAFETY: by the caller's promise.
+    match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
+        Hooked::Done(flow) => Some(flow),
+        Hooked::Skipped => None,
+        Hooked::Panicked => Some(Flow::Continue),
     }
 }
 

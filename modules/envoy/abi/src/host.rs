@@ -73,6 +73,35 @@ pub trait Host {
     fn respond_with(&mut self, headers: &[(&str, &[u8])]);
     /// Adds to a counter, with a value for each of its labels.
     fn count(&mut self, counter: Counter, labels: &[&str], by: u64);
+    /// A handle by which any thread can have [`Module::resumed`](crate::Module::resumed) called for this stream.
+    fn waker(&self) -> Option<Waker>;
+}
+
+/// Schedules a hook of one stream on its worker. Must be dropped before the worker ends: with the stream at the latest.
+pub struct Waker(Wakes);
+
+enum Wakes {
+    Stream(Scheduler),
+    Test(Box<dyn Fn() + Send + Sync>),
+}
+
+impl Waker {
+    /// A handle of a stand-in for Envoy.
+    pub fn of_test(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Wakes::Test(Box::new(wake)))
+    }
+
+    pub(crate) fn of_stream(scheduler: Scheduler) -> Self {
+        Self(Wakes::Stream(scheduler))
+    }
+
+    /// Schedules the hook.
+    pub fn wake(&self) {
+        match &self.0 {
+            Wakes::Stream(scheduler) => scheduler.schedule(),
+            Wakes::Test(wake) => wake(),
+        }
+    }
 }
 
 /// A configuration of Envoy during a hook on the main thread.
@@ -115,13 +144,15 @@ impl ConfigHost {
     pub fn scheduler(&self) -> Option<Scheduler> {
         let call = callbacks().filter(|_| !self.0.is_null())?.http_filter_config_scheduler_new;
         // SAFETY: Envoy's configuration lives while the hook runs.
-        let made = unsafe { call(self.0) };
-        (!made.is_null()).then_some(Scheduler(made))
+        Scheduler::of(unsafe { call(self.0) }, false)
     }
 }
 
-/// Schedules a hook on the main thread. Of no effect once the configuration is gone.
-pub struct Scheduler(EnvoyScheduler);
+/// Schedules a hook on the thread that it belongs to. Of no effect once the configuration or the stream is gone.
+pub struct Scheduler {
+    scheduler: EnvoyScheduler,
+    is_of_stream: bool,
+}
 
 // SAFETY: the ABI allows a scheduler to be used by any thread.
 unsafe impl Send for Scheduler {}
@@ -129,21 +160,32 @@ unsafe impl Send for Scheduler {}
 unsafe impl Sync for Scheduler {}
 
 impl Scheduler {
+    /// Of a scheduler that Envoy has made; none for null.
+    pub(crate) fn of(scheduler: EnvoyScheduler, is_of_stream: bool) -> Option<Self> {
+        (!scheduler.is_null()).then_some(Self { scheduler, is_of_stream })
+    }
+
     /// Schedules the hook.
     pub fn schedule(&self) {
-        if let Some(all) = callbacks() {
-            // SAFETY: the scheduler lives until it is dropped.
-            unsafe { (all.http_filter_config_scheduler_commit)(self.0, 0) };
-        }
+        let Some(all) = callbacks() else { return };
+        let commit = match self.is_of_stream {
+            true => all.http_filter_scheduler_commit,
+            false => all.http_filter_config_scheduler_commit,
+        };
+        // SAFETY: the scheduler lives until it is dropped.
+        unsafe { commit(self.scheduler, 0) };
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        if let Some(all) = callbacks() {
-            // SAFETY: made by Envoy, and deleted once.
-            unsafe { (all.http_filter_config_scheduler_delete)(self.0) };
-        }
+        let Some(all) = callbacks() else { return };
+        let delete = match self.is_of_stream {
+            true => all.http_filter_scheduler_delete,
+            false => all.http_filter_config_scheduler_delete,
+        };
+        // SAFETY: made by Envoy, and deleted once.
+        unsafe { delete(self.scheduler) };
     }
 }
 

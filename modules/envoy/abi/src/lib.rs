@@ -9,6 +9,7 @@
 //! - Bytes that Envoy lends are borrowed from the [`Host`], and its setters need it exclusively: no borrow outlives them.
 //! - A hook that Envoy calls within another hook of the same stream does nothing, and a stream that is destroyed meanwhile is freed
 //!   never, not twice.
+//! - A request that waits is resumed on its worker, outside any other hook of the stream.
 //! - Callbacks are looked up when the module is loaded, so that one binary runs on every version that has the required ones.
 
 mod callbacks;
@@ -22,5 +23,7 @@ mod module;
 mod tests;
 mod types;
 
-pub use host::{Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, log};
+pub use host::{
+    Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, Waker, log,
+};
 pub use module::{Flow, Module};

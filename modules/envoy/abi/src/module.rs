@@ -10,6 +10,8 @@ pub enum Flow {
     Continue,
     /// No further: the filter has responded.
     Responded,
+    /// No further, until [`Module::resumed`]; see [`Host::waker`].
+    Wait,
 }
 
 /// An HTTP filter. Envoy makes configurations on its main thread and streams on its workers; a configuration is shared by all of them.
@@ -34,10 +36,12 @@ pub trait Module: 'static {
         stream: &mut Self::Stream,
         host: &mut dyn Host,
     ) -> Flow;
+    /// The request waits, and its [`Waker`](crate::Waker) was used. Called at most once for each use, and never after the stream's end.
+    fn resumed(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host) -> Flow;
     /// The headers of a response are about to be sent.
     fn response_headers(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
     /// The stream has ended; headers, metadata and attributes can still be read.
     fn complete(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
-    /// [`Self::request_headers`] has panicked.
+    /// [`Self::request_headers`] or [`Self::resumed`] has panicked.
     fn after_panic(config: &Self::Config, host: &mut dyn Host) -> Flow;
 }

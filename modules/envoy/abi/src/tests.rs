@@ -4,7 +4,7 @@ use crate::{
     Attribute, ConfigHost, Flow, Headers, Host, Module,
     callbacks::{Callbacks, install},
     hooks::{self, Buffer},
-    types::{EnvoyBuffer, EnvoyStream, ModuleBuffer, ModuleHeader},
+    types::{EnvoyBuffer, EnvoyScheduler, EnvoyStream, ModuleBuffer, ModuleHeader},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -20,6 +20,8 @@ struct Stream {
     route: Cell<*const c_void>,
     added: RefCell<Vec<String>>,
     responses: RefCell<Vec<String>>,
+    /// Number of hooks that the module has scheduled.
+    scheduled: Cell<u32>,
     /// The module's stream, to be called or destroyed while the module responds.
     own: Cell<*const c_void>,
     within: Cell<Within>,
@@ -91,6 +93,23 @@ unsafe extern "C" fn send_response(
     }
 }
 
+unsafe extern "C" fn scheduler_new(envoy: EnvoyStream) -> EnvoyScheduler {
+    envoy
+}
+
+unsafe extern "C" fn scheduler_commit(scheduler: EnvoyScheduler, _: u64) {
+    let stream = stream(scheduler);
+    stream.scheduled.set(stream.scheduled.get() + 1);
+}
+
+unsafe extern "C" fn scheduler_delete(_: EnvoyScheduler) {}
+
+/// Goes on: the upstream responds at once.
+unsafe extern "C" fn continue_decoding(envoy: EnvoyStream) {
+    // SAFETY: the pointers of this stream's hooks.
+    unsafe { hooks::response_headers::<TestModule>(envoy, stream(envoy).own.get()) };
+}
+
 unsafe extern "C" fn get_route(envoy: EnvoyStream) -> *const c_void {
     stream(envoy).route.get()
 }
@@ -109,6 +128,10 @@ fn find(name: &CStr) -> *mut c_void {
         "http_send_response" => send_response as *mut c_void,
         "get_most_specific_route_config" => get_route as *mut c_void,
         "http_filter_get_attribute_string" => no_text as *mut c_void,
+        "http_filter_scheduler_new" => scheduler_new as *mut c_void,
+        "http_filter_scheduler_commit" => scheduler_commit as *mut c_void,
+        "http_filter_scheduler_delete" => scheduler_delete as *mut c_void,
+        "http_filter_continue_decoding" => continue_decoding as *mut c_void,
         "log" => write_log as *mut c_void,
         "get_runtime_int" => ptr::null_mut(),
         _ => no_text as *mut c_void,
@@ -159,6 +182,11 @@ impl Module for TestModule {
         let (header, _) = host.header(Headers::Request, "x", 0);
         match header.unwrap_or_default() {
             b"panic" => panic!("as requested"),
+            b"wait" | b"wait and panic" => {
+                state.0.push("waited".to_owned());
+                host.waker().expect("a stream of a stand-in has one").wake();
+                Flow::Wait
+            }
             b"deny" => {
                 host.respond(429, &[("a", b"b")], b"body", "details");
                 // Still usable, whatever the response has led to.
@@ -170,6 +198,12 @@ impl Module for TestModule {
                 Flow::Continue
             }
         }
+    }
+
+    fn resumed(_: &Self::Config, state: &mut TestStream, host: &mut dyn Host) -> Flow {
+        assert_ne!(host.header(Headers::Request, "x", 0).0, Some(&b"wait and panic"[..]), "as requested");
+        state.0.push("resumed".to_owned());
+        Flow::Continue
     }
 
     fn response_headers(_: &Self::Config, state: &mut TestStream, host: &mut dyn Host) {
@@ -206,6 +240,7 @@ fn run(header: &str, within: Within) -> (u32, Vec<String>, Vec<String>) {
         envoy.route.set(route);
         let status = hooks::request_headers::<TestModule>(pointer, own);
         if within != Within::Destroy {
+            (0..envoy.scheduled.get()).for_each(|_| hooks::scheduled::<TestModule>(pointer, own));
             hooks::response_headers::<TestModule>(pointer, own);
             hooks::stream_complete::<TestModule>(pointer, own);
             hooks::stream_destroy::<TestModule>(own);
@@ -236,6 +271,20 @@ fn a_panic_costs_one_request() {
     assert_eq!((status, responses), (1, vec!["500 0  panicked".to_owned()]));
     assert_eq!(added, ["seen: route"], "later hooks of the stream run");
     assert_eq!(run("hello", Within::Nothing).0, 0);
+}
+
+#[test]
+fn a_request_that_waits_goes_on_when_it_is_woken() {
+    let (status, responses, added) = run("wait", Within::Nothing);
+    assert_eq!((status, responses), (4, vec![]));
+    let expected = ["seen: route", "seen: waited", "seen: resumed"];
+    assert_eq!(added, expected, "by hooks that run while the request goes on");
+}
+
+#[test]
+fn a_panic_after_a_wait_costs_one_request() {
+    let (status, responses, _) = run("wait and panic", Within::Nothing);
+    assert_eq!((status, responses), (4, vec!["500 0  panicked".to_owned()]));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl ModuleHeader {
 pub(crate) type EnvoyStream = *mut c_void;
 /// Envoy's object of a configuration.
 pub(crate) type EnvoyConfig = *mut c_void;
-/// Envoy's object that schedules a hook on the main thread.
+/// Envoy's object that schedules a hook on the main thread, or on the worker of a stream.
 pub(crate) type EnvoyScheduler = *mut c_void;
 
 /// The result of metrics callbacks that succeeded.

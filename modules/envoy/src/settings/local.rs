@@ -1,15 +1,17 @@
-//! The module's own settings: where rules come from, and what Envoy does not offer to a module.
+//! The module's own settings: where rules or decisions come from, and what Envoy does not offer to a module.
 //!
 //! They are the object `tidegate` beside the fields of Envoy's message where the configuration is JSON, and variables of the
 //! environment in any case: a protobuf message has no room for them.
 
-use super::Problems;
+use super::{Problems, Server};
 use serde::Deserialize;
 use std::path::PathBuf;
 
 /// The module's own settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Local {
+    /// The server that decides, and grants leases. Without one, rules and counters are of this process.
+    pub(crate) server: Option<Server>,
     pub(crate) rules: RuleSource,
     /// Maximum number of counters; none for the default of the machine's memory.
     pub(crate) counters_max: Option<usize>,
@@ -37,6 +39,7 @@ impl Default for RuleSource {
 struct Written {
     rules_files: Option<Vec<PathBuf>>,
     rules: Option<serde_json::Value>,
+    server: Option<serde_json::Value>,
     max_counters: Option<usize>,
     source_cluster: Option<String>,
 }
@@ -44,45 +47,65 @@ struct Written {
 impl Local {
     /// Of the filter's configuration.
     pub(super) fn read(own: Option<serde_json::Value>, problems: &Problems) -> Self {
-        let written = written(own, problems);
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let rules = match written.as_ref().map(|own| (&own.rules_files, &own.rules)) {
-            Some((Some(_), Some(_))) => {
-                problems.add("tidegate", "has rules_files and rules; leave one of them");
-                RuleSource::default()
-            }
-            Some((Some(files), None)) => RuleSource::Files(files.clone()),
-            Some((None, Some(serde_json::Value::String(text)))) => RuleSource::Text(text.clone()),
+        let mut written = written(own, problems);
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (mut rules, mut server) = (RuleSource::default(), None);
+        let own = written
+            .as_mut()
+            .map(|own| (own.rules_files.take(), own.rules.take(), own.server.take()))
+            .unwrap_or_default();
+        match own {
+            (Some(files), None, None) => rules = RuleSource::Files(files),
+            (None, Some(serde_json::Value::String(text)), None) => rules = RuleSource::Text(text),
             // JSON is YAML.
-            Some((None, Some(json))) => RuleSource::Text(json.to_string()),
-            Some((None, None)) | None => {
-                let paths = variable("TIDEGATE_RULES").unwrap_or_default();
-                RuleSource::Files(
-                    std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect(),
-                )
+            (None, Some(json), None) => rules = RuleSource::Text(json.to_string()),
+            (None, None, Some(json)) => {
+                server = Server::read(json, problems);
+                if written.as_ref().is_some_and(|own| own.max_counters.is_some()) {
+                    problems
+                        .add("tidegate.max_counters", "has no effect with a server, which has the counters");
+                }
             }
-        };
-        if rules == RuleSource::default() {
-            let remedy = "there are no rules: set the variable TIDEGATE_RULES of Envoy to rule files, separated by colons, \
-                          or, in a configuration as JSON, `tidegate: {rules_files: […]}` or `tidegate: {rules: …}`";
-            problems.add("", remedy);
+            (None, None, None) => {
+                server = Server::of_variables(variable, problems);
+                let paths = variable("TIDEGATE_RULES").unwrap_or_default();
+                let paths = std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty());
+                rules = RuleSource::Files(paths.collect());
+                let has_rules = rules != RuleSource::default();
+                if has_rules && variable("TIDEGATE_LEASE_SERVER").is_some() {
+                    problems.add(
+                        "",
+                        "the variables TIDEGATE_RULES and TIDEGATE_LEASE_SERVER are both set; leave one of them",
+                    );
+                } else if !has_rules && variable("TIDEGATE_LEASE_SERVER").is_none() {
+                    let remedy = "there are no rules: set the variable TIDEGATE_RULES of Envoy to rule files, separated by colons, or \
+                                  TIDEGATE_LEASE_SERVER to the address of a server, or, in a configuration as JSON, \
+                                  `tidegate: {rules_files: […]}`, `tidegate: {rules: …}` or `tidegate: {server: …}`";
+                    problems.add("", remedy);
+                }
+            }
+            _ => problems
+                .add("tidegate", "has more than one of rules_files, rules and server; leave one of them"),
         }
         let number = variable("TIDEGATE_MAX_COUNTERS").map(|text| text.parse());
         if let Some(Err(_)) = number {
             problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number");
         }
         let counters_max = written.as_ref().and_then(|own| own.max_counters).or(number.and_then(Result::ok));
-        Self { rules, counters_max, source_cluster: source_cluster(written) }
+        Self { server, rules, counters_max, source_cluster: source_cluster(written) }
     }
 
     /// Of a route's configuration, which has no rules of its own.
     pub(super) fn of_route(own: Option<serde_json::Value>, problems: &Problems) -> Self {
         let written = written(own, problems);
-        if written
-            .as_ref()
-            .is_some_and(|own| own.rules_files.is_some() || own.rules.is_some() || own.max_counters.is_some())
-        {
-            problems.add("tidegate", "of a route takes source_cluster only; rules are the filter's");
+        if written.as_ref().is_some_and(|own| {
+            own.rules_files.is_some()
+                || own.rules.is_some()
+                || own.server.is_some()
+                || own.max_counters.is_some()
+        }) {
+            problems
+                .add("tidegate", "of a route takes source_cluster only; rules and server are the filter's");
         }
         Self { source_cluster: source_cluster(written), ..Self::default() }
     }

@@ -9,6 +9,7 @@ mod local;
 mod node;
 mod policy;
 mod schema;
+mod server;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -18,8 +19,13 @@ pub(crate) use fraction::{Fraction, Fractions};
 pub(crate) use local::{Local, RuleSource};
 pub(crate) use node::{Node, Problems};
 pub(crate) use policy::{HitsAddend, Policy, prefix_length};
+pub(crate) use server::{Address, Server, Tls};
 
 use schema::Message;
+use std::time::Duration;
+
+/// The timeout of Envoy's filter unless configured otherwise.
+const TIMEOUT_DEFAULT: Duration = Duration::from_millis(20);
 
 /// The configuration of the filter.
 #[derive(Debug)]
@@ -29,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) policies: Vec<Policy>,
     /// Whether a request is denied that could not be decided; none of it depends on runtime.
     pub(crate) failure_deny: FailureDeny,
+    /// The longest wait for a decision of a server.
+    pub(crate) timeout: Duration,
     pub(crate) error_status: u16,
     pub(crate) denied_status: u16,
     pub(crate) denied_headers: Vec<AddedHeader>,
@@ -97,6 +105,7 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
         },
         policies: policies(&node, &local, &problems),
         failure_deny,
+        timeout: node.duration("timeout").unwrap_or(TIMEOUT_DEFAULT),
         error_status: denial::status(node.node("status_on_error"), 500, 1),
         denied_status: denial::status(node.node("rate_limited_status"), 429, 400),
         denied_headers: denial::headers(&node, &problems),

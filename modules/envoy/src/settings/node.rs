@@ -2,7 +2,7 @@
 
 use super::schema::{Field, Kind, Message};
 use serde_json::Value as Json;
-use std::cell::RefCell;
+use std::{cell::RefCell, time::Duration};
 
 /// All that is wrong with a configuration, with the paths of fields.
 #[derive(Default)]
@@ -31,6 +31,7 @@ pub(crate) enum Value {
     Signed(i64),
     /// The number of an enumeration's value.
     Enum(u32),
+    Duration(Duration),
     Node(Node),
     List(Vec<Value>),
     Opaque,
@@ -131,6 +132,13 @@ impl Node {
         match self.get(name) {
             Some(Value::Signed(value)) => *value,
             _ => 0,
+        }
+    }
+
+    pub(crate) fn duration(&self, name: &str) -> Option<Duration> {
+        match self.get(name) {
+            Some(Value::Duration(value)) => Some(*value),
+            _ => None,
         }
     }
 
@@ -238,6 +246,7 @@ fn value(json: &Json, kind: Kind, path: String, problems: &Problems) -> Option<V
             ("an object", node.map(Value::Node))
         }
         Kind::Wrapped(kind) => return value(json, *kind, path, problems),
+        Kind::Duration => ("a duration such as \"0.02s\"", json.as_str().and_then(duration)),
         Kind::Opaque => ("", Some(Value::Opaque)),
     };
     if read.is_none() {
@@ -257,4 +266,19 @@ fn whole<N: TryFrom<i128>>(json: &Json) -> Option<N> {
         _ => return None,
     };
     N::try_from(number).ok()
+}
+
+/// A duration as JSON has it: seconds with up to nine decimals, and `s`.
+fn duration(text: &str) -> Option<Value> {
+    let (whole, fraction) = match text.strip_suffix('s')?.split_once('.') {
+        Some((whole, fraction)) => (whole, fraction),
+        None => (text.strip_suffix('s')?, ""),
+    };
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let seconds = whole.parse::<u32>().ok()?;
+    let nanos = format!("{fraction:0<9}").parse().ok()?;
+    Some(Value::Duration(Duration::new(seconds.into(), nanos)))
 }

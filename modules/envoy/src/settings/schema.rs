@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Message(&'static Message),
     /// A wrapper message of one value, which JSON writes as that value.
     Wrapped(&'static Kind),
+    /// `google.protobuf.Duration`, which JSON writes as seconds: `0.5s`.
+    Duration,
     /// Known, but not read further: whether it is there is all that matters.
     Opaque,
 }
@@ -42,7 +44,7 @@ const fn repeated(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, is_repeated: true }
 }
 
-use Kind::{Bool, Enum, Message as M, Opaque, Signed, Text, Unsigned, Wrapped};
+use Kind::{Bool, Duration, Enum, Message as M, Opaque, Signed, Text, Unsigned, Wrapped};
 
 /// `envoy.extensions.filters.http.ratelimit.v3.RateLimit`.
 pub(crate) static RATE_LIMIT_FILTER: Message = Message {
@@ -50,7 +52,7 @@ pub(crate) static RATE_LIMIT_FILTER: Message = Message {
         field(1, "domain", Text),
         field(2, "stage", Unsigned),
         field(3, "request_type", Text),
-        field(4, "timeout", Opaque),
+        field(4, "timeout", Duration),
         field(5, "failure_mode_deny", Bool),
         field(6, "rate_limited_as_resource_exhausted", Bool),
         field(7, "rate_limit_service", Opaque),

@@ -7,6 +7,7 @@ use super::{
     schema::{Field, Kind, Message, RATE_LIMIT_FILTER},
     wire::from_bytes,
 };
+use crate::protobuf::Writer;
 use serde_json::{Value as Json, json};
 
 /// The errors of a configuration with these entries.
@@ -91,6 +92,62 @@ fn a_configuration_without_rules_names_the_remedies() {
 }
 
 #[test]
+fn a_server_is_read_and_what_is_wrong_with_it_is_named() {
+    let read =
+        |server: Json| filter(json!({"domain": "d", "tidegate": {"server": server}}).to_string().as_bytes());
+    let tls = json!({"ca": "/ca.pem", "cert": "/cert.pem", "key": "/key.pem"});
+    let settings = read(json!({"address": "[::1]:8081", "tls": tls, "token_file": "/token"})).unwrap();
+    let server = settings.local.server.unwrap();
+    assert_eq!(server.address.to_string(), "[::1]:8081");
+    assert_eq!(server.tls.map(|tls| tls.server_name).as_deref(), Some("::1"));
+    let cases = [
+        (json!({}), "tidegate.server: missing field `address`"),
+        (json!({"address": "a:1", "port": 2}), "tidegate.server: unknown field `port`"),
+        (
+            json!({"address": "localhost"}),
+            "tidegate.server.address: \"localhost\" is not host:port or unix:/path",
+        ),
+        (json!({"address": "unix:socket"}), "tidegate.server.address: \"unix:socket\" is not"),
+        (json!({"address": "::1:8081"}), "tidegate.server.address: \"::1:8081\" is not"),
+        (json!({"address": "a:1", "tls": {}}), "tidegate.server.tls.ca: is not set"),
+        (
+            json!({"address": "a:1", "tls": {"ca": "c", "key": "k"}}),
+            "tidegate.server.tls.cert: a certificate needs",
+        ),
+        (json!({"address": "unix:/s", "tls": {"ca": "c"}}), "tidegate.server.tls.ca: does not apply"),
+        (
+            json!({"address": "a:1", "tls": {"ca": "c", "server_name": "a b"}}),
+            "tidegate.server.tls.server_name: \"a b\" is not a name",
+        ),
+    ];
+    for (server, expected) in cases {
+        let error = read(server).unwrap_err();
+        assert!(error.starts_with(expected), "{error:?} does not start with {expected:?}");
+    }
+    let both = json!({"domain": "d", "tidegate": {"server": {"address": "a:1"}, "rules": "domain: d"}});
+    let error = filter(both.to_string().as_bytes()).unwrap_err();
+    assert!(error.starts_with("tidegate: has more than one of"), "{error}");
+    let error =
+        route(json!({"tidegate": {"server": {"address": "a:1"}}}).to_string().as_bytes()).unwrap_err();
+    assert!(error.starts_with("tidegate: of a route"), "{error}");
+}
+
+#[test]
+fn a_timeout_is_that_of_envoys_filter() {
+    let timeout = |timeout: Json| {
+        let settings = json!({"domain": "d", "timeout": timeout, "tidegate": {"rules": "domain: d"}});
+        filter(settings.to_string().as_bytes()).map(|settings| settings.timeout.as_micros())
+    };
+    assert_eq!(timeout(Json::Null), Ok(20_000));
+    assert_eq!(timeout(json!("0.0505s")), Ok(50_500));
+    assert_eq!(timeout(json!("3s")), Ok(3_000_000));
+    for wrong in ["1", "-1s", "1.0000000001s", "s1", "1m"] {
+        let error = timeout(json!(wrong)).unwrap_err();
+        assert!(error.starts_with("timeout: ") && error.contains("is not a duration"), "{error}");
+    }
+}
+
+#[test]
 fn an_empty_message_is_a_configuration_of_a_route() {
     assert!(route(b"").unwrap().policies.is_empty());
     assert_eq!(route(b"\x22\x01d").unwrap().domain.as_deref(), Some("d"));
@@ -99,7 +156,7 @@ fn an_empty_message_is_a_configuration_of_a_route() {
 /// A configuration that has every kind of field.
 fn complete() -> Json {
     json!({
-        "domain": "d", "stage": 0, "request_type": "both", "failure_mode_deny": true,
+        "domain": "d", "stage": 0, "timeout": "1.05s", "request_type": "both", "failure_mode_deny": true,
         "enable_x_ratelimit_headers": "DRAFT_VERSION_03", "rate_limited_status": {"code": "Forbidden"},
         "response_headers_to_add": [{"header": {"key": "a", "value": "b"}, "append": false, "append_action": "ADD_IF_ABSENT"}],
         "filter_enabled": {"default_value": {"numerator": 5, "denominator": "MILLION"}, "runtime_key": "k"},
@@ -181,6 +238,12 @@ fn encode(field: &Field, kind: Kind, value: &Value, bytes: &mut Vec<u8>) {
         Value::Signed(value) => value.cast_unsigned(),
         Value::Enum(value) => u64::from(*value),
         Value::Text(text) => return delimited(text.as_bytes(), bytes),
+        Value::Duration(duration) => {
+            let mut message = Writer::default();
+            message.number(1, duration.as_secs());
+            message.number(2, duration.subsec_nanos().into());
+            return delimited(&message.into_bytes(), bytes);
+        }
         Value::Node(node) => {
             let Kind::Message(message) = kind else { panic!("{node:?} is no message") };
             return delimited(&encoded(node, message), bytes);

@@ -4,6 +4,8 @@ use super::{
     node::{Node, Problems, Value},
     schema::{Kind, Message},
 };
+use crate::protobuf::{self, Wire, next};
+use std::time::Duration;
 
 /// Reads a message. Envoy has validated it, so that whatever is wrong ends the reading.
 pub(crate) fn from_bytes(mut bytes: &[u8], message: &Message, path: String, problems: &Problems) -> Node {
@@ -29,43 +31,6 @@ pub(crate) fn from_bytes(mut bytes: &[u8], message: &Message, path: String, prob
         }
     }
     node
-}
-
-/// A value as the wire has it.
-enum Wire<'b> {
-    Varint(u64),
-    Bytes(&'b [u8]),
-    /// Of a type that no field here has.
-    Fixed,
-}
-
-/// The next field; none if the bytes are not well-formed.
-fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u32, Wire<'b>)> {
-    let tag = varint(bytes)?;
-    let number = u32::try_from(tag >> 3).ok()?;
-    let wire = match tag & 7 {
-        0 => Wire::Varint(varint(bytes)?),
-        1 => bytes.split_off(..8).map(|_| Wire::Fixed)?,
-        2 => {
-            let length = usize::try_from(varint(bytes)?).ok()?;
-            Wire::Bytes(bytes.split_off(..length)?)
-        }
-        5 => bytes.split_off(..4).map(|_| Wire::Fixed)?,
-        _ => return None,
-    };
-    Some((number, wire))
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.split_off_first()?;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Option<Value> {
@@ -104,6 +69,24 @@ fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Optio
                 wrapped = value(wire, *kind, path.clone(), problems);
             }
             wrapped
+        }
+        (Kind::Duration, Wire::Bytes(bytes)) => {
+            let (mut seconds, mut nanos) = (0, 0);
+            let read = protobuf::fields(bytes, |number, wire| match (number, wire) {
+                (1, Wire::Varint(number)) => seconds = number,
+                (2, Wire::Varint(number)) => nanos = number,
+                _ => {}
+            });
+            let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
+            match (read, i64::try_from(seconds), nanos) {
+                (Ok(()), Ok(seconds), Some(nanos)) => {
+                    Some(Value::Duration(Duration::new(seconds.cast_unsigned(), nanos)))
+                }
+                _ => {
+                    problems.add(&path, "is not a duration from 0");
+                    None
+                }
+            }
         }
         (Kind::Opaque, _) => Some(Value::Opaque),
         _ => {

@@ -1,0 +1,387 @@
+//! The calls to the server: which decisions and claims go into each, and what follows from their responses.
+//!
+//! Invariants:
+//!
+//! - The claims of a call are of counters that were learnt under the rules that it names.
+//! - With other rules at the server, nothing is known any more, and credits are given back under the former ones.
+//! - Every request that waits is finished once: by its decision, its timeout, or the end of the connection.
+
+use super::{
+    call::{Call, Outcome},
+    counter::Counter,
+    known::{HitList, Known, KnownRequests, Part},
+    messages::{
+        CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
+        OTHER_BYTES, RulesId, release_request,
+    },
+};
+use crate::protobuf::Malformed;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+use tidegate_core::store::Key;
+use tidegate_http2::client::BODY_MAX;
+use tidegate_shared::lease::{HolderTerms, LeaseRequest, Monotonic, NodeId, Settings, StoreDenial};
+
+/// The most counters of which credits are held. One takes some 500 bytes.
+const COUNTERS_MAX: usize = 16_384;
+/// Calls in flight from which on several decisions share one.
+const SINGLE_CALLS_MAX: usize = 32;
+/// Nanoseconds between two looks for claims that are due.
+pub(super) const LOOK_NANOS: u64 = 2_000_000;
+/// Nanoseconds after which a call without content is sent: it has the rules that are in force, and shows that the server responds.
+pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
+/// Nanoseconds without a response after which a connection is given up.
+const OVERDUE_NANOS: u64 = 1_000_000_000;
+/// Nanoseconds for which the release of a slot is repeated.
+pub(super) const RELEASE_NANOS: u64 = 10_000_000_000;
+/// Bytes of a message before its content: compression and length, tag and length of a decision.
+const FRAMING_BYTES: usize = 16;
+
+/// A request for a decision that is to be sent.
+pub(super) struct Question {
+    pub(super) purpose: Purpose,
+    pub(super) domain: Arc<str>,
+    /// As the server reads it.
+    pub(super) body: Vec<u8>,
+    /// The fingerprint and hits of a request that credits may decide from now on.
+    pub(super) key: Option<(Key, HitList)>,
+    /// The time at which nobody waits any more.
+    pub(super) deadline: Monotonic,
+}
+
+/// Who needs a decision.
+pub(super) enum Purpose {
+    /// A request that waits.
+    Call(Arc<Call>),
+    /// Nobody: hits are counted at the end of a stream.
+    Count,
+    /// Nobody: a slot is released.
+    Release,
+}
+
+impl Question {
+    /// The release of slots.
+    pub(super) fn release(domain: &Arc<str>, ticket: &str, now: Monotonic) -> Self {
+        Self {
+            purpose: Purpose::Release,
+            domain: Arc::clone(domain),
+            body: release_request(domain, ticket),
+            key: None,
+            deadline: now.plus_nanos(RELEASE_NANOS),
+        }
+    }
+
+    /// Finishes a request that waits. The slots of one that does not any more are released: the question for that.
+    fn finish(&self, outcome: Outcome, now: Monotonic) -> Option<Self> {
+        let late = match &self.purpose {
+            Purpose::Call(call) => call.finish(outcome).err().flatten(),
+            Purpose::Count | Purpose::Release => outcome,
+        };
+        Some(Self::release(&self.domain, &late?.ticket?, now))
+    }
+
+    fn is_over(&self, now: Monotonic) -> bool {
+        self.deadline <= now || matches!(&self.purpose, Purpose::Call(call) if !call.is_waiting())
+    }
+}
+
+/// A call that was sent.
+struct InFlight {
+    questions: Vec<Question>,
+    claims: Vec<Arc<Counter>>,
+    sent: Monotonic,
+}
+
+/// All calls of a process to its server.
+pub(super) struct Exchanges {
+    node: NodeId,
+    rules: RulesId,
+    /// None before the first response.
+    settings: Option<Settings>,
+    counters: HashMap<CounterId, Arc<Counter>>,
+    /// Claims that give back, under former rules.
+    retired: VecDeque<(RulesId, Vec<(CounterId, LeaseRequest)>)>,
+    questions: VecDeque<Question>,
+    in_flight: HashMap<u64, InFlight>,
+    next_token: u64,
+    last_sent: Option<Monotonic>,
+    last_look: Monotonic,
+    next_sweep: usize,
+}
+
+impl Exchanges {
+    /// For a process with this random number.
+    pub(super) fn new(node: u64) -> Self {
+        Self {
+            node: NodeId(node.max(1)),
+            rules: RulesId::default(),
+            settings: None,
+            counters: HashMap::new(),
+            retired: VecDeque::new(),
+            questions: VecDeque::new(),
+            in_flight: HashMap::new(),
+            next_token: 0,
+            last_sent: None,
+            last_look: Monotonic::ORIGIN,
+            next_sweep: 0,
+        }
+    }
+
+    /// Sends these as soon as it is possible.
+    pub(super) fn push(&mut self, questions: impl IntoIterator<Item = Question>) {
+        self.questions.extend(questions);
+    }
+
+    /// The next call: its token, and its message.
+    pub(super) fn next(&mut self, known: &KnownRequests, now: Monotonic) -> Option<(u64, Vec<u8>)> {
+        if let Some((rules, claims)) = self.retired.pop_front() {
+            let message = self.message(rules, &[], &claims);
+            return Some(
+                self.sent(InFlight { questions: Vec::new(), claims: Vec::new(), sent: now }, message),
+            );
+        }
+        let mut room = BODY_MAX - OTHER_BYTES;
+        let mut questions = Vec::new();
+        // A decision for which the server waits delays the others of its call.
+        let count_max = if self.in_flight.len() < SINGLE_CALLS_MAX { 1 } else { DECISIONS_MAX };
+        while questions.len() < count_max
+            && let Some(question) = self.questions.pop_front()
+        {
+            let bytes = question.body.len() + FRAMING_BYTES;
+            if question.is_over(now) || bytes > BODY_MAX - OTHER_BYTES {
+                question.finish(None, now);
+            } else if bytes > room {
+                self.questions.push_front(question);
+                break;
+            } else {
+                room -= bytes;
+                questions.push(question);
+            }
+        }
+        let claims = if questions.is_empty() && now.nanos_since(self.last_look) >= LOOK_NANOS {
+            known.sweep(self.next_sweep, now);
+            self.next_sweep += 1;
+            self.due(CLAIMS_MAX, now)
+        } else {
+            Vec::new()
+        };
+        let is_idle = self.last_sent.is_some_and(|sent| now.nanos_since(sent) < IDLE_NANOS);
+        if questions.is_empty() && claims.is_empty() && is_idle {
+            return None;
+        }
+        let (counters, claims): (Vec<_>, Vec<_>) =
+            claims.into_iter().map(|(counter, claim)| (Arc::clone(&counter), (counter.id, claim))).unzip();
+        let message = self.message(self.rules, &questions, &claims);
+        Some(self.sent(InFlight { questions, claims: counters, sent: now }, message))
+    }
+
+    fn message(
+        &self,
+        rules: RulesId,
+        questions: &[Question],
+        claims: &[(CounterId, LeaseRequest)],
+    ) -> Vec<u8> {
+        ExchangeRequest { node: self.node.0, rules, claims }
+            .encode(questions.iter().map(|question| &*question.body))
+    }
+
+    fn sent(&mut self, call: InFlight, message: Vec<u8>) -> (u64, Vec<u8>) {
+        self.last_sent = Some(call.sent);
+        self.next_token += 1;
+        self.in_flight.insert(self.next_token, call);
+        (self.next_token, message)
+    }
+
+    /// The claims that are due, at most so many; the others are at the next call. Drops counters that are of no use.
+    fn due(&mut self, count_max: usize, now: Monotonic) -> Vec<(Arc<Counter>, LeaseRequest)> {
+        let mut due = Vec::new();
+        let node = self.node;
+        self.counters.retain(|_, counter| {
+            if due.len() == count_max || !counter.may_be_due(now) {
+                return true;
+            }
+            let (claim, is_kept) = counter.claim(node, now);
+            due.extend(claim.map(|claim| (Arc::clone(counter), claim)));
+            is_kept
+        });
+        if due.len() < count_max {
+            self.last_look = now;
+        }
+        due
+    }
+
+    /// Takes the message of a response.
+    pub(super) fn accept(
+        &mut self,
+        token: u64,
+        message: &[u8],
+        known: &KnownRequests,
+        now: Monotonic,
+    ) -> Result<(), Malformed> {
+        let response = ExchangeResponse::decode(message);
+        let Ok(response) = response else {
+            self.fail(token, now);
+            return Err(Malformed);
+        };
+        self.settings = response.settings.or(self.settings);
+        self.saw_rules(response.rules, known, now);
+        let Some(InFlight { questions, claims, sent }) = self.in_flight.remove(&token) else { return Ok(()) };
+        for (counter, grant) in claims.iter().zip(&response.grants) {
+            let is_current = response.rules == self.rules && grant.sequence != 0;
+            is_current.then(|| counter.accept(grant, now));
+        }
+        let mut decisions = response.decisions.into_iter();
+        for question in questions {
+            let decided = decisions.next().unwrap_or_default();
+            if response.rules == self.rules {
+                self.learn(&question, &decided, known, (sent, now));
+            }
+            let release = question.finish(decided.response, now);
+            self.questions.extend(release);
+        }
+        Ok(())
+    }
+
+    /// A call has failed. The releases in it are repeated.
+    pub(super) fn fail(&mut self, token: u64, now: Monotonic) {
+        let call = self.in_flight.remove(&token);
+        self.give_up(call.into_iter().flat_map(|call| call.questions).collect(), now);
+    }
+
+    /// A call was not processed: its questions are sent again.
+    pub(super) fn repeat(&mut self, token: u64) {
+        for question in self.in_flight.remove(&token).into_iter().flat_map(|call| call.questions).rev() {
+            self.questions.push_front(question);
+        }
+    }
+
+    /// The server is away. All calls have failed, and nothing waits for it.
+    pub(super) fn fail_all(&mut self, now: Monotonic) {
+        let calls = std::mem::take(&mut self.in_flight).into_values().flat_map(|call| call.questions);
+        let all: Vec<Question> = calls.chain(std::mem::take(&mut self.questions)).collect();
+        self.give_up(all, now);
+        self.last_sent = None;
+    }
+
+    fn give_up(&mut self, questions: Vec<Question>, now: Monotonic) {
+        for question in questions {
+            match question.purpose {
+                Purpose::Release if question.deadline > now => self.questions.push_back(question),
+                _ => drop(question.finish(None, now)),
+            }
+        }
+    }
+
+    /// Finishes requests that have waited for too long. False if a response is overdue: the server does not respond.
+    pub(super) fn expire(&mut self, now: Monotonic) -> bool {
+        let in_flight = self.in_flight.values().flat_map(|call| &call.questions);
+        for question in in_flight.chain(&self.questions) {
+            if question.deadline <= now {
+                question.finish(None, now);
+            }
+        }
+        self.questions.retain(|question| question.deadline > now);
+        self.in_flight.values().all(|call| now.nanos_since(call.sent) < OVERDUE_NANOS)
+    }
+
+    /// The next moment at which something has to be done, if nothing arrives before.
+    pub(super) fn next_step(&self, now: Monotonic) -> Monotonic {
+        let waiting = self.in_flight.values().flat_map(|call| &call.questions).chain(&self.questions);
+        let calls =
+            waiting.filter(|question| matches!(&question.purpose, Purpose::Call(call) if call.is_waiting()));
+        let look = if self.counters.is_empty() { IDLE_NANOS / 10 } else { LOOK_NANOS };
+        calls.map(|question| question.deadline).fold(now.plus_nanos(look), Ord::min)
+    }
+
+    /// Takes note of the rules at the server.
+    fn saw_rules(&mut self, rules: RulesId, known: &KnownRequests, now: Monotonic) {
+        let is_former = rules.epoch == self.rules.epoch && rules.generation <= self.rules.generation;
+        if is_former || rules.epoch == 0 {
+            return;
+        }
+        known.clear();
+        self.retire(now);
+        self.rules = rules;
+    }
+
+    /// Drops all counters, and gives their credits back by the next calls.
+    pub(super) fn retire(&mut self, now: Monotonic) {
+        let counters = std::mem::take(&mut self.counters);
+        let node = self.node;
+        let claims: Vec<_> = counters
+            .into_values()
+            .filter_map(|counter| Some((counter.id, counter.retire(node, now)?)))
+            .collect();
+        let calls = claims.chunks(CLAIMS_MAX).map(|claims| (self.rules, claims.to_vec()));
+        self.retired.extend(calls);
+    }
+
+    /// Learns the counters of a request from its decision, and keeps its denials.
+    fn learn(
+        &mut self,
+        question: &Question,
+        decided: &Decided,
+        known: &KnownRequests,
+        (sent, now): (Monotonic, Monotonic),
+    ) {
+        let (Some((key, hits)), Some(response)) = (&question.key, &decided.response) else { return };
+        let Some(settings) = self.settings else { return };
+        let is_whole = decided.counters.len() == hits.len() && response.statuses.len() == hits.len();
+        if !is_whole {
+            return;
+        }
+        let parts = decided.counters.iter().zip(&response.statuses).map(|(learnt, status)| {
+            let counter = match learnt.id {
+                Some(id) => Some(self.counter(id, learnt, settings, now)?),
+                None => None,
+            };
+            let part =
+                |counter| Part { counter, limit: status.limit.clone(), remaining: status.remaining.into() };
+            Some(counter.map(part))
+        });
+        let Some(parts) = parts.collect::<Option<smallvec::SmallVec<[_; 2]>>>() else { return };
+        let mut over = 0;
+        for (index, (part, learnt)) in parts.iter().zip(&decided.counters).enumerate() {
+            let (Some(part), status) = (part, &response.statuses[index]) else { continue };
+            let Some(holder) = &mut *part.counter.lock() else { continue };
+            let remaining = status.remaining.into();
+            if status.is_over {
+                over |= 1 << index;
+                let reset = std::time::Duration::from_secs(status.reset_seconds);
+                let reset = if learnt.denied_for.is_zero() { reset } else { learnt.denied_for };
+                let denied =
+                    StoreDenial { hits: hits[index], remaining, denied_for: learnt.denied_for, reset };
+                holder.keep_denial(denied, sent, now);
+            } else if !response.is_denied {
+                holder.admitted(remaining, now);
+            }
+        }
+        let existing = known.find(*key).filter(|known| known.renew(&parts));
+        let known = existing.or_else(|| known.insert(*key, Known::new(parts, now)?));
+        if let (Some(known), true) = (known, over != 0) {
+            known.keep_denial(over, response.is_denied, &response.additions);
+        }
+    }
+
+    /// The counter of this number; none if there are too many.
+    fn counter(
+        &mut self,
+        id: CounterId,
+        learnt: &LearntCounter,
+        settings: Settings,
+        now: Monotonic,
+    ) -> Option<Arc<Counter>> {
+        if let Some(counter) = self.counters.get(&id) {
+            return Some(Arc::clone(counter));
+        }
+        if self.counters.len() >= COUNTERS_MAX {
+            return None;
+        }
+        let terms = HolderTerms { settings, limit: learnt.limit, span: learnt.span_micros };
+        let counter = Counter::new(id, terms, now);
+        self.counters.insert(id, Arc::clone(&counter));
+        Some(counter)
+    }
+}

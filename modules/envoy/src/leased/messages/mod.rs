@@ -1,0 +1,124 @@
+//! The messages of `tidegate.v1.Leases`: requests written, responses read.
+
+mod response;
+
+pub(crate) use response::{Additions, CurrentLimit, Response};
+pub(super) use response::{Decided, ExchangeResponse, LearntCounter};
+
+use crate::protobuf::Writer;
+use tidegate_core::limit::{Descriptor, Hits, Request, Unit};
+use tidegate_shared::lease::LeaseRequest;
+
+/// The path of `Exchange`.
+pub(super) const PATH: &str = "/tidegate.v1.Leases/Exchange";
+/// The most decisions and claims of one call.
+pub(super) const DECISIONS_MAX: usize = 64;
+/// Of 90 bytes each.
+pub(super) const CLAIMS_MAX: usize = 300;
+/// Bytes of a request besides its decisions or claims, at most.
+pub(super) const OTHER_BYTES: usize = 64;
+
+/// The number of a counter at the server.
+pub(super) type CounterId = [u8; 16];
+
+/// The process of a server and its rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct RulesId {
+    pub(super) epoch: u64,
+    pub(super) generation: u64,
+}
+
+/// A request of `Exchange`.
+pub(super) struct ExchangeRequest<'r> {
+    pub(super) node: u64,
+    /// Those by which the counters of the claims were learnt.
+    pub(super) rules: RulesId,
+    pub(super) claims: &'r [(CounterId, LeaseRequest)],
+}
+
+impl ExchangeRequest<'_> {
+    /// Encodes it, with decisions that [`rate_limit_request`] has encoded.
+    pub(super) fn encode<'d>(self, decisions: impl Iterator<Item = &'d [u8]>) -> Vec<u8> {
+        let mut message = Writer::default();
+        message.fixed64(1, self.node);
+        message.fixed64(2, self.rules.epoch);
+        message.number(3, self.rules.generation);
+        decisions.for_each(|decision| message.bytes(4, decision));
+        for (counter, claim) in self.claims {
+            message.message(5, |writer| {
+                writer.bytes(1, counter);
+                writer.number(2, claim.holder);
+                writer.number(3, claim.sequence);
+                writer.number(4, claim.spent);
+                writer.number(5, claim.acknowledged);
+                writer.number(6, claim.spent_ago / 1_000);
+                writer.number(7, claim.kept);
+                writer.number(8, claim.demand);
+            });
+        }
+        message.into_bytes()
+    }
+}
+
+/// A request for a decision, as Envoy encodes it.
+pub(super) fn rate_limit_request(request: &Request<'_>) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.text(1, request.domain());
+    for descriptor in request.descriptors() {
+        message.message(2, |writer| write_descriptor(descriptor, writer));
+    }
+    message.into_bytes()
+}
+
+/// A request that releases the slots of a ticket.
+pub(super) fn release_request(domain: &str, ticket: &str) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.text(1, domain);
+    message.message(2, |descriptor| {
+        descriptor.message(1, |entry| {
+            entry.text(1, SLOT);
+            entry.text(2, ticket);
+        })
+    });
+    message.into_bytes()
+}
+
+/// The key of the entry, and of the metadata, that has a ticket.
+const SLOT: &str = "slot";
+
+fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
+    for entry in &descriptor.entries {
+        writer.message(1, |writer| {
+            writer.text(1, entry.key);
+            writer.text(2, entry.value);
+        });
+    }
+    if let Some(limit) = descriptor.limit {
+        writer.message(2, |writer| {
+            writer.number(1, limit.requests.into());
+            writer.number(2, unit_number(limit.unit));
+        });
+    }
+    let (hits, gives_back) = match descriptor.hits {
+        Hits::Take(hits) => (hits.get(), false),
+        Hits::Peek => (0, false),
+        Hits::GiveBack(hits) => (hits.get(), true),
+    };
+    if hits != 1 {
+        writer.message(3, |wrapper| wrapper.number(1, hits));
+    }
+    writer.number(4, gives_back.into());
+}
+
+/// The number of a unit in `envoy.type.v3.RateLimitUnit`.
+fn unit_number(unit: Unit) -> u64 {
+    match unit {
+        Unit::Second => 1,
+        Unit::Minute => 2,
+        Unit::Hour => 3,
+        Unit::Day => 4,
+        Unit::Month => 5,
+        Unit::Year => 6,
+        Unit::Week => 7,
+    }
+}

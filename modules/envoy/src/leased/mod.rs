@@ -1,0 +1,253 @@
+//! Decisions of a server that grants leases: those of hot counters are made in this process, by credits; others by the server, while
+//! the request waits.
+//!
+//! One thread and one connection serve all configurations with the same server. A request is decided by `known`, or becomes a question
+//! in the queue of the thread (`link`), which sends it with others and with claims to credits (`exchanges`), and wakes its stream
+//! (`call`). `messages` encodes.
+
+mod call;
+mod counter;
+mod exchanges;
+mod known;
+mod link;
+mod messages;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+pub(crate) use known::LocalDecision;
+pub(crate) use messages::Response;
+
+use crate::{metrics::Metrics, settings::Server};
+use call::Call;
+use exchanges::{Purpose, Question};
+use known::KnownRequests;
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tidegate_core::{clock::since_boot, limit::Request, store::Seed, sync::Mutex};
+use tidegate_envoy_abi::Waker;
+use tidegate_shared::lease::Monotonic;
+use tokio::sync::Notify;
+
+/// The most questions in the queue. Beyond it, requests are not decided.
+const QUESTIONS_MAX: usize = 4_096;
+
+/// The decisions of a server. Dropping the last reference gives all credits back, and ends the thread.
+pub(crate) struct Leased {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What streams and the thread use.
+struct Shared {
+    server: Server,
+    /// Random number of this process at the server.
+    node: u64,
+    known: KnownRequests,
+    questions: Mutex<Vec<Question>>,
+    /// Wakes the thread.
+    wake: Notify,
+    is_stopped: AtomicBool,
+    /// Whether the server cannot be reached: requests do not wait for it.
+    is_away: AtomicBool,
+    /// Figures to publish.
+    metrics: Mutex<Vec<Weak<Metrics>>>,
+}
+
+/// How a request is decided.
+pub(crate) enum Attempt {
+    Local(LocalDecision),
+    Waits(Waiting),
+    /// The server cannot be reached.
+    Away,
+}
+
+/// A request that waits for the server. Dropped with its stream, at the latest.
+pub(crate) struct Waiting {
+    leased: Arc<Leased>,
+    domain: Arc<str>,
+    call: Arc<Call>,
+}
+
+/// The slots of a request in flight, released when dropped.
+pub(crate) struct LeasedSlot {
+    leased: Arc<Leased>,
+    domain: Arc<str>,
+    ticket: Box<str>,
+}
+
+/// All servers of the process.
+static ALL: Mutex<Vec<(Server, Weak<Leased>)>> = Mutex::new(Vec::new());
+
+/// The time of leases. No credit is valid for longer because the process or its machine was suspended.
+fn now() -> Monotonic {
+    Monotonic::from_nanos(since_boot())
+}
+
+impl Leased {
+    /// The decisions of a server: those that exist, or new ones.
+    pub(crate) fn of(server: &Server) -> Result<Arc<Self>, String> {
+        if let Some(tls) = &server.tls {
+            tls::connector(tls)?;
+        }
+        link::token(server)?;
+        let mut all = ALL.lock();
+        all.retain(|(_, leased)| leased.strong_count() > 0);
+        let existing = all.iter().find(|(own, _)| own == server).and_then(|(_, leased)| leased.upgrade());
+        if let Some(leased) = existing {
+            return Ok(leased);
+        }
+        let leased = Arc::new(Self::new(server)?);
+        all.push((server.clone(), Arc::downgrade(&leased)));
+        Ok(leased)
+    }
+
+    fn new(server: &Server) -> Result<Self, String> {
+        let seed = || Seed::random().map_err(|error| format!("no random numbers: {error}"));
+        let node =
+            seed()?.to_bytes().into_iter().take(8).fold(0, |number, byte| number << 8 | u64::from(byte));
+        let shared = Arc::new(Shared {
+            server: server.clone(),
+            node,
+            known: KnownRequests::new(seed()?),
+            questions: Mutex::default(),
+            wake: Notify::new(),
+            is_stopped: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            metrics: Mutex::default(),
+        });
+        let runtime = link::runtime().map_err(|error| format!("no socket can be used: {error}"))?;
+        let own = Arc::clone(&shared);
+        let thread =
+            thread::Builder::new().name("tidegate".to_owned()).spawn(move || link::run(runtime, &own));
+        let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Publishes these figures from now on, for as long as they exist.
+    pub(crate) fn publish(&self, metrics: &Arc<Metrics>) {
+        self.shared.metrics.lock().push(Arc::downgrade(metrics));
+    }
+
+    /// Decides a request, or has it wait for at most so long; its stream is woken then.
+    pub(crate) fn decide(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        timeout: Duration,
+        waker: impl FnOnce() -> Option<Waker>,
+    ) -> Attempt {
+        let key = match self.decide_here(request) {
+            Ok(decision) => return Attempt::Local(decision),
+            Err(key) => key,
+        };
+        if self.shared.is_away.load(Ordering::Relaxed) {
+            return Attempt::Away;
+        }
+        let Some(waker) = waker() else { return Attempt::Away };
+        let (domain, call): (Arc<str>, _) = (request.domain().into(), Call::new(waker));
+        let question = Question {
+            purpose: Purpose::Call(Arc::clone(&call)),
+            domain: Arc::clone(&domain),
+            body: messages::rate_limit_request(request),
+            key,
+            deadline: now().plus(timeout),
+        };
+        match self.shared.push(question) {
+            true => Attempt::Waits(Waiting { leased: Arc::clone(self), domain, call }),
+            false => Attempt::Away,
+        }
+    }
+
+    /// Counts the hits of a request that nobody waits for. The decision, if it is made here.
+    pub(crate) fn count(&self, request: &Request<'_>) -> Option<LocalDecision> {
+        let key = match self.decide_here(request) {
+            Ok(decision) => return Some(decision),
+            Err(key) => key,
+        };
+        self.shared.push(Question {
+            purpose: Purpose::Count,
+            domain: request.domain().into(),
+            body: messages::rate_limit_request(request),
+            key,
+            deadline: now().plus_nanos(exchanges::RELEASE_NANOS),
+        });
+        None
+    }
+
+    /// The decision by credits and denials of this process; else the key of the request, if it may be decided so in the future.
+    fn decide_here(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<LocalDecision, Option<(tidegate_core::store::Key, known::HitList)>> {
+        let Some((key, hits)) = self.shared.known.key(request) else { return Err(None) };
+        let known = self.shared.known.find(key);
+        known.and_then(|known| known.decide(&hits, now)).ok_or(Some((key, hits)))
+    }
+
+    /// The slots of an admitted request.
+    fn slot(self: &Arc<Self>, domain: &Arc<str>, ticket: Box<str>) -> LeasedSlot {
+        LeasedSlot { leased: Arc::clone(self), domain: Arc::clone(domain), ticket }
+    }
+}
+
+impl Shared {
+    /// Passes a question to the thread; false if there are too many.
+    fn push(&self, question: Question) -> bool {
+        let mut questions = self.questions.lock();
+        if questions.len() >= QUESTIONS_MAX {
+            return false;
+        }
+        questions.push(question);
+        drop(questions);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Publishes all figures.
+    fn publish(&self) {
+        self.metrics.lock().retain(|metrics| {
+            let metrics = metrics.upgrade();
+            metrics.inspect(|metrics| metrics.schedule()).is_some()
+        });
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::Release);
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Waiting {
+    /// The outcome, and the slots that the request holds from now on. None if the server has not decided it in time.
+    pub(crate) fn take(self) -> Option<(Box<Response>, Option<LeasedSlot>)> {
+        let mut response = self.call.take()??;
+        let slot = response.ticket.take().map(|ticket| self.leased.slot(&self.domain, ticket));
+        Some((response, slot))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // The stream ends before it has its outcome: if that has slots, they are released here, else by the thread.
+        let ticket = self.call.take().flatten().and_then(|response| response.ticket);
+        drop(ticket.map(|ticket| self.leased.slot(&self.domain, ticket)));
+    }
+}
+
+impl Drop for LeasedSlot {
+    fn drop(&mut self) {
+        self.leased.shared.push(Question::release(&self.domain, &self.ticket, now()));
+    }
+}

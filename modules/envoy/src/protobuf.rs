@@ -1,0 +1,133 @@
+//! The encoding of protobuf: fields of a message, read and written one by one.
+
+/// A value as the wire has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wire<'b> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'b [u8]),
+    /// Of a type that no field here has.
+    Fixed32,
+}
+
+/// The bytes are not a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+/// The next field; none if the bytes are not well-formed.
+pub(crate) fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u32, Wire<'b>)> {
+    let tag = varint(bytes)?;
+    let number = u32::try_from(tag >> 3).ok()?;
+    let wire = match tag & 7 {
+        0 => Wire::Varint(varint(bytes)?),
+        1 => Wire::Fixed64(u64::from_le_bytes(bytes.split_off(..8)?.try_into().ok()?)),
+        2 => {
+            let length = usize::try_from(varint(bytes)?).ok()?;
+            Wire::Bytes(bytes.split_off(..length)?)
+        }
+        5 => bytes.split_off(..4).map(|_| Wire::Fixed32)?,
+        _ => return None,
+    };
+    Some((number, wire))
+}
+
+/// Passes all fields of a message to `take`.
+pub(crate) fn fields<'b>(mut bytes: &'b [u8], mut take: impl FnMut(u32, Wire<'b>)) -> Result<(), Malformed> {
+    while !bytes.is_empty() {
+        let (number, wire) = next(&mut bytes).ok_or(Malformed)?;
+        take(number, wire);
+    }
+    Ok(())
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Writes a message. Scalars with their default value are left out.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    /// The message.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub(crate) fn number(&mut self, field: u32, number: u64) {
+        if number != 0 {
+            self.varint(u64::from(field) << 3);
+            self.varint(number);
+        }
+    }
+
+    pub(crate) fn fixed64(&mut self, field: u32, number: u64) {
+        if number != 0 {
+            self.varint(u64::from(field) << 3 | 1);
+            self.0.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn text(&mut self, field: u32, text: &str) {
+        if !text.is_empty() {
+            self.bytes(field, text.as_bytes());
+        }
+    }
+
+    /// Bytes or a message, also if they are empty.
+    pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// A message that `write` writes.
+    pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        let mut inner = Self::default();
+        write(&mut inner);
+        self.bytes(field, &inner.0);
+    }
+
+    fn varint(&mut self, number: u64) {
+        self.0.extend(tidegate_core::varint::bytes(number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_they_were_written() {
+        let mut writer = Writer::default();
+        writer.number(1, 0);
+        writer.number(2, u64::MAX);
+        writer.fixed64(3, 7);
+        writer.text(4, "");
+        writer.message(16, |inner| inner.text(1, "é"));
+        let bytes = writer.into_bytes();
+        let mut read = Vec::new();
+        fields(&bytes, |number, wire| read.push((number, wire))).unwrap();
+        let inner = [10, 2, 0xc3, 0xa9];
+        assert_eq!(read, [(2, Wire::Varint(u64::MAX)), (3, Wire::Fixed64(7)), (16, Wire::Bytes(&inner))]);
+    }
+
+    #[test]
+    fn truncated_messages_are_malformed() {
+        let mut writer = Writer::default();
+        writer.text(1, "text");
+        writer.fixed64(2, 1);
+        let bytes = writer.into_bytes();
+        for end in (1..bytes.len()).filter(|&end| end != 6) {
+            assert_eq!(fields(&bytes[..end], |_, _| ()), Err(Malformed), "{end}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The server that grants leases: its address, and how the module identifies itself there.
+
+use super::Problems;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// A server, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) address: Address,
+    pub(crate) tls: Option<Tls>,
+    /// A file with the token of the module.
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Unix(PathBuf),
+    Tcp { host: String, port: u16 },
+}
+
+/// TLS to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// The authorities that have signed the server's certificate, as PEM.
+    pub(crate) ca: PathBuf,
+    /// The module's own certificate chain and key, as PEM.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the server's certificate.
+    pub(crate) server_name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    address: String,
+    tls: Option<WrittenTls>,
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct WrittenTls {
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    server_name: Option<String>,
+}
+
+/// Where a field was configured, for errors.
+struct Places {
+    address: &'static str,
+    ca: &'static str,
+    cert: &'static str,
+    server_name: &'static str,
+}
+
+impl Server {
+    /// Reads `tidegate.server`.
+    pub(super) fn read(json: serde_json::Value, problems: &Problems) -> Option<Self> {
+        let written = match Written::deserialize(json) {
+            Ok(written) => written,
+            Err(error) => {
+                problems.add("tidegate.server", error.to_string());
+                return None;
+            }
+        };
+        let places = Places {
+            address: "tidegate.server.address",
+            ca: "tidegate.server.tls.ca",
+            cert: "tidegate.server.tls.cert",
+            server_name: "tidegate.server.tls.server_name",
+        };
+        written.checked(&places, problems)
+    }
+
+    /// Of variables of the environment; none if no server is set.
+    pub(super) fn of_variables(
+        variable: impl Fn(&str) -> Option<String>,
+        problems: &Problems,
+    ) -> Option<Self> {
+        let path = |name| variable(name).map(PathBuf::from);
+        let (ca, cert) = (path("TIDEGATE_LEASE_TLS_CA"), path("TIDEGATE_LEASE_TLS_CERT"));
+        let (key, server_name) = (path("TIDEGATE_LEASE_TLS_KEY"), variable("TIDEGATE_LEASE_TLS_SERVER_NAME"));
+        let has_tls = ca.is_some() || cert.is_some() || key.is_some() || server_name.is_some();
+        let tls = has_tls.then_some(WrittenTls { ca, cert, key, server_name });
+        let token_file = path("TIDEGATE_LEASE_TOKEN_FILE");
+        let places = Places {
+            address: "the variable TIDEGATE_LEASE_SERVER",
+            ca: "the variable TIDEGATE_LEASE_TLS_CA",
+            cert: "the variables TIDEGATE_LEASE_TLS_CERT and TIDEGATE_LEASE_TLS_KEY",
+            server_name: "the variable TIDEGATE_LEASE_TLS_SERVER_NAME",
+        };
+        Written { address: variable("TIDEGATE_LEASE_SERVER")?, tls, token_file }.checked(&places, problems)
+    }
+}
+
+impl Written {
+    fn checked(self, places: &Places, problems: &Problems) -> Option<Server> {
+        let Some(address) = Address::parse(&self.address) else {
+            let what = format!("{:?} is not host:port or unix:/path", self.address);
+            problems.add(places.address, what);
+            return None;
+        };
+        let tls = self.tls.and_then(|tls| tls.checked(&address, places, problems));
+        Some(Server { address, tls, token_file: self.token_file })
+    }
+}
+
+impl WrittenTls {
+    fn checked(self, address: &Address, places: &Places, problems: &Problems) -> Option<Tls> {
+        let Address::Tcp { host, .. } = address else {
+            problems.add(places.ca, "does not apply to a Unix socket; remove it");
+            return None;
+        };
+        let Some(ca) = self.ca else {
+            problems.add(places.ca, "is not set; name the file of authorities that verify the server");
+            return None;
+        };
+        let identity = match (self.cert, self.key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                problems.add(
+                    places.cert,
+                    "a certificate needs its key, and a key its certificate; set both or none",
+                );
+                None
+            }
+        };
+        let server_name = self.server_name.unwrap_or_else(|| host.clone());
+        if rustls::pki_types::ServerName::try_from(server_name.as_str()).is_err() {
+            problems.add(places.server_name, format!("{server_name:?} is not a name or an address"));
+        }
+        Some(Tls { ca, identity, server_name })
+    }
+}
+
+impl Address {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return path.starts_with('/').then(|| Self::Unix(path.into()));
+        }
+        let (host, port) = text.rsplit_once(':')?;
+        let host = match host.strip_prefix('[') {
+            Some(address) => address.strip_suffix(']')?,
+            None if host.contains(':') => return None,
+            None => host,
+        };
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        (!host.is_empty()).then(|| Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+/// `host:port` or `unix:/path`.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
