@@ -3,7 +3,12 @@
 //! A connection that fails is made again, after a pause that doubles up to a second. Meanwhile requests do not wait, and credits in hand
 //! are spent until they expire.
 
-use super::{Shared, exchanges::Exchanges, messages::PATH, now, tls};
+use super::{
+    exchanges::Exchanges,
+    messages::PATH,
+    shared::{Shared, now},
+    tls,
+};
 use crate::settings::{Address, Server};
 use std::{
     fs, io,

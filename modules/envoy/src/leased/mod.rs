@@ -11,6 +11,7 @@ mod exchanges;
 mod known;
 mod link;
 mod messages;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -22,6 +23,7 @@ use crate::{metrics::Metrics, settings::Server};
 use call::Call;
 use exchanges::{Purpose, Question};
 use known::KnownRequests;
+use shared::{Shared, now};
 use std::{
     sync::{
         Arc, Weak,
@@ -30,34 +32,14 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use tidegate_core::{clock::since_boot, limit::Request, store::Seed, sync::Mutex};
+use tidegate_core::{limit::Request, store::Seed, sync::Mutex};
 use tidegate_envoy_abi::Waker;
-use tidegate_shared::lease::Monotonic;
 use tokio::sync::Notify;
-
-/// The most questions in the queue. Beyond it, requests are not decided.
-const QUESTIONS_MAX: usize = 4_096;
 
 /// The decisions of a server. Dropping the last reference gives all credits back, and ends the thread.
 pub(crate) struct Leased {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What streams and the thread use.
-struct Shared {
-    server: Server,
-    /// Random number of this process at the server.
-    node: u64,
-    known: KnownRequests,
-    questions: Mutex<Vec<Question>>,
-    /// Wakes the thread.
-    wake: Notify,
-    is_stopped: AtomicBool,
-    /// Whether the server cannot be reached: requests do not wait for it.
-    is_away: AtomicBool,
-    /// Figures to publish.
-    metrics: Mutex<Vec<Weak<Metrics>>>,
 }
 
 /// How a request is decided.
@@ -84,11 +66,6 @@ pub(crate) struct LeasedSlot {
 
 /// All servers of the process.
 static ALL: Mutex<Vec<(Server, Weak<Leased>)>> = Mutex::new(Vec::new());
-
-/// The time of leases. No credit is valid for longer because the process or its machine was suspended.
-fn now() -> Monotonic {
-    Monotonic::from_nanos(since_boot())
-}
 
 impl Leased {
     /// The decisions of a server: those that exist, or new ones.
@@ -193,28 +170,6 @@ impl Leased {
     /// The slots of an admitted request.
     fn slot(self: &Arc<Self>, domain: &Arc<str>, ticket: Box<str>) -> LeasedSlot {
         LeasedSlot { leased: Arc::clone(self), domain: Arc::clone(domain), ticket }
-    }
-}
-
-impl Shared {
-    /// Passes a question to the thread; false if there are too many.
-    fn push(&self, question: Question) -> bool {
-        let mut questions = self.questions.lock();
-        if questions.len() >= QUESTIONS_MAX {
-            return false;
-        }
-        questions.push(question);
-        drop(questions);
-        self.wake.notify_one();
-        true
-    }
-
-    /// Publishes all figures.
-    fn publish(&self) {
-        self.metrics.lock().retain(|metrics| {
-            let metrics = metrics.upgrade();
-            metrics.inspect(|metrics| metrics.schedule()).is_some()
-        });
     }
 }
 

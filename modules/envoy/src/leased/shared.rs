@@ -1,0 +1,54 @@
+//! What streams and the thread of a server share: what is known of requests, and the queue of questions.
+
+use super::{exchanges::Question, known::KnownRequests};
+use crate::{metrics::Metrics, settings::Server};
+use std::sync::{Weak, atomic::AtomicBool};
+use tidegate_core::{clock::since_boot, sync::Mutex};
+use tidegate_shared::lease::Monotonic;
+use tokio::sync::Notify;
+
+/// The most questions in the queue. Beyond it, requests are not decided.
+const QUESTIONS_MAX: usize = 4_096;
+
+/// What streams and the thread use.
+pub(super) struct Shared {
+    pub(super) server: Server,
+    /// Random number of this process at the server.
+    pub(super) node: u64,
+    pub(super) known: KnownRequests,
+    pub(super) questions: Mutex<Vec<Question>>,
+    /// Wakes the thread.
+    pub(super) wake: Notify,
+    pub(super) is_stopped: AtomicBool,
+    /// Whether the server cannot be reached: requests do not wait for it.
+    pub(super) is_away: AtomicBool,
+    /// Figures to publish.
+    pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
+}
+
+/// The time of leases. No credit is valid for longer because the process or its machine was suspended.
+pub(super) fn now() -> Monotonic {
+    Monotonic::from_nanos(since_boot())
+}
+
+impl Shared {
+    /// Passes a question to the thread; false if there are too many.
+    pub(super) fn push(&self, question: Question) -> bool {
+        let mut questions = self.questions.lock();
+        if questions.len() >= QUESTIONS_MAX {
+            return false;
+        }
+        questions.push(question);
+        drop(questions);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Publishes all figures.
+    pub(super) fn publish(&self) {
+        self.metrics.lock().retain(|metrics| {
+            let metrics = metrics.upgrade();
+            metrics.inspect(|metrics| metrics.schedule()).is_some()
+        });
+    }
+}
