@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::{
-    api::http::{NewToken, Tokens},
+    api::{NewToken, Tokens},
     control::Role,
 };
 

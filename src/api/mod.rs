@@ -3,6 +3,7 @@
 //! Each decodes bytes to a checked request of [`limit`](tidegate_core::limit), calls the service, and encodes the decision. No
 //! protocol decides anything.
 
+mod bearer_token;
 pub(crate) mod channel;
 pub(crate) mod control;
 #[cfg(feature = "fuzzing")]
@@ -15,6 +16,7 @@ pub(crate) mod protobuf_struct;
 pub mod rls;
 mod routes;
 mod test_clock;
+mod tokens;
 mod xds;
 
 pub use control::ControlApi;
@@ -24,6 +26,7 @@ pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{RouteSettings, routes};
 pub use test_clock::TestClock;
+pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 pub use xds::{XdsFeed, XdsSettings};
 
 /// The generated messages and services, in the modules of their protobuf packages.

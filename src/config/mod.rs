@@ -9,6 +9,7 @@
 
 mod control_plane_counts;
 pub mod describe;
+mod feed;
 mod load;
 mod observer;
 mod reload_requests;
@@ -19,6 +20,7 @@ mod tests;
 pub mod watch;
 
 pub use control_plane_counts::{ControlPlaneCounts, Update};
+pub use feed::Feed;
 pub use load::{load, log_ineffective_extensions};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;
@@ -37,31 +39,6 @@ use tidegate_core::{
     store::Seed,
     sync::Mutex,
 };
-
-/// Sources of declarations, in the order in which they are merged.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Feed {
-    /// Rule files.
-    Files,
-    /// Resources of an xDS server.
-    Xds,
-    /// Overrides and blocks set at run time.
-    Overrides,
-    /// Files of blocks.
-    Blocks,
-}
-
-impl Feed {
-    /// The name in logs and in `GET /rules/status`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Files => "files",
-            Self::Xds => "xds",
-            Self::Overrides => "overrides",
-            Self::Blocks => "blocks",
-        }
-    }
-}
 
 /// Rules of more text than this, in bytes, are read, built and freed when cores have nothing else to do: it takes 0.1 s of CPU or more.
 /// Those of less are in force sooner where decisions saturate all cores.

@@ -1,6 +1,6 @@
 //! The rules in force and the attempts to change them, for logs, metrics and `GET /rules/status`.
 
-use super::Feed;
+use super::feed::Feed;
 use std::{collections::BTreeMap, sync::Arc};
 use tidegate_core::{
     limit::Timestamp,

@@ -1,12 +1,12 @@
 //! Errors that keep the server from starting, or from stopping well.
 
-use super::TokenFileError;
 use crate::{
+    api::TokensError,
     control::ControlError,
     telemetry::TracesError,
     transport::{BindError, ListenAddress, TlsFilesError},
 };
-use std::io;
+use std::{io, path::PathBuf};
 use tidegate_snapshot::DiskError;
 
 /// Errors that keep the server from starting, or from stopping well.
@@ -57,6 +57,27 @@ impl ServeError {
     pub(super) fn listen(flag: &'static str) -> impl Fn(BindError) -> Self {
         move |BindError { address, source }| Self::Listen { flag, address, source }
     }
+}
+
+/// Reasons why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// It has errors.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The errors.
+        source: TokensError,
+    },
 }
 
 /// Returns the remedy for an address that cannot be bound, as the end of an error message.

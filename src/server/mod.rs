@@ -25,11 +25,10 @@ mod workers;
 pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use check::check_files;
 pub use connections::ConnectionBounds;
-pub use error::ServeError;
+pub use error::{ServeError, TokenFileError};
 pub use memory::available as available_memory;
 pub use settings::{FirstRules, HttpSettings, RuleSettings, Settings};
 pub use tls::TlsSettings;
-pub use token_file::TokenFileError;
 
 use crate::transport::InheritedSockets;
 use background::Background;

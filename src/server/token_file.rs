@@ -1,8 +1,8 @@
 //! The file of bearer tokens: read at the start, and again when it changes.
 
-use super::ServeError;
+use super::error::{ServeError, TokenFileError};
 use crate::{
-    api::http::{Tokens, TokensError},
+    api::{Tokens, TokensError},
     config::{
         ReloadRequests,
         watch::{Wake, Watch, WatchHandle, WatchSettings},
@@ -10,8 +10,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use std::{
-    io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -29,27 +28,6 @@ pub(super) struct TokenFile {
     tokens: Arc<ArcSwap<Tokens>>,
     watch: WatchHandle,
     thread: JoinHandle<()>,
-}
-
-/// Reasons why a token file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenFileError {
-    /// It cannot be read.
-    #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// It has errors.
-    #[error("{}: {source}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// The errors.
-        source: TokensError,
-    },
 }
 
 impl TokenFile {

@@ -3,6 +3,7 @@
 //! Invariant: above this module nothing depends on which kind of stream a connection uses.
 
 mod address;
+mod bind;
 mod inherited;
 mod listener;
 mod peer;
@@ -10,8 +11,9 @@ mod stream;
 mod tls;
 
 pub use address::{ListenAddress, ListenAddressError};
+pub(crate) use bind::{BindError, bind};
 pub(crate) use inherited::InheritedSockets;
-pub(crate) use listener::{BindError, Listener, bind};
+pub(crate) use listener::Listener;
 pub(crate) use peer::Peer;
 pub(crate) use stream::Accepted;
 pub(crate) use tls::{H2, HTTP_1_1, HandshakeError, San, TlsClient, TlsClientError, TlsPort, read_pem};

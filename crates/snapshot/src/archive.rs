@@ -3,10 +3,9 @@
 
 use super::{
     Progress, ReadError,
-    disk::Disk,
+    disk::{self, Disk},
     open::{OpenError, share},
     read::{self, Snapshot},
-    sled_disk::SledDisk,
 };
 use std::path::{Path, PathBuf};
 use tidegate_core::{
@@ -19,7 +18,7 @@ use tidegate_core::{
 /// The committed snapshot of a data directory.
 pub struct Archive {
     directory: PathBuf,
-    disk: SledDisk,
+    disk: Box<dyn Disk>,
     snapshot: Snapshot,
 }
 
@@ -31,8 +30,8 @@ impl Archive {
         }
         // Held until the files are copied, which finding the snapshot does.
         let _lock = share(directory)?;
-        let mut disk = SledDisk::read_only(directory);
-        let found = read::find(&mut disk).map_err(|source| refused(directory, source))?;
+        let mut disk = disk::read_only(directory);
+        let found = read::find(&mut *disk).map_err(|source| refused(directory, source))?;
         Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot }))
     }
 
@@ -64,7 +63,7 @@ impl Archive {
         mut take: impl FnMut(Key, usize, &State) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { directory, disk, snapshot, .. } = self;
-        let read = snapshot.read_counters(disk, progress, |counters| {
+        let read = snapshot.read_counters(&mut **disk, progress, |counters| {
             counters
                 .iter()
                 .try_for_each(|kept| take(kept.key, kept.limit as usize, &kept.state))

@@ -11,9 +11,7 @@
 
 mod archive;
 mod coverage;
-mod deadline_disk;
 mod disk;
-mod durability;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_bridge;
 mod limit_record;
@@ -22,13 +20,10 @@ mod manifest;
 mod open;
 mod pages;
 mod portable;
-mod private_copy;
 mod read;
 mod record;
 mod restore;
-mod simulated_disk;
-mod sled_disk;
-mod space;
+mod restore_figures;
 mod state_bytes;
 mod task;
 #[cfg(test)]
@@ -36,12 +31,12 @@ mod tests;
 mod write;
 
 pub use archive::Archive;
-pub use disk::DiskError;
+pub use disk::{DiskError, SimulatedDisk, start_simulated};
 pub use open::{OnBadSnapshot, OpenError, Started, start};
 pub use portable::{ExportError, ImportError, Portable, PortableWriter, export, import};
 pub use read::{Progress, ReadError};
-pub use restore::{RestoreError, RestoreFigures, Restored};
-pub use simulated_disk::{SimulatedDisk, start_simulated};
+pub use restore::{RestoreError, Restored};
+pub use restore_figures::RestoreFigures;
 pub use task::{SnapshotCounts, SnapshotTask};
 pub use write::{Pass, Writer};
 

@@ -2,12 +2,9 @@
 
 use super::{
     Progress, ReadError, RestoreError, Restored, Writer,
-    deadline_disk::DeadlineDisk,
-    disk::{Disk, DiskError},
-    durability::{Durability, Os},
+    disk::{self, DiskError},
     lock::{DirectoryLock, LockError},
     restore::restore,
-    sled_disk::SledDisk,
 };
 use std::{
     fs::{self, DirBuilder},
@@ -95,7 +92,14 @@ pub fn start(
     mut progress: impl FnMut(Progress),
 ) -> Result<Started, OpenError> {
     let lock = lock(directory)?;
-    let started = restore(disk(directory), Some(lock), fresh_seed.clone(), &mut build, now, &mut progress);
+    let started = restore(
+        disk::of_directory(directory),
+        Some(lock),
+        fresh_seed.clone(),
+        &mut build,
+        now,
+        &mut progress,
+    );
     let (restored, moved_aside) = match started {
         Err(RestoreError::Read(error @ (ReadError::Damaged(_) | ReadError::Newer(_))))
             if on_bad == OnBadSnapshot::Discard =>
@@ -103,7 +107,10 @@ pub fn start(
             let lock = self::lock(directory)?;
             let aside = move_aside(directory, now)?;
             tracing::error!(%error, moved_to = %aside.display(), "the snapshot cannot be read; moved aside, starting without counters");
-            (restore(disk(directory), Some(lock), fresh_seed, build, now, progress), Some(aside))
+            (
+                restore(disk::of_directory(directory), Some(lock), fresh_seed, build, now, progress),
+                Some(aside),
+            )
         }
         restored => (restored, None),
     };
@@ -123,7 +130,7 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     })?;
     if let Some(parent) = directory.parent() {
         // A power cut must not lose the directory itself. Where its parent cannot be opened, it was not made here.
-        let _ = Os.sync_directory(parent);
+        let _ = disk::sync_directory(parent);
     }
     DirectoryLock::take(directory).map_err(|error| refused(directory, error))
 }
@@ -138,12 +145,6 @@ fn refused(directory: &Path, error: LockError) -> OpenError {
         LockError::Held { pid } => OpenError::InUse { directory: directory.into(), pid },
         LockError::Disk(error) => OpenError::Disk(error),
     }
-}
-
-/// The disk of a directory that this process has locked.
-pub(super) fn disk(directory: &Path) -> Box<dyn Disk> {
-    let path = directory.to_owned();
-    Box::new(DeadlineDisk::new(directory, move |permit| Box::new(SledDisk::new(&path).with_permit(permit))))
 }
 
 /// Moves everything but the lock to a directory of its own within this one.

@@ -18,7 +18,6 @@ use super::{
     read::{self, ReadError, Snapshot},
     write::{Generation, LimitIndex, Writer},
 };
-use std::time::Duration;
 use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::{LimitId, Timestamp},
@@ -37,17 +36,6 @@ pub struct Restored {
     pub from_the_future: bool,
     /// Time of the snapshot; none if there was none.
     pub at: Option<Timestamp>,
-}
-
-/// Figures of a restore, for metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RestoreFigures {
-    /// Counters restored.
-    pub counters: u64,
-    /// Duration of the restore.
-    pub took: Duration,
-    /// Age of the snapshot; none if there was none.
-    pub age: Option<Duration>,
 }
 
 /// The reason why an existing snapshot cannot be restored.

@@ -10,8 +10,7 @@
 
 use super::{
     RestoreFigures,
-    deadline_disk::TIMEOUT_DEFAULT,
-    disk::{Disk, DiskError},
+    disk::{Disk, DiskError, TIMEOUT_DEFAULT},
     limit_record::LimitRecord,
     lock::DirectoryLock,
     manifest::Manifest,

@@ -2,7 +2,7 @@
 
 use super::{error::Error, role_of};
 use crate::{
-    api::http::{Tokens, bearer_token},
+    api::{Tokens, bearer_token::bearer_token},
     control::{Caller, Control, Denied, Role},
 };
 use arc_swap::ArcSwap;

@@ -1,14 +1,11 @@
 //! Bearer tokens (RFC 6750): a request without a token of the file is refused with 401, unless the file lists a name in the client's
 //! certificate.
 
-use super::{ClientAddress, HttpState};
-use crate::control::Role;
+use super::state::{ClientAddress, HttpState};
+use crate::{api::bearer_token::bearer_token, control::Role};
 use axum::{
     extract::{Request, State},
-    http::{
-        HeaderMap, StatusCode,
-        header::{AUTHORIZATION, WWW_AUTHENTICATE},
-    },
+    http::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -50,37 +47,5 @@ impl HttpState {
         let of_token = bearer_token(headers).and_then(|token| tokens.find(token));
         let of_client = client.and_then(|ClientAddress(_, names)| tokens.find_client(names));
         of_token.or(of_client).is_some_and(|(_, role)| role >= Role::Read)
-    }
-}
-
-/// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them
-/// counts is not defined.
-pub(in crate::api) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(values: &[&'static str]) -> Option<String> {
-        let headers = values.iter().map(|value| (AUTHORIZATION, value.parse().expect("a header value")));
-        bearer_token(&headers.collect()).map(|token| String::from_utf8_lossy(token).into_owned())
-    }
-
-    #[test]
-    fn one_header_of_the_scheme_bearer_has_a_token() {
-        assert_eq!(token(&["Bearer abc"]).as_deref(), Some("abc"));
-        assert_eq!(token(&["bearer  abc"]).as_deref(), Some("abc"));
-        for values in [&[][..], &["Basic abc"], &["Bearer"], &["abc"], &["Bearerabc def"]] {
-            assert_eq!(token(values), None, "{values:?}");
-        }
-        let mut two = HeaderMap::new();
-        two.append(AUTHORIZATION, "Bearer a".parse().unwrap());
-        two.append(AUTHORIZATION, "Bearer b".parse().unwrap());
-        assert_eq!(bearer_token(&two), None);
     }
 }

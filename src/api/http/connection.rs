@@ -1,7 +1,7 @@
 //! HTTP/1.1 on one connection.
 
 use super::{
-    ClientAddress, HttpState, RequestProgress,
+    state::{ClientAddress, HttpState, RequestProgress},
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
 use crate::service::HttpRefusal;

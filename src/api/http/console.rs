@@ -2,7 +2,10 @@
 //!
 //! The files are served without a token: they are the same in every server, and a browser sends none before its first page.
 
-use super::{ClientAddress, HttpState};
+use super::{
+    paths,
+    state::{ClientAddress, HttpState},
+};
 use crate::console::{self, CONTENT_SECURITY_POLICY, File, INDEX};
 use axum::{
     Extension, Router,
@@ -18,21 +21,18 @@ use axum::{
     routing::get,
 };
 
-/// The paths of the page and of its files.
-pub(super) const PATHS: [&str; 2] = ["/console", "/console/{file}"];
-
 /// The file that states whether this caller needs a token. A page without one would be refused, and audited, at every visit.
 const ACCESS: &str = "access.json";
 
 /// The routes of the console.
 pub(super) fn router() -> Router<HttpState> {
     Router::new()
-        .route(PATHS[0], get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
+        .route(paths::CONSOLE[0], get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
         // References in the page are relative to its path.
         .route("/console/", get(|| async { Redirect::permanent("../console") }))
-        .route(&format!("{}/{ACCESS}", PATHS[0]), get(access))
+        .route(&format!("{}/{ACCESS}", paths::CONSOLE[0]), get(access))
         .route(
-            PATHS[1],
+            paths::CONSOLE[1],
             get(|Path(name): Path<String>, headers: HeaderMap| async move { serve(&name, &headers) }),
         )
 }

@@ -1,6 +1,6 @@
 //! `POST /control/v1/METHOD`: the control API in the JSON mapping of protobuf.
 
-use super::{ClientAddress, HttpState};
+use super::state::{ClientAddress, HttpState};
 use crate::api::control::{self, Error, Recheck, to_json};
 use crate::control::Caller;
 use axum::{
@@ -16,8 +16,6 @@ use axum::{
 use bytes::Bytes;
 use std::convert::Infallible;
 use tokio_stream::StreamExt as _;
-
-pub(super) const PATH: &str = "/control/v1/{method}";
 
 /// Checks the caller, before the body is received.
 pub(super) async fn admit(

@@ -1,6 +1,9 @@
 //! Limitador's HTTP API: its limits and counters, and decisions about one descriptor, which it calls `values`.
 
-use super::{ClientAddress, HttpState, operators::starting};
+use super::{
+    operators::starting,
+    state::{ClientAddress, HttpState},
+};
 use crate::{
     api::{
         pb::{

@@ -3,7 +3,7 @@
 //! They are written on a thread of low priority, which yields between pieces; so does the thread of the port between those that it sends.
 //! Neither decisions nor other requests of the port are delayed.
 
-use super::HttpState;
+use super::state::HttpState;
 use crate::priority::Yields;
 use axum::{
     body::Body,

@@ -1,6 +1,6 @@
 //! A further path of the metrics page.
 
-use super::{ROUTES, console, control};
+use super::paths;
 use std::{str::FromStr, sync::Arc};
 
 /// A path at which the metrics are served besides `/metrics`. It is that of no other route.
@@ -27,8 +27,8 @@ impl FromStr for MetricsPath {
             let folder = path.split('/').nth(1).unwrap_or_default();
             text.split('/').nth(1) == Some(folder)
         };
-        let is_folder = is_below(control::PATH) || is_below(console::PATHS[0]);
-        if is_folder || ROUTES.iter().any(|route| route.path == text) {
+        let is_folder = is_below(paths::CONTROL) || is_below(paths::CONSOLE[0]);
+        if is_folder || paths::ALL.contains(&text) {
             return Err("another page has this path; write a path of its own".to_owned());
         }
         Ok(Self(text.into()))

@@ -1,8 +1,8 @@
 //! Routes for operators: metrics, the rules in force, the version.
 
 use super::{
-    ClientAddress, HttpState,
     long_text::{SendPiece, long_text, long_text_in_pieces},
+    state::{ClientAddress, HttpState},
 };
 use crate::{
     config::describe,
@@ -17,9 +17,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
-
-/// The path of the metrics.
-pub(super) const METRICS_PATH: &str = "/metrics";
 
 pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());

@@ -3,7 +3,12 @@
 //! A page may send a POST of some media types to any address without asking that server (a "simple request"), with the client
 //! certificate of its user. A page on a name that resolves to this address later (DNS rebinding) may read the responses too.
 
-use super::{ClientAddress, HttpState, operators, whole_body::closing};
+use super::{
+    hosts::Hosts,
+    paths,
+    state::{ClientAddress, HttpState},
+    whole_body::closing,
+};
 use crate::service::HttpRefusal;
 use axum::{
     extract::{Request, State},
@@ -14,7 +19,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 /// Media types that a form can send besides that of `curl -d`.
 const FORM_TYPES: [&str; 2] = ["text/plain", "multipart/form-data"];
@@ -22,21 +27,6 @@ const FORM_TYPES: [&str; 2] = ["text/plain", "multipart/form-data"];
 /// Ends of names that public name servers do not have.
 const LOCAL_ENDS: [&str; 7] =
     [".localhost", ".local", ".internal", ".svc", ".cluster.local", ".lan", ".home.arpa"];
-
-/// The names of the port.
-#[derive(Clone, Debug, Default)]
-pub struct Hosts {
-    /// Names besides addresses and those that only local name servers have.
-    pub allowed: Arc<[String]>,
-    /// Whether requests under other names are refused: no credential protects the responses.
-    pub is_checked: bool,
-}
-
-impl Hosts {
-    fn allows(&self, name: &str) -> bool {
-        self.allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(name))
-    }
-}
 
 pub(super) async fn check(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let client = request.extensions().get::<ClientAddress>();
@@ -72,7 +62,7 @@ fn refusal(
         return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, "send `content-type: application/json`\n"));
     }
     // Scrapers use any name.
-    let is_open = uri.path() == operators::METRICS_PATH || !hosts.is_checked;
+    let is_open = uri.path() == paths::METRICS || !hosts.is_checked;
     if !is_open && host.is_some_and(|host| !is_local(name_of(host)) && !hosts.allows(name_of(host))) {
         let reason = "the name in the header `host` is not one of this server; add it with --http-allowed-hosts, use the address, or \
             set up tokens with --http-token-file\n";

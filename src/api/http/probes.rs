@@ -1,6 +1,6 @@
 //! Probes of orchestrators and load balancers. They need no token.
 
-use super::HttpState;
+use super::state::HttpState;
 use crate::service::RateLimitService;
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Routes of the reference server's debug port.
 
-use super::{HttpState, long_text::long_text, operators::starting};
+use super::{long_text::long_text, operators::starting, state::HttpState};
 use crate::telemetry::MetricsFormat;
 use axum::{
     extract::State,

@@ -1,6 +1,9 @@
 //! Receives the whole body of a request before its handler runs, within the bounds on bytes and time.
 
-use super::{HttpState, RequestProgress, timed_stream::Phase};
+use super::{
+    state::{HttpState, RequestProgress},
+    timed_stream::Phase,
+};
 use crate::service::HttpRefusal;
 use axum::{
     body::Body,

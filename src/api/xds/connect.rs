@@ -1,6 +1,6 @@
 //! Connections to the control plane.
 
-use super::XdsSettings;
+use super::settings::XdsSettings;
 use crate::{
     api::channel::{TlsConnections, tls_endpoint},
     transport::ListenAddress,

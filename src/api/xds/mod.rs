@@ -12,6 +12,7 @@ mod connect;
 #[cfg(feature = "fuzzing")]
 pub(in crate::api) mod fuzz_bridge;
 mod resource;
+mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,8 @@ mod tests;
 use crate::{
     config::{Config, ControlPlaneCounts},
     priority::lower_priority,
-    transport::{TlsClient, TlsClientError},
 };
+pub use settings::XdsSettings;
 use std::{
     io,
     sync::{
@@ -32,32 +33,6 @@ use std::{
 };
 use tidegate_core::clock::Clock;
 use tokio::sync::watch;
-
-/// A control plane, and how to connect to it.
-#[derive(Clone, Debug)]
-pub struct XdsSettings {
-    /// Its `host:port`.
-    pub server: String,
-    /// Id of this client: control planes keep resources by it.
-    pub node: String,
-    /// Metadata of this client.
-    pub node_metadata: Vec<(String, String)>,
-    /// Request headers of the stream, such as credentials.
-    pub headers: Vec<(String, String)>,
-    /// Bounds of the wait before connecting again.
-    pub backoff: (Duration, Duration),
-    /// Bytes of one response.
-    pub message_bytes_max: usize,
-    /// TLS, if the control plane is reached by it. The files are read again for each connection.
-    pub(crate) tls: Option<TlsClient>,
-}
-
-impl XdsSettings {
-    /// Reads the files of TLS once, so that a wrong path is an error at the start.
-    pub(crate) fn check(&self) -> Result<(), TlsClientError> {
-        self.tls.as_ref().map_or(Ok(()), |tls| tls.config().and(tls.server_name(&self.server)).map(drop))
-    }
-}
 
 /// The running feed.
 pub struct XdsFeed {

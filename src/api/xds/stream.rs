@@ -1,10 +1,10 @@
 //! The stream: connect, subscribe, accept or refuse each response, and connect again when it ends.
 
 use super::{
-    XdsSettings,
     backoff::{Backoff, random},
     connect::connect,
     resource::{TYPE_URL, source},
+    settings::XdsSettings,
 };
 use crate::{
     api::{

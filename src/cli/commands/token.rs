@@ -1,7 +1,7 @@
 //! `tidegate token`: makes a bearer token of the HTTP port.
 
 use crate::{
-    api::http::{NewToken, TokenName},
+    api::{NewToken, TokenName},
     cli::Failure,
     control::Role,
 };

@@ -1,7 +1,7 @@
 //! Events of the operating system about files.
 
 use super::{
-    Message,
+    message::{Event, Message},
     snapshot::{directories, files},
 };
 use notify::{
@@ -13,8 +13,6 @@ use std::{
     path::PathBuf,
     sync::mpsc,
 };
-
-pub(super) type Event = notify::Result<notify::Event>;
 
 /// More directories are not watched: looking at them now and then takes less.
 const DIRECTORIES_MAX: usize = 1_024;

@@ -6,9 +6,11 @@
 //! files added to and removed from directories are found alike.
 
 mod events;
+mod message;
 mod snapshot;
 
 use events::Events;
+use message::{Event, Message};
 use snapshot::FilesSnapshot;
 use std::{path::PathBuf, sync::mpsc, time::Duration};
 
@@ -62,13 +64,6 @@ pub enum Wake {
     Stopped,
     /// The time has passed.
     Idle,
-}
-
-enum Message {
-    /// The operating system reported an event, or the loss of some.
-    Event(events::Event),
-    Request,
-    Stop,
 }
 
 /// Watches some paths. It has no thread of its own: it works while it is [waited](Self::wait) for.
@@ -153,7 +148,7 @@ impl Watch {
         if FilesSnapshot::of(&self.paths) == self.seen { Wake::Idle } else { self.settle() }
     }
 
-    fn note(&mut self, event: &events::Event) {
+    fn note(&mut self, event: &Event) {
         if let Some(events) = &mut self.events {
             events.note(event);
         }

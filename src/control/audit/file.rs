@@ -3,8 +3,8 @@
 //! Invariant: between two calls the file ends with a complete line, or `is_torn` is set and nothing is appended.
 
 use super::{
-    AuditError,
     chain::{AuditEntry, VerifiedChain, verify},
+    error::AuditError,
 };
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},

@@ -8,19 +8,22 @@
 //! A change has two lines: its intent, durable before anything changes, and its outcome, with the number of the intent.
 
 mod chain;
+mod error;
+mod event;
 mod file;
 mod recent;
 mod thread;
 
 pub use chain::{AuditEntry, BrokenChain, ChainEnd, VerifiedChain, verify};
+pub use error::{AuditError, NotLogged};
+pub use event::{AuditEvent, INTENT};
 
 use file::AuditFile;
 use parking_lot::Mutex;
 use recent::Recent;
 use std::{
     collections::VecDeque,
-    io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -33,70 +36,10 @@ use thread::{Line, Message, Writer};
 use tidegate_core::limit::Timestamp;
 use tokio::sync::oneshot;
 
-/// The outcome of a change that is about to be made.
-pub const INTENT: &str = "INTENT";
-
 /// Lines of denied calls that wait for the disk; further ones are counted.
 const DENIED_WAITING_MAX: u64 = 1_000;
 /// Time that a stop waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Content of a line.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct AuditEvent {
-    /// See [`AuditEntry::actor`].
-    pub actor: String,
-    /// See [`AuditEntry::peer`].
-    pub peer: String,
-    /// See [`AuditEntry::action`].
-    pub action: String,
-    /// See [`AuditEntry::outcome`].
-    pub outcome: String,
-    /// See [`AuditEntry::reason`].
-    pub reason: String,
-    /// See [`AuditEntry::details`].
-    pub details: String,
-    /// See [`AuditEntry::intent`].
-    pub intent: Option<u64>,
-}
-
-/// The log cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// It cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// Another process has it.
-    #[error("{}: another process writes it; give each server a file of its own", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The chain is broken.
-    #[error("{}: {source}; move the file away to begin another", path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        source: BrokenChain,
-    },
-    /// The thread of the log cannot be started.
-    #[error("cannot start the thread of the audit log: {0}")]
-    Thread(#[source] io::Error),
-}
-
-/// A line could not be appended.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the audit log {path} cannot be written: {error}")]
-pub struct NotLogged {
-    path: String,
-    error: String,
-}
 
 /// The log. Without a file, it is in memory alone.
 pub struct AuditLog {

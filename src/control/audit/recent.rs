@@ -1,6 +1,6 @@
 //! Lines in memory, for `ListAudit`: denied calls have room of their own, so that they displace no change.
 
-use super::{INTENT, chain::AuditEntry};
+use super::{chain::AuditEntry, event::INTENT};
 use std::collections::VecDeque;
 
 /// Lines of changes, and as many of denied calls.

@@ -3,8 +3,9 @@
 //! Lines that arrive while the disk is busy are written and synced together.
 
 use super::{
-    AuditEvent, NotLogged,
     chain::{AuditEntry, CONTINUED, ChainEnd},
+    error::NotLogged,
+    event::AuditEvent,
     file::AuditFile,
     recent::Recent,
 };

@@ -7,15 +7,18 @@
 //! [`SAMPLES_PER_INTERVAL`] in an interval; a sample then counts for all those it stands for.
 
 mod key;
+mod outcome;
 mod sketch;
 mod windows;
 
 pub use key::{KeyEntry, SketchKey};
+pub use outcome::KeyOutcome;
 pub use sketch::Estimate;
 pub use windows::{Report, Window};
 
 use crate::service::Event;
 use key::{BorrowedKey, KEY_BYTES_MAX};
+use outcome::ByOutcome;
 use parking_lot::Mutex;
 use sketch::Sketch;
 use std::{
@@ -52,18 +55,6 @@ struct Pace {
     skip: u32,
     until: u64,
 }
-
-/// Outcome of hits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyOutcome {
-    /// Denied by a limit of the key.
-    Denied,
-    /// Admitted.
-    Admitted,
-}
-
-/// Sums by outcome.
-pub(super) type ByOutcome<T> = [T; 2];
 
 /// The keys with most hits.
 pub struct TopKeys {

@@ -4,8 +4,8 @@
 //! covers up to one slot more.
 
 use super::{
-    ByOutcome, KeyOutcome,
     key::SketchKey,
+    outcome::{ByOutcome, KeyOutcome},
     sketch::{Estimate, Summary},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};

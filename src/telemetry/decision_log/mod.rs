@@ -11,7 +11,9 @@ mod changes;
 mod line;
 mod queue;
 mod record;
+mod shared;
 mod sink;
+mod target;
 mod writer;
 
 pub use changes::{ResetRecord, RulesText};
@@ -21,29 +23,30 @@ pub(crate) use record::{
     DescriptorRecord, Record, bytes_max as record_bytes_max, decode_all as decode_records,
     encode as encode_record,
 };
+pub use shared::SampleRate;
 pub use sink::Rotation;
+pub use target::Target;
 
 use crate::{
     config::{RulesInForce, RulesObserver},
     service::{DecisionReader, Event},
 };
-use changes::{RulesRecord, WrittenTexts};
+use changes::WrittenTexts;
 use foldhash::fast::FixedState;
 use line::Hex;
 use parking_lot::Mutex as Lock;
 use queue::{Appended, Queue};
+use shared::Shared;
 use sink::Sink;
 use std::{
     fmt,
     hash::{BuildHasher, Hasher},
     io,
-    path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
-    thread::Thread,
     time::Duration,
 };
 use tidegate_core::{
@@ -56,60 +59,6 @@ use writer::Writer;
 
 /// Time that the last lines have at the end of the process.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Where lines are written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// Appended to this file.
-    File(PathBuf),
-    /// Standard output.
-    Stdout,
-    /// A Unix stream socket that a log collector listens on.
-    Socket(PathBuf),
-}
-
-impl std::str::FromStr for Target {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match (text, text.strip_prefix("unix:")) {
-            ("-", _) => Self::Stdout,
-            (_, Some(path)) => Self::Socket(path.into()),
-            (path, None) => Self::File(path.into()),
-        })
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => path.display().fmt(f),
-            Self::Stdout => f.write_str("-"),
-            Self::Socket(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
-/// none.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct SampleRate(f64);
-
-impl SampleRate {
-    /// Every request.
-    pub const ALL: Self = Self(1.0);
-
-    /// A share from 0 to 1.
-    pub fn new(share: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&share).then_some(Self(share))
-    }
-
-    /// Whether a request with this hash is logged.
-    fn takes(self, hash: u64) -> bool {
-        // 53 bits are what a double holds exactly.
-        ((hash >> 11) as f64) < self.0 * (1_u64 << 53) as f64
-    }
-}
 
 /// Settings of the log.
 #[derive(Clone, Debug)]
@@ -143,25 +92,6 @@ pub struct DecisionLogError {
 /// The running log. Clones share it.
 #[derive(Clone)]
 pub struct DecisionLog(Arc<Shared>);
-
-struct Shared {
-    queue: Queue,
-    sample: SampleRate,
-    sample_denials: SampleRate,
-    /// Whose rules redact.
-    limiter: OnceLock<Arc<Limiter>>,
-    writer: OnceLock<Thread>,
-    /// Rules that were put in force, and whose line is not written yet.
-    rules: Lock<Vec<RulesRecord>>,
-    /// Likewise for removed counters.
-    resets: Lock<Vec<ResetRecord>>,
-    reopen: AtomicBool,
-    stop: AtomicBool,
-    /// Receives once, when everything is written.
-    finished: Mutex<Option<mpsc::Receiver<()>>>,
-    written: AtomicU64,
-    failed: AtomicU64,
-}
 
 impl fmt::Debug for DecisionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -252,14 +182,6 @@ impl DecisionLog {
     /// Lines that the target did not take.
     pub fn failed(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
-    }
-}
-
-impl Shared {
-    fn wake_writer(&self) {
-        if let Some(writer) = self.writer.get() {
-            writer.unpark();
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Whatever fails, a reader finds whole lines, except that the last one may be cut off where the process was killed.
 
-use super::Target;
+use super::target::Target;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},

@@ -1,10 +1,10 @@
 //! The thread of the log: makes lines of what was decided and changed, in the order of its numbers, and writes them.
 
 use super::{
-    Shared,
     changes::{self, ResetRecord, RulesRecord, RulesText, WrittenTexts},
     line::{self, Run, Values},
     record::{self, Record},
+    shared::Shared,
     sink::Sink,
 };
 use std::{

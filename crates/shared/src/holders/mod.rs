@@ -8,8 +8,8 @@
 //! - The number of holders is bounded; a counter without one is decided by the store.
 
 mod figures;
-mod locked;
 mod recent;
+mod shard;
 
 pub use figures::{LeaseCounts, LeaseEvent};
 
@@ -20,8 +20,8 @@ use hashbrown::{
     HashMap,
     hash_map::{self, VacantEntry},
 };
-use locked::Locked;
 use recent::Recent;
+use shard::{Entry, Hasher, Locked, SHARDS, Shard, shard_of};
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
@@ -35,26 +35,11 @@ use tidegate_core::{
     sync::Mutex,
 };
 
-/// Shards of the holders, a power of two.
-const SHARDS: usize = 64;
-
 /// Looks at a holder in one lease length, at least.
 const LOOKS_PER_LENGTH: u64 = 8;
 
 /// The most holders. A holder takes some 400 bytes.
 const HOLDERS_MAX: usize = 16_384;
-
-type Hasher = foldhash::fast::FixedState;
-
-/// Some of the holders.
-#[derive(Default)]
-struct Shard {
-    entries: HashMap<Key, Entry, Hasher>,
-    /// The earliest time at which a request may be due, or a holder be dropped.
-    look_at: Monotonic,
-    /// Holders that had credits at the last look.
-    held: u64,
-}
 
 /// The holders of all counters that this server decides often.
 pub struct Holders {
@@ -66,13 +51,6 @@ pub struct Holders {
     /// The store's epoch, as of the last reply; zero before the first.
     epoch: AtomicU64,
     counts: LeaseCounts,
-}
-
-struct Entry {
-    holder: Holder,
-    algorithm: Algorithm,
-    /// Whether the rule has changed: the credits are to be released.
-    has_changed: bool,
 }
 
 /// A request for credits that is due.
@@ -128,7 +106,7 @@ impl Holders {
         if let [Some(charge)] = charges {
             return self.decide_one(charges, charge, clock);
         }
-        let mut shards = self.lock(charges);
+        let mut shards = Locked::new(&self.shards, charges);
         let now = clock();
         if !self.are_leased(charges, &mut shards, now) {
             return None;
@@ -380,11 +358,6 @@ fn status(holder: &Holder, verdict: Verdict, now: Monotonic) -> LeasedStatus {
         Verdict::Covered | Verdict::AskStore => (Code::Ok, holder.remaining(now), holder.until_full(now)),
     };
     LeasedStatus { code, remaining, reset: Reset::After(reset) }
-}
-
-#[inline]
-fn shard_of(key: Key) -> usize {
-    key.halves().0 as usize % SHARDS
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! Arguments of the script: a batch of requests, with each counter and each limit named once.
 
-use super::{
-    COUNTERS_MAX,
-    signature::{Bytes, parameters},
-};
+use super::signature::{Bytes, parameters};
 use crate::lease::{LeaseRequest, Terms};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -13,6 +10,9 @@ use tidegate_core::{
     limiter::{Denial, RemoteCharge, RemoteRequest},
     store::Key,
 };
+
+/// The most counters of one call: the store pushes their keys on the stack of its interpreter.
+pub const COUNTERS_MAX: usize = 4_000;
 
 /// The largest whole number that a double and its neighbours represent exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;

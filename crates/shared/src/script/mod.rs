@@ -15,7 +15,7 @@ mod state;
 mod stored;
 mod undo;
 
-pub use batch::{Batch, EncodedRequest};
+pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use release::Release;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
@@ -25,9 +25,6 @@ pub use undo::{UNDO_SCRIPT, Undo};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 3;
-
-/// The most counters of one call: the store pushes their keys on the stack of its interpreter.
-pub const COUNTERS_MAX: usize = 4_000;
 
 /// The script. The functions for requests that the fast path leaves are made by one that captures nothing: captured variables
 /// cost time in every call.

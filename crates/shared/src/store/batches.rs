@@ -4,7 +4,7 @@
 //! enough has arrived; what arrives meanwhile is the next batch. So batches are small while there is little to do, and large under
 //! load.
 
-use super::{Failure, Inner, nodes::Node};
+use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
 use crate::script::{Batch, EncodedRequest, Release, Undo, Verdict};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
@@ -12,7 +12,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -145,25 +145,6 @@ impl Links {
     }
 }
 
-/// A connection of a link.
-#[derive(Clone)]
-pub(super) struct Connection {
-    pub(super) commands: MultiplexedConnection,
-    /// The run of the store that it is to: see [`Inner::store_run`].
-    pub(super) run: Arc<[u8]>,
-    /// Outages of the node before it was made.
-    outages: u64,
-    /// Whether it has ended, as a call has found.
-    pub(super) has_ended: Arc<AtomicBool>,
-}
-
-impl Connection {
-    /// Whether it was made since the node's last outage.
-    pub(super) fn is_of_present(&self, node: &Node) -> bool {
-        self.outages == node.outages()
-    }
-}
-
 /// A worker's way to a node.
 struct Link {
     store: Arc<Inner>,
@@ -259,7 +240,7 @@ impl Link {
     /// The connection, made anew after an outage or if it has ended; none if that fails.
     async fn connection(&mut self) -> Option<Connection> {
         let is_good = |connection: &Connection| {
-            connection.is_of_present(&self.node) && !connection.has_ended.load(Ordering::Relaxed)
+            self.node.is_of_present(connection) && !connection.has_ended.load(Ordering::Relaxed)
         };
         if let Some(connection) = self.connection.as_ref().filter(|connection| is_good(connection)) {
             return Some(connection.clone());

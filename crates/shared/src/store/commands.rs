@@ -1,9 +1,12 @@
 //! The commands of the scripts: their text, their replies, and what follows from an error.
 
 use super::{
-    Failure, Inner, OnFailure, StoreEvent,
-    batches::{Call, Connection, Flight, Links, Task},
-    join::Digests,
+    OnFailure, StoreEvent,
+    batches::{Call, Flight, Links, Task},
+    connection::Connection,
+    failure::Failure,
+    inner::Inner,
+    layout::Digests,
     nodes::Node,
     parts, slots,
 };
@@ -62,7 +65,7 @@ impl Inner {
             if error.is_io_error() && !error.is_timeout() {
                 // The store may have closed an idle connection: whether it is gone, the next one shows.
                 connection.has_ended.store(true, Ordering::Relaxed);
-                if connection.is_of_present(node) {
+                if node.is_of_present(&connection) {
                     self.no_response(node, &error);
                 }
             } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {

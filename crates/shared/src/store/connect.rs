@@ -1,7 +1,9 @@
 //! Connections, and the checks that a store must pass before it counts.
 
 use super::{
-    ConnectError, Inner, SharedSettings, StoreAddress, StoreTls,
+    SharedSettings, StoreAddress, StoreTls,
+    connect_error::ConnectError,
+    inner::Inner,
     nodes::{Node, Nodes, of_cluster},
     slots::SlotMap,
     tls,

@@ -1,10 +1,12 @@
 //! The content of a store, for operators.
 
 use super::{
-    ConnectError, SharedSettings, StoreAddress,
+    SharedSettings, StoreAddress,
     commands::key_prefix,
     connect::{connect, slot_map, version},
+    connect_error::ConnectError,
     join::START_TIMEOUT,
+    layout,
     nodes::Nodes,
 };
 use crate::script::algorithm_of;
@@ -22,7 +24,7 @@ pub struct Contents {
     pub memory_bytes: u64,
     /// Whether the key of the layout exists, and is of this version.
     pub layout: bool,
-    /// Servers with a recent sign of life.
+    /// Servers with a recent heartbeat.
     pub servers: u32,
     /// Number of counters, by algorithm.
     pub counters: BTreeMap<&'static str, u64>,
@@ -61,7 +63,7 @@ impl Contents {
                     .query_async(&mut connection)
                     .await
                     .map_err(failed)?;
-                contents.layout = layout.is_some_and(|layout| super::join::seed(&layout).is_some());
+                contents.layout = layout.is_some_and(|layout| layout::seed(&layout).is_some());
                 contents.servers = cmd("ZCARD")
                     .arg(format!("{prefix}servers"))
                     .query_async(&mut connection)

@@ -1,6 +1,6 @@
 //! Figures of the calls to a store.
 
-use super::Failure;
+use super::failure::Failure;
 use crate::script::Verdict;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_counts::{Attempt, Counts, DurationBounds, Histogram, Label, labels};

@@ -4,19 +4,21 @@
 //! before this one has reached it has written another secret, and this one adopts it. The counters are lost in any case.
 
 use super::{
-    Inner, SharedSettings, SharedStore, StoreAddress, StoreCounts,
+    SharedSettings, SharedStore, StoreAddress, StoreCounts,
     commands::key_prefix,
     connect::{check, connect, slot_map},
+    connect_error::ConnectError,
+    inner::Inner,
+    layout::{Digests, Layout},
     nodes::{Node, Nodes},
 };
 use crate::{
     holders::Holders,
     lease,
-    script::{LAYOUT_VERSION, RELEASE_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
+    script::{RELEASE_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
 };
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd};
 use std::{
-    fmt::Write as _,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -33,110 +35,6 @@ use tokio::sync::Notify;
 
 /// Time limit of each step of a start.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Reason why a store cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// It is not reached, or refuses a command.
-    #[error("the store {address}: {error}")]
-    Store {
-        /// Its address.
-        address: String,
-        /// The cause.
-        error: RedisError,
-    },
-    /// Its version is too old.
-    #[error("the store is of version {version}; Redis 7 or Valkey is needed")]
-    Version {
-        /// Its version.
-        version: String,
-    },
-    /// It is a node of a cluster, and its address is not that of a cluster.
-    #[error("the store is a node of a cluster; write redis+cluster://host:port")]
-    Cluster,
-    /// It is no cluster, and its address is that of one.
-    #[error("the store {node} is not a node of a cluster; write redis://host:port")]
-    NoCluster {
-        /// Its address.
-        node: String,
-    },
-    /// The prefix would be a hash tag.
-    #[error("--counters-prefix has a brace, which has a meaning in the keys of a cluster; leave it out")]
-    Prefix,
-    /// It drops keys when its memory is full.
-    #[error(
-        "the store evicts keys when its memory is full (maxmemory-policy {policy}), so that limits would be exceeded; set \
-         noeviction, or accept it with --counters-allow-eviction"
-    )]
-    Eviction {
-        /// Its policy.
-        policy: String,
-    },
-    /// Leases with a cluster.
-    #[error("counters in a cluster cannot be leased; remove --lease auto")]
-    Leases,
-    /// Its keys are of another layout.
-    #[error(
-        "the store has counters of another layout ({found}); this version has layout {LAYOUT_VERSION}. Use another \
-         --counters-prefix"
-    )]
-    Layout {
-        /// The value in the store.
-        found: String,
-    },
-    /// No random numbers.
-    #[error("no random numbers for the secret of the keys: {0}")]
-    Random(#[from] getrandom::Error),
-}
-
-/// What the servers of a store agree on.
-pub(super) struct Layout {
-    /// Value of the key of the layout: its version and the secret.
-    pub(super) text: String,
-    /// The secret of keys.
-    pub(super) seed: Seed,
-}
-
-impl Layout {
-    fn new(seed: Seed) -> Self {
-        Self { text: layout(&seed), seed }
-    }
-
-    /// One found in a store; none if it is of another version.
-    fn of(found: &str) -> Option<Self> {
-        seed(found).map(Self::new)
-    }
-}
-
-/// The digests of the scripts, as the store returned them.
-#[derive(Clone, Default)]
-pub(super) struct Digests {
-    pub(super) script: String,
-    /// That of the script that takes hits back.
-    pub(super) undo: String,
-    /// That of the script that releases slots.
-    pub(super) release: String,
-    /// That of the script that resets counters.
-    pub(super) reset: String,
-}
-
-impl ConnectError {
-    /// Whether the store may be reached later without a change of its or of this server's settings.
-    fn is_temporary(&self) -> bool {
-        use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
-        let Self::Store { error, .. } = self else { return false };
-        match error.kind() {
-            // One that accepts a connection and ends it expects other settings: TLS, or a certificate.
-            ErrorKind::Io => {
-                let text = error.to_string().to_lowercase();
-                let is_refusal_of_tls = ["certificate", "alert"].iter().any(|word| text.contains(word));
-                error.is_connection_refusal() || !(error.is_connection_dropped() || is_refusal_of_tls)
-            }
-            ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => true,
-            kind => matches!(kind, ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::EmptySentinelList),
-        }
-    }
-}
 
 impl SharedStore {
     /// Connects, checks the store, and agrees with other servers on the secret of keys. A store that is not reached is joined later,
@@ -329,38 +227,4 @@ pub(super) async fn set_if_new(
 fn without_node(group: u16) -> RedisError {
     let text = format!("no node has the slot of group {group}");
     RedisError::from((ErrorKind::Client, "the cluster is not complete", text))
-}
-
-/// The value that holds the version of the layout and the secret of keys.
-pub(super) fn layout(seed: &Seed) -> String {
-    let mut text = format!("tidegate {LAYOUT_VERSION} ");
-    for byte in seed.to_bytes() {
-        write!(text, "{byte:02x}").expect("writing to a string does not fail");
-    }
-    text
-}
-
-/// The secret in it, if it is of this version.
-pub(super) fn seed(layout: &str) -> Option<Seed> {
-    let fields = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
-    // The epoch may follow.
-    let digits = fields.split_once(' ').map_or(fields, |(digits, _)| digits);
-    // The parser of numbers would accept a sign.
-    let is_complete = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let bytes = is_complete.then(|| u128::from_str_radix(digits, 16).ok())??;
-    Some(Seed::from_bytes(bytes.to_be_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_secret_is_read_only_from_a_layout_of_this_version() {
-        let secret = Seed::from_bytes(*b"0123456789abcdef");
-        assert_eq!(seed(&layout(&secret)), Some(secret.clone()));
-        assert_eq!(seed(&layout(&secret).replace("tidegate 3", "tidegate 2")), None);
-        assert_eq!(seed(&(layout(&secret) + " 1700000000000000 a-run")), Some(secret));
-        assert_eq!(seed("tidegate 3 +123456789abcdef0123456789abcdef"), None);
-    }
 }

@@ -1,7 +1,7 @@
 //! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
 //! outage.
 
-use super::{Inner, SharedStore, connect::eviction, nodes::Node, reports::replication};
+use super::{SharedStore, connect::eviction, inner::Inner, nodes::Node, reports::replication};
 use crate::script::Batch;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
@@ -14,13 +14,13 @@ use std::{
 use tidegate_core::{limit::Timestamp, limiter::SharedResets, store::Seed};
 use tokio::sync::oneshot;
 
-/// Interval between signs of life of a server.
+/// Interval between heartbeats of a server.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval between two readings of the resets by operators.
 const RESETS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time after its last sign of life in which a server counts as one that shares the store.
+/// Time after its last heartbeat in which a server counts as one that shares the store.
 const ALIVE: Duration = Duration::from_secs(4);
 
 /// Interval between two readings of the number of servers after this one has joined, and the number of these readings.
@@ -118,7 +118,7 @@ impl Server {
             if self.store.has_joined() && self.store.nodes.are_available() {
                 pause = RETRY.0;
                 self.read_slots().await;
-                if let (Err(error), Some(node)) = (self.sign_anew().await, self.store.nodes.of(0)) {
+                if let (Err(error), Some(node)) = (self.register_again().await, self.store.nodes.of(0)) {
                     self.store.fail(&node, &error);
                     continue;
                 }
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Waits for the next sign of life, or for a failure, and reads resets meanwhile.
+    /// Waits for the next heartbeat, or for a failure, and reads resets meanwhile.
     async fn pause(&mut self) {
         let mut left = INTERVAL;
         while !left.is_zero() {
@@ -273,7 +273,7 @@ impl Server {
         }
         if self.store.is_cluster && self.store.nodes.of(0).is_some_and(|node| node.is_available()) {
             // The others still count this server.
-            let _ = self.sign_anew().await;
+            let _ = self.register_again().await;
         }
     }
 
@@ -321,7 +321,7 @@ impl Server {
     }
 
     /// Signs, once more with another connection if the present one has ended.
-    async fn sign_anew(&mut self) -> Result<(), RedisError> {
+    async fn register_again(&mut self) -> Result<(), RedisError> {
         let had_connection = self.connection.is_some();
         let Err(error) = self.sign().await else { return Ok(()) };
         self.connection = None;
@@ -331,7 +331,7 @@ impl Server {
         self.sign().await.inspect_err(|_| self.connection = None)
     }
 
-    /// Writes a sign of life, and counts the servers with recent ones.
+    /// Writes a heartbeat, and counts the servers with recent ones.
     async fn sign(&mut self) -> Result<(), RedisError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,

@@ -1,6 +1,6 @@
 //! The leasing thread: sends the requests for credits that are due, and passes the responses to the holders.
 
-use super::{Inner, SharedStore};
+use super::{SharedStore, inner::Inner};
 use crate::{
     holders::{DueRequest, Holders, LeaseEvent},
     lease::Terms,

@@ -11,10 +11,15 @@ mod address;
 mod batches;
 mod commands;
 mod connect;
+mod connect_error;
+mod connection;
 mod contents;
 mod counts;
+mod failure;
+mod inner;
 mod join;
 mod keeper;
+mod layout;
 mod leasing;
 mod nodes;
 mod parts;
@@ -27,9 +32,10 @@ mod tls;
 mod transfer;
 
 pub use address::StoreAddress;
+pub use connect_error::ConnectError;
 pub use contents::Contents;
 pub use counts::{BatchSize, CallResult, StoreCounts, StoreEvent};
-pub use join::ConnectError;
+pub use failure::Failure;
 pub use keeper::Keeper;
 pub use leasing::Leasing;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
@@ -40,81 +46,22 @@ use super::{
     script::{EncodedRequest, ReplyError, Verdict},
 };
 use batches::{Call, Links, Task};
-use join::{Digests, Layout};
-use nodes::{Node, Nodes};
+use inner::Inner;
 use std::{
     fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use tidegate_core::{
-    clock::SystemClock,
     limit::{Code, Timestamp},
-    limiter::{RemoteRequest, SharedResets, WithoutStore},
+    limiter::{RemoteRequest, WithoutStore},
     store::Seed,
-    sync::ArcSwap,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 /// A shared store. Clones are the same one.
 #[derive(Clone)]
 pub struct SharedStore(Arc<Inner>);
-
-struct Inner {
-    settings: SharedSettings,
-    /// The digests of the scripts, once the store was reached.
-    digests: OnceLock<Digests>,
-    /// Key and value that hold the layout's version and the secret of keys.
-    layout_key: String,
-    layout: ArcSwap<Layout>,
-    /// Whether the store was reached and checked.
-    has_joined: AtomicBool,
-    /// Whether it is a cluster, where the keys of a group have a hash tag.
-    is_cluster: bool,
-    nodes: Nodes,
-    /// Measures the time of responses.
-    clock: SystemClock,
-    /// Wakes the keeper when a node becomes unavailable, or slots have moved.
-    failed: Notify,
-    /// Servers that share the store, when last known.
-    servers: AtomicU32,
-    counts: StoreCounts,
-    /// Number of releases of slots that are under way.
-    releases: AtomicUsize,
-    /// Credits and denials of this server; denials alone if nothing is leased.
-    holders: Arc<Holders>,
-    /// Resets of rules, as of the time at which the store was joined.
-    resets: ArcSwap<SharedResets>,
-}
-
-/// Calls in a row without a response, after which the store is unavailable.
-const WITHOUT_RESPONSE_MAX: u32 = 5;
-
-/// Reason why the store did not decide.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failure {
-    /// It was unavailable before the call.
-    #[error("the store is unavailable")]
-    Unavailable,
-    /// No response in time. The store may have charged the request.
-    #[error("the store did not respond in time")]
-    Timeout,
-    /// The call failed.
-    #[error("the call to the store failed")]
-    Failed,
-    /// The store decides nothing until it knows which credits are out.
-    #[error("the store learns which credits are out")]
-    Learning,
-    /// The value of one of its counters is not one.
-    #[error("the store has a damaged counter of the request")]
-    Damaged,
-    /// The request has too many counters for one call.
-    #[error("the request has too many counters for the store")]
-    TooLarge,
-}
 
 /// State of the store, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -247,41 +194,6 @@ impl SharedStore {
     pub fn disagreed(&self, error: &ReplyError) {
         self.0.counts.calls.count(CallResult::Unusable);
         tracing::error!(%error, "a reply of the shared store is not used");
-    }
-}
-
-impl Inner {
-    /// Calls to the node fail at once from now on, until the keeper has reached it again.
-    fn fail(&self, node: &Node, reason: &dyn fmt::Display) {
-        let is_other_reason = node.fails_for(reason.to_string());
-        if node.fail() {
-            self.counts.events.count(StoreEvent::Outage);
-            tracing::error!(%node, %reason, policy = %self.settings.on_failure, "shared store unavailable");
-        } else if is_other_reason {
-            tracing::warn!(%node, %reason, "shared store still not available");
-        }
-        self.failed.notify_one();
-    }
-
-    /// Counts a call without a response: it was late, or its connection ended.
-    fn no_response(&self, node: &Node, reason: &dyn fmt::Display) {
-        if node.no_response() >= WITHOUT_RESPONSE_MAX {
-            self.fail(
-                node,
-                &format_args!("{WITHOUT_RESPONSE_MAX} calls in a row without a response: {reason}"),
-            );
-        }
-    }
-
-    /// Whether counters in high demand are leased.
-    fn leases(&self) -> bool {
-        !self.settings.lease_length.is_zero()
-    }
-
-    fn recovered(&self, node: &Node) {
-        if node.recover() {
-            tracing::info!(%node, "shared store available");
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The nodes that decide: the store itself, or the primaries of a cluster.
 
-use super::{batches::Connection, slots::SlotMap};
+use super::{connection::Connection, slots::SlotMap};
 use redis::ConnectionInfo;
 use std::{
     fmt,
@@ -28,7 +28,7 @@ pub(super) struct Node {
     outages: AtomicU64,
     /// Calls without a response, since the last response.
     without_response: AtomicU32,
-    /// Whether the loss of its keys was logged since its last sign of life.
+    /// Whether the loss of its keys was logged since its last heartbeat.
     pub(super) has_logged_loss: AtomicBool,
     /// The same of a damaged counter.
     pub(super) has_logged_damage: AtomicBool,
@@ -67,6 +67,11 @@ impl Node {
     /// Times that it became unavailable.
     pub(super) fn outages(&self) -> u64 {
         self.outages.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection was made since its last outage.
+    pub(super) fn is_of_present(&self, connection: &Connection) -> bool {
+        connection.outages == self.outages()
     }
 
     /// Marks it as unavailable; false if it was before.

@@ -3,8 +3,9 @@
 //! A request is dropped at any time: what its parts have charged is then taken back, once they have responded.
 
 use super::{
-    Failure, Inner,
     batches::{Call, Links, Task},
+    failure::Failure,
+    inner::Inner,
 };
 use crate::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of};
 use std::{sync::Arc, time::Duration};

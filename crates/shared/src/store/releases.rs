@@ -4,9 +4,10 @@
 //! part of them is not repeated, since the store may have made it. Slots whose release is lost end at their deadlines.
 
 use super::{
-    Inner, SharedStore,
+    SharedStore,
     batches::Task,
     counts::StoreEvent,
+    inner::Inner,
     parts::{UNDO_ATTEMPTS, until_done},
 };
 use crate::script::{COUNTERS_MAX, EncodedRequest, Release};

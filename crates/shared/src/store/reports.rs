@@ -1,6 +1,6 @@
 //! What a store reports of itself: its clock and its replicas.
 
-use super::{Inner, connect::field};
+use super::{connect::field, inner::Inner};
 use tidegate_core::{clock::Clock, limit::Timestamp};
 
 impl Inner {

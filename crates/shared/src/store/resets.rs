@@ -5,8 +5,10 @@
 //! write what they know: all servers have to count in the same keys.
 
 use super::{
-    Failure, Inner, SharedStore,
+    SharedStore,
     batches::{Call, Links, Task},
+    failure::Failure,
+    inner::Inner,
 };
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{

@@ -1,10 +1,12 @@
 //! Counters moved out of a store and into it, while no server uses it.
 
 use super::{
-    ConnectError, SharedSettings, StoreAddress,
+    SharedSettings, StoreAddress,
     connect::{connect, field},
+    connect_error::ConnectError,
     contents::escaped,
-    join::{START_TIMEOUT, layout, seed, set_if_new},
+    join::{START_TIMEOUT, set_if_new},
+    layout::{layout, seed},
     nodes::Nodes,
 };
 use crate::script::{encode, read_value};

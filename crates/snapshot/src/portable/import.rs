@@ -1,13 +1,7 @@
 //! Reading the portable form.
 
 use super::{FORMAT, Line};
-use crate::{
-    OpenError, Writer,
-    disk::DiskError,
-    open::{disk, lock},
-    state_bytes,
-    write::Generation,
-};
+use crate::{OpenError, Writer, disk, disk::DiskError, open::lock, state_bytes, write::Generation};
 use std::{
     io::{self, BufRead},
     path::{Path, PathBuf},
@@ -87,7 +81,7 @@ impl Portable {
 /// Makes a snapshot of a portable file in a directory that has none; returns how many counters it has.
 pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> {
     let lock = lock(directory)?;
-    let mut disk = disk(directory);
+    let mut disk = disk::of_directory(directory);
     if disk.read_manifest()?.is_some() || !disk.generations()?.is_empty() {
         return Err(ImportError::Occupied(directory.into()));
     }

@@ -4,10 +4,8 @@
 use super::{RULES, content, count, key, limiter, start_of_time};
 use crate::{
     SnapshotTask,
-    deadline_disk::DeadlineDisk,
-    disk::{Disk, DiskError},
+    disk::{Disk, DiskError, deadline::DeadlineDisk, sled_disk::SledDisk},
     restore::restore,
-    sled_disk::SledDisk,
     write::Writer,
 };
 use parking_lot::Mutex;

@@ -6,10 +6,10 @@ mod power_cut;
 mod real_disk;
 
 use super::{
+    SimulatedDisk,
     read::{self, ReadError},
     record::{self, Commit, Kind, Position},
     restore::{RestoreError, Restored, restore},
-    simulated_disk::SimulatedDisk,
     write::Writer,
 };
 use proptest::prelude::*;

@@ -2,9 +2,11 @@
 
 use super::{RULES, content, count, key, limit, limiter, pass, start_of_time};
 use crate::{
-    durability::{Durability, Os},
+    disk::{
+        durability::{Durability, Os},
+        sled_disk::SledDisk,
+    },
     restore::restore,
-    sled_disk::SledDisk,
     write::Writer,
 };
 use parking_lot::Mutex;

@@ -2,9 +2,9 @@
 
 use super::{RULES, content, count, key, limiter, pass, start_of_time};
 use crate::{
+    disk::sled_disk::SledDisk,
     read::ReadError,
     restore::{RestoreError, Restored, restore},
-    sled_disk::SledDisk,
     write::Writer,
 };
 use std::{collections::BTreeMap, fs, path::Path};

@@ -1,7 +1,10 @@
 //! `tidegate ctl log-level`.
 
-use super::{Caller, Failure, Reason, Shown};
-use crate::api::pb::control as pb;
+use super::{
+    connection::Caller,
+    shown::{Reason, Shown},
+};
+use crate::{api::pb::control as pb, cli::Failure};
 use clap::Args;
 
 #[derive(Args)]

@@ -5,6 +5,7 @@ mod connection;
 mod log_level;
 mod overlays;
 mod show;
+mod shown;
 
 use crate::api::{
     control::to_json,
@@ -14,6 +15,7 @@ use crate::cli::{Failure, arguments::descriptor::DescriptorText, output::table};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
+use shown::{Reason, Shown, entry};
 use std::process::ExitCode;
 use tonic::Response;
 
@@ -135,38 +137,10 @@ struct RequestArgs {
     descriptors: Vec<DescriptorText>,
 }
 
-#[derive(Args)]
-struct Reason {
-    /// Reason, for the audit log.
-    #[arg(long, default_value = "")]
-    reason: String,
-}
-
 #[derive(Clone, Copy, ValueEnum)]
 enum CodeChoice {
     Ok,
     OverLimit,
-}
-
-/// Parses `key=value`, or `key` for any value.
-fn entry(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').unwrap_or((text, ""));
-    match key {
-        "" => Err("the key is empty; write KEY=VALUE".into()),
-        key => Ok((key.to_owned(), value.to_owned())),
-    }
-}
-
-/// A response.
-struct Shown {
-    json: Vec<u8>,
-    text: String,
-}
-
-impl Shown {
-    fn new(name: &str, message: &impl prost::Message, text: impl ToString) -> Self {
-        Self { json: to_json(name, message), text: text.to_string() }
-    }
 }
 
 fn wire(descriptors: &[DescriptorText]) -> Vec<pb::Descriptor> {

@@ -1,7 +1,14 @@
 //! `tidegate ctl override` and `tidegate ctl block`.
 
-use super::{Caller, Failure, Shown, entry, show};
-use crate::{api::pb::control as pb, cli::arguments::descriptor::DescriptorText};
+use super::{
+    connection::Caller,
+    show,
+    shown::{Shown, entry},
+};
+use crate::{
+    api::pb::control as pb,
+    cli::{Failure, arguments::descriptor::DescriptorText},
+};
 use clap::{ArgGroup, Args, Subcommand};
 use std::time::Duration;
 use tonic::Response;

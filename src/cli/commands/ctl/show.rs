@@ -1,7 +1,10 @@
 //! Responses of the control API as tables.
 
-use super::{Shown, table};
-use crate::{api::pb::control as pb, cli::arguments::descriptor::DescriptorText};
+use super::shown::Shown;
+use crate::{
+    api::pb::control as pb,
+    cli::{arguments::descriptor::DescriptorText, output::table},
+};
 
 pub(super) fn status(status: &pb::StatusResponse) -> Shown {
     let mut rows = table::table(["", ""]);

@@ -7,7 +7,7 @@
 //!   has passed through it.
 //! - It may panic on a damaged or failing disk. Every call is guarded, so that a panic is an error like others.
 //! - It may wait forever when one of its background writes fails. Space is reserved before it writes, and a
-//!   [`DeadlineDisk`](super::deadline_disk::DeadlineDisk) bounds the time of every write.
+//!   [`DeadlineDisk`](super::deadline::DeadlineDisk) bounds the time of every write.
 //! - Its `flush` does not make files durable (it calls `sync_file_range`, which does not flush the device's cache, and
 //!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them: blobs and names before the
 //!   database that refers to them.
@@ -21,13 +21,13 @@
 mod database;
 
 use super::{
-    deadline_disk::Permit,
-    disk::{Disk, DiskError},
+    deadline::Permit,
     durability::{Durability, Os, replace_file},
+    operations::{Disk, DiskError},
     private_copy::PrivateCopy,
     space::{Room, is_enough_to_read},
 };
-use database::{OpenGeneration, guarded};
+use database::{DATABASE_FILE, OpenGeneration, guarded};
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
@@ -39,8 +39,6 @@ use std::{
 
 const MANIFEST: &str = "manifest";
 const GENERATION_PREFIX: &str = "generation-";
-/// The name sled gives to the file with its data.
-const DATABASE_FILE: &str = "db";
 /// The name sled gives to the directory with what is too long for that file's segments, each in a file of its own.
 const BLOBS: &str = "blobs";
 
@@ -51,7 +49,7 @@ const BYTES_UNTIL_REOPENED: usize = 24 << 20;
 const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
 
 /// A data directory on a real disk.
-pub(super) struct SledDisk {
+pub(crate) struct SledDisk {
     directory: PathBuf,
     permit: Permit,
     durability: Arc<dyn Durability>,
@@ -70,7 +68,7 @@ pub(super) struct SledDisk {
 
 impl SledDisk {
     /// A directory that this process has locked.
-    pub(super) fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.into(),
             permit: Permit::default(),
@@ -85,28 +83,28 @@ impl SledDisk {
     }
 
     /// A directory that is only read, and not changed by that.
-    pub(super) fn read_only(directory: &Path) -> Self {
+    pub(crate) fn read_only(directory: &Path) -> Self {
         let mut disk = Self::new(directory);
         disk.is_read_only = true;
         disk
     }
 
     /// Replaces the manifest with this permit only.
-    pub(super) fn with_permit(mut self, permit: Permit) -> Self {
+    pub(crate) fn with_permit(mut self, permit: Permit) -> Self {
         self.permit = permit;
         self
     }
 
     /// Makes files durable by these calls.
     #[cfg(test)]
-    pub(super) fn with_durability(mut self, durability: Arc<dyn Durability>) -> Self {
+    pub(crate) fn with_durability(mut self, durability: Arc<dyn Durability>) -> Self {
         self.durability = durability;
         self
     }
 
     /// Lets sled find out by itself that the disk is full.
     #[cfg(all(test, feature = "mount"))]
-    pub(super) fn without_reservations(mut self) -> Self {
+    pub(crate) fn without_reservations(mut self) -> Self {
         self.reserves = false;
         self
     }

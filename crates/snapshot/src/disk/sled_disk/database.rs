@@ -1,7 +1,6 @@
 //! One open sled database: a generation, the space reserved for it, and sled's errors and panics as I/O errors.
 
-use super::DATABASE_FILE;
-use crate::space::{Reservation, Room};
+use crate::disk::space::{Reservation, Room};
 use std::{
     fs::{self, File, OpenOptions},
     io,
@@ -9,6 +8,9 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+
+/// The name sled gives to the file with its data.
+pub(super) const DATABASE_FILE: &str = "db";
 
 /// The name sled gives to the file with its settings, none of which differs from its defaults.
 const CONFIGURATION_FILE: &str = "conf";

@@ -1,7 +1,7 @@
 //! Making files durable, in the order that survives a power cut: content first, then the directory that names it, then
 //! whatever refers to it.
 
-use super::deadline_disk::Permit;
+use super::deadline::Permit;
 use std::{
     fs::{self, File},
     io::{self, Write},
@@ -9,7 +9,7 @@ use std::{
 };
 
 /// The system calls that make files durable; a test records them.
-pub(super) trait Durability: Send + Sync {
+pub(crate) trait Durability: Send + Sync {
     /// Makes the file's content durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
     /// Makes durable which files the directory names.
@@ -17,7 +17,7 @@ pub(super) trait Durability: Send + Sync {
 }
 
 /// Those of the operating system.
-pub(super) struct Os;
+pub(crate) struct Os;
 
 impl Durability for Os {
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -30,7 +30,7 @@ impl Durability for Os {
 }
 
 /// Writes a file beside, makes it durable, and renames it: a reader finds the former file or the new one, never a part.
-pub(super) fn replace_file(
+pub(crate) fn replace_file(
     path: &Path,
     content: &[u8],
     durability: &dyn Durability,

@@ -17,7 +17,7 @@ pub struct DiskError {
 /// Generations of numbered records, and one manifest that names the generation in force.
 ///
 /// Records are only appended to a generation. Nothing is certain to survive a crash before `sync`.
-pub(super) trait Disk: Send {
+pub(crate) trait Disk: Send {
     /// The manifest; none if there never was one.
     fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError>;
     /// Replaces the manifest: after a crash either the former or the new one is there, whole. Durable on return.

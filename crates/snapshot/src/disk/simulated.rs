@@ -1,7 +1,7 @@
 //! A disk for tests and simulations: it fails on request, and loses what was not durable at a power cut.
 
-use super::{
-    disk::{Disk, DiskError},
+use super::operations::{Disk, DiskError};
+use crate::{
     restore::{RestoreError, Restored, restore},
     write::Writer,
 };
@@ -11,21 +11,21 @@ use tidegate_core::{limit::Timestamp, limiter::Limiter, store::Seed};
 
 /// Handles of one disk share it.
 #[derive(Clone, Default)]
-pub struct SimulatedDisk(pub(super) Arc<Mutex<Content>>);
+pub struct SimulatedDisk(pub(crate) Arc<Mutex<Content>>);
 
 #[derive(Default)]
-pub(super) struct Content {
-    pub(super) manifest: Option<Vec<u8>>,
-    pub(super) generations: BTreeMap<u64, Records>,
+pub(crate) struct Content {
+    pub(crate) manifest: Option<Vec<u8>>,
+    pub(crate) generations: BTreeMap<u64, Records>,
     /// Writes that still succeed; none for all of them.
-    pub(super) writes_left: Option<u32>,
+    pub(crate) writes_left: Option<u32>,
     /// Whether a failing write of the manifest replaces it nevertheless.
-    pub(super) fails_late: bool,
+    pub(crate) fails_late: bool,
 }
 
 #[derive(Default)]
-pub(super) struct Records {
-    pub(super) records: BTreeMap<u64, Vec<u8>>,
+pub(crate) struct Records {
+    pub(crate) records: BTreeMap<u64, Vec<u8>>,
     /// Records below this number outlive a crash.
     durable: u64,
 }
@@ -33,19 +33,19 @@ pub(super) struct Records {
 impl SimulatedDisk {
     /// Puts a record there, past everything that writing makes sure of.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
+    pub(crate) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
         self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
     }
 
     /// Puts a manifest there, in the same way.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn put_manifest(&self, manifest: Vec<u8>) {
+    pub(crate) fn put_manifest(&self, manifest: Vec<u8>) {
         self.0.lock().manifest = Some(manifest);
     }
 
     /// Cuts the power: of the records that were not durable, `kept` survive.
     #[cfg(test)]
-    pub(super) fn crash(&self, kept: u64) {
+    pub(crate) fn crash(&self, kept: u64) {
         let mut content = self.0.lock();
         content.writes_left = None;
         for records in content.generations.values_mut() {
@@ -130,7 +130,7 @@ impl Disk for SimulatedDisk {
     }
 }
 
-/// Starts from what the disk holds, as [`start`](super::start) does from a directory.
+/// Starts from what the disk holds, as [`start`](crate::start) does from a directory.
 pub fn start_simulated(
     disk: &SimulatedDisk,
     fresh_seed: Seed,

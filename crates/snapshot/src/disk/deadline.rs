@@ -10,7 +10,7 @@
 //! - At most [`ABANDONED_MAX`] threads are stuck at once; while there are, every write fails at once.
 //! - Reads have no timeout: they happen when a server starts, before anything depends on their end.
 
-use super::disk::{Disk, DiskError};
+use super::operations::{Disk, DiskError};
 use parking_lot::Mutex;
 use std::{
     io,
@@ -27,10 +27,10 @@ use std::{
 const ABANDONED_MAX: usize = 8;
 
 /// Timeout of a write unless set otherwise.
-pub(super) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Runs another disk's operations on a thread.
-pub(super) struct DeadlineDisk {
+pub(crate) struct DeadlineDisk {
     make: Box<dyn FnMut(Permit) -> Box<dyn Disk> + Send>,
     /// Of the disk, for errors.
     path: PathBuf,
@@ -51,13 +51,13 @@ type Job = Box<dyn FnOnce(&mut dyn Disk) + Send>;
 
 /// Permission to replace the manifest. An abandoned thread that continues later must not overwrite a newer one.
 #[derive(Clone, Default)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     is_revoked: Arc<Mutex<bool>>,
 }
 
 impl Permit {
     /// Does the work unless the permit is revoked.
-    pub(super) fn with<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn with<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let is_revoked = self.is_revoked.lock();
         if *is_revoked {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the write was given up before"));
@@ -76,7 +76,7 @@ impl Permit {
 
 impl DeadlineDisk {
     /// `make` makes a disk on the same directory whenever a thread was abandoned.
-    pub(super) fn new(
+    pub(crate) fn new(
         path: impl Into<PathBuf>,
         make: impl FnMut(Permit) -> Box<dyn Disk> + Send + 'static,
     ) -> Self {

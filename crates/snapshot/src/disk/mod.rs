@@ -1,0 +1,17 @@
+//! The storage of snapshots: what they need of it, a data directory with sled behind every guard that it needs, and a disk in memory
+//! for tests. The rest of the crate knows [`Disk`] alone.
+
+pub(super) mod deadline;
+pub(super) mod durability;
+mod open;
+mod operations;
+mod private_copy;
+mod simulated;
+pub(super) mod sled_disk;
+mod space;
+
+pub(super) use deadline::TIMEOUT_DEFAULT;
+pub(super) use open::{of_directory, read_only, sync_directory};
+pub(super) use operations::Disk;
+pub use operations::DiskError;
+pub use simulated::{SimulatedDisk, start_simulated};

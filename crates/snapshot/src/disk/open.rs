@@ -1,0 +1,25 @@
+//! The disk of a data directory.
+
+use super::{
+    deadline::DeadlineDisk,
+    durability::{Durability as _, Os},
+    operations::Disk,
+    sled_disk::SledDisk,
+};
+use std::{io, path::Path};
+
+/// The disk of a directory that this process has locked.
+pub(crate) fn of_directory(directory: &Path) -> Box<dyn Disk> {
+    let path = directory.to_owned();
+    Box::new(DeadlineDisk::new(directory, move |permit| Box::new(SledDisk::new(&path).with_permit(permit))))
+}
+
+/// A directory that is only read, and not changed by that.
+pub(crate) fn read_only(directory: &Path) -> Box<dyn Disk> {
+    Box::new(SledDisk::read_only(directory))
+}
+
+/// Makes durable which files the directory names.
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
+    Os.sync_directory(directory)
+}

@@ -1,0 +1,35 @@
+//! The bearer token of a request (RFC 6750).
+
+use http::{HeaderMap, header::AUTHORIZATION};
+
+/// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them
+/// counts is not defined.
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(values: &[&'static str]) -> Option<String> {
+        let headers = values.iter().map(|value| (AUTHORIZATION, value.parse().expect("a header value")));
+        bearer_token(&headers.collect()).map(|token| String::from_utf8_lossy(token).into_owned())
+    }
+
+    #[test]
+    fn one_header_of_the_scheme_bearer_has_a_token() {
+        assert_eq!(token(&["Bearer abc"]).as_deref(), Some("abc"));
+        assert_eq!(token(&["bearer  abc"]).as_deref(), Some("abc"));
+        for values in [&[][..], &["Basic abc"], &["Bearer"], &["abc"], &["Bearerabc def"]] {
+            assert_eq!(token(values), None, "{values:?}");
+        }
+        let mut two = HeaderMap::new();
+        two.append(AUTHORIZATION, "Bearer a".parse().unwrap());
+        two.append(AUTHORIZATION, "Bearer b".parse().unwrap());
+        assert_eq!(bearer_token(&two), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! What the operations have in common: a response as it is shown, the reason for the audit log, and entries as they are written.
+
+use crate::api::control::to_json;
+use clap::Args;
+
+#[derive(Args)]
+pub(super) struct Reason {
+    /// Reason, for the audit log.
+    #[arg(long, default_value = "")]
+    pub(super) reason: String,
+}
+
+/// Parses `key=value`, or `key` for any value.
+pub(super) fn entry(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match key {
+        "" => Err("the key is empty; write KEY=VALUE".into()),
+        key => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+/// A response.
+pub(super) struct Shown {
+    pub(super) json: Vec<u8>,
+    pub(super) text: String,
+}
+
+impl Shown {
+    pub(super) fn new(name: &str, message: &impl prost::Message, text: impl ToString) -> Self {
+        Self { json: to_json(name, message), text: text.to_string() }
+    }
+}

@@ -1,0 +1,64 @@
+//! The state that decisions share with the thread that writes.
+
+use super::{
+    changes::{ResetRecord, RulesRecord},
+    queue::Queue,
+};
+use parking_lot::Mutex as Lock;
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+        mpsc,
+    },
+    thread::Thread,
+};
+use tidegate_core::limiter::Limiter;
+
+/// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
+/// none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SampleRate(pub(super) f64);
+
+impl SampleRate {
+    /// Every request.
+    pub const ALL: Self = Self(1.0);
+
+    /// A share from 0 to 1.
+    pub fn new(share: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&share).then_some(Self(share))
+    }
+
+    /// Whether a request with this hash is logged.
+    pub(super) fn takes(self, hash: u64) -> bool {
+        // 53 bits are what a double holds exactly.
+        ((hash >> 11) as f64) < self.0 * (1_u64 << 53) as f64
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) queue: Queue,
+    pub(super) sample: SampleRate,
+    pub(super) sample_denials: SampleRate,
+    /// Whose rules redact.
+    pub(super) limiter: OnceLock<Arc<Limiter>>,
+    pub(super) writer: OnceLock<Thread>,
+    /// Rules that were put in force, and whose line is not written yet.
+    pub(super) rules: Lock<Vec<RulesRecord>>,
+    /// Likewise for removed counters.
+    pub(super) resets: Lock<Vec<ResetRecord>>,
+    pub(super) reopen: AtomicBool,
+    pub(super) stop: AtomicBool,
+    /// Receives once, when everything is written.
+    pub(super) finished: Mutex<Option<mpsc::Receiver<()>>>,
+    pub(super) written: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn wake_writer(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+}
