@@ -12,7 +12,9 @@ use super::{
     },
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
-use crate::service::{CallOrigin, CodeCounts, Course, Propagators, RateLimitService, Refusal, TraceContext};
+use crate::service::{
+    CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
+};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use std::{
@@ -297,13 +299,13 @@ impl Service for GrpcPort {
         if fast_path::read(message, self.service.request_limits(), &mut call.request).is_err() {
             return false;
         }
-        match self.service.course(&call.request) {
-            Some(Course::Inline) => true,
-            Some(Course::Remote | Course::Slots) => {
+        match self.service.dispatch(&call.request) {
+            Some(Dispatch::Inline) => true,
+            Some(Dispatch::Remote | Dispatch::Slots) => {
                 call.deferred = Some(message);
                 true
             }
-            Some(Course::Queue | Course::Call) | None => false,
+            Some(Dispatch::Queue | Dispatch::Call) | None => false,
         }
     }
 

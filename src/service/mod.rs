@@ -60,9 +60,9 @@ pub enum NotReady {
     Store(Failure),
 }
 
-/// How long a decision takes, and therefore how it is made.
+/// How a decision is dispatched, by the time that it may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
+pub enum Dispatch {
     /// At once: [`RateLimitService::decide_batch`] takes it.
     Inline,
     /// At once, unless it has to wait for slots: [`RateLimitService::decide_at_once`] tries.
@@ -216,22 +216,22 @@ impl RateLimitService {
 
     /// The way to decide the request; none while the service is not ready.
     #[inline]
-    pub fn course(&self, request: &Request<'_>) -> Option<Course> {
+    pub fn dispatch(&self, request: &Request<'_>) -> Option<Dispatch> {
         let limiter = self.limiter.get()?.pin();
         if !limiter.may_wait(request.domain()) {
-            return Some(Course::Inline);
+            return Some(Dispatch::Inline);
         }
         let is_remote = self.shared.is_some() && limiter.is_remote(request);
         Some(match is_remote {
-            true if self.shared.as_ref().is_some_and(SharedStore::fails_calls) => Course::Call,
-            true => Course::Remote,
-            false if limiter.may_queue(request) => Course::Queue,
-            false if limiter.may_wait_for_slots(request) => Course::Slots,
-            false => Course::Inline,
+            true if self.shared.as_ref().is_some_and(SharedStore::fails_calls) => Dispatch::Call,
+            true => Dispatch::Remote,
+            false if limiter.may_queue(request) => Dispatch::Queue,
+            false if limiter.may_wait_for_slots(request) => Dispatch::Slots,
+            false => Dispatch::Inline,
         })
     }
 
-    /// Decides the requests of `calls`, which are within the limits and of [`Course::Inline`], in order and at one
+    /// Decides the requests of `calls`, which are within the limits and of [`Dispatch::Inline`], in order and at one
     /// moment. Calls `respond` with each call and its decision.
     #[inline]
     pub fn decide_batch<'q, 't: 'q, C>(
@@ -255,7 +255,7 @@ impl RateLimitService {
         });
     }
 
-    /// Decides a request of [`Course::Remote`] by leases in hand, or one of [`Course::Slots`] by the slots that are free; false if that
+    /// Decides a request of [`Dispatch::Remote`] by leases in hand, or one of [`Dispatch::Slots`] by the slots that are free; false if that
     /// does not suffice, and nothing is changed.
     pub fn decide_at_once<'q, 't>(
         &self,

@@ -162,8 +162,8 @@ impl Line {
 /// `.key_value.key`: the entries with the values that the rule names or its metrics show.
 fn push_rule(key: &mut String, entries: &[Entry<'_>], rule: &RuleInfo) {
     let is_detailed = rule.shown_values == u64::MAX;
-    let shares_any = rule.metric_labels.iter().any(|label| label.is_shared);
-    for (index, (entry, MetricLabel { text, is_shared })) in
+    let shares_any = rule.metric_labels.iter().any(|label| label.shares_counter);
+    for (index, (entry, MetricLabel { text, shares_counter })) in
         (0..).zip(entries.iter().zip(&rule.metric_labels))
     {
         let is_shown = rule.shown_values.checked_shr(index).unwrap_or(0) & 1 == 1;
@@ -171,7 +171,7 @@ fn push_rule(key: &mut String, entries: &[Entry<'_>], rule: &RuleInfo) {
         key.push('.');
         key.push_str(entry.key);
         let value = match () {
-            () if *is_shared => pattern_of_value(text, entry.key),
+            () if *shares_counter => pattern_of_value(text, entry.key),
             () if is_shown => entry.value,
             () if is_wildcard => pattern_of_value(text, entry.key),
             () if is_key_alone => "",
@@ -223,8 +223,10 @@ mod tests {
     }
 
     fn key(labels: &[(&str, bool)], shown_values: u64, entries: &[(&str, &str)]) -> String {
-        let label =
-            |(text, is_shared): &(&str, bool)| MetricLabel { text: (*text).into(), is_shared: *is_shared };
+        let label = |(text, shares_counter): &(&str, bool)| MetricLabel {
+            text: (*text).into(),
+            shares_counter: *shares_counter,
+        };
         let rule = RuleInfo {
             path: "".into(),
             declared_at: "".into(),

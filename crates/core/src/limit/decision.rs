@@ -103,7 +103,7 @@ pub struct MetricLabel {
     /// `key_value`, or the key alone; either may have wildcards.
     pub text: Box<str>,
     /// All values that match share one counter.
-    pub is_shared: bool,
+    pub shares_counter: bool,
 }
 
 /// The status of one descriptor.

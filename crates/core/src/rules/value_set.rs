@@ -11,7 +11,7 @@ pub struct ValueSet {
     /// Whether letters match in either case.
     pub(super) ignores_case: bool,
     /// Whether all values share one counter.
-    pub(super) is_shared: bool,
+    pub(super) shares_counter: bool,
     /// Stands for the values in the rule's path and, if they share a counter, in its key. No two sets of a key and level have the same,
     /// and adding values to a list leaves it as it is.
     pub(super) label: Box<str>,
@@ -69,7 +69,7 @@ impl SharedValue<'_> {
 }
 
 impl ValueSet {
-    pub(super) fn new(values: Values, ignores_case: bool, is_shared: bool) -> Self {
+    pub(super) fn new(values: Values, ignores_case: bool, shares_counter: bool) -> Self {
         let (kind, text): (_, Cow<'_, str>) = match &values {
             Values::One(text) => ("value", text.as_str().into()),
             Values::List(texts) => ("list", texts.first().map(SmolStr::as_str).unwrap_or_default().into()),
@@ -81,7 +81,7 @@ impl ValueSet {
         };
         let any_case = if ignores_case { ", any case" } else { "" };
         let label = format!("({kind} {}{any_case})", unambiguous(&text)).into();
-        Self { values, ignores_case, is_shared, label }
+        Self { values, ignores_case, shares_counter, label }
     }
 
     /// The text that stands for the values.
@@ -97,7 +97,7 @@ impl ValueSet {
     /// The form of values in keys of counters; none if that is the value as it is.
     pub(super) fn form(&self) -> Option<(SharedForm, &str)> {
         match &self.values {
-            _ if self.is_shared => Some((SharedForm::Set, &self.label)),
+            _ if self.shares_counter => Some((SharedForm::Set, &self.label)),
             Values::Networks(_) => Some((SharedForm::Address, "")),
             _ if self.ignores_case => Some((SharedForm::AnyCase, "")),
             _ => None,
@@ -141,6 +141,6 @@ impl fmt::Display for ValueSet {
         if self.ignores_case {
             f.write_str(" in any case of letters")?;
         }
-        if self.is_shared { f.write_str(", with one counter for all its values") } else { Ok(()) }
+        if self.shares_counter { f.write_str(", with one counter for all its values") } else { Ok(()) }
     }
 }

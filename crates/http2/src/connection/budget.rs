@@ -66,7 +66,7 @@ impl Budget {
 
     /// The response to a request was written.
     #[inline]
-    pub(super) fn answer(&mut self) {
+    pub(super) fn count_response(&mut self) {
         self.answers = self.answers.saturating_add(1);
     }
 

@@ -72,7 +72,7 @@ impl<S: Service> Connection<S> {
             end_data(start, out);
             self.send_window.consume(length);
             self.response_encoder.write_fast_path_trailers(id, out);
-            self.budget.answer();
+            self.budget.count_response();
         } else {
             let body = Bytes::from(out.split_off(start));
             out.truncate(start - frame::HEADER);

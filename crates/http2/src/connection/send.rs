@@ -150,7 +150,7 @@ impl<S: Service> Connection<S> {
     fn finish(&mut self, id: u32) {
         let phase = self.phase;
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        self.budget.answer();
+        self.budget.count_response();
         if stream.request_has_ended() {
             self.close(id);
         } else if phase >= Phase::Draining {

@@ -21,7 +21,7 @@ pub(in crate::rules) struct Declared {
     pub(in crate::rules) key: DeclaredKey,
     pub(in crate::rules) value: DeclaredValue,
     /// Whether all values that match share one counter.
-    pub(in crate::rules) is_shared: bool,
+    pub(in crate::rules) shares_counter: bool,
     pub(in crate::rules) rule: Rule,
     pub(in crate::rules) below: Vec<Declared>,
     /// How the decision log writes values of the key; none if the descriptor does not declare it.
@@ -69,7 +69,7 @@ pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
         DeclaredValue::Exact(value) => format!("{key}_{value}"),
         DeclaredValue::Wildcard { pattern, .. } => format!("{key}_{pattern}"),
         // The reference server has none: metrics show its entry as that of a key alone.
-        DeclaredValue::Set(set) if set.is_shared => format!("{key}_{}", set.label()),
+        DeclaredValue::Set(set) if set.shares_counter => format!("{key}_{}", set.label()),
         DeclaredValue::Set(_) => key.to_owned(),
     }
 }

@@ -85,7 +85,7 @@ impl Walk<'_, '_> {
             None => item.fields(&mut self.report)?,
         };
         let key = self.key(&mut fields);
-        let (value, is_shared) = self.value(&mut fields, &key);
+        let (value, shares_counter) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
         let counters = fields.take("counters");
         let is_local = is_local(counters.as_ref(), &mut self.report);
@@ -128,7 +128,7 @@ impl Walk<'_, '_> {
         let above = self.above;
         self.above = above.and(value_to_metric);
         if self.semantics == Semantics::Reference {
-            self.labels_above.push(MetricLabel { text: joined(&key, &value).into(), is_shared });
+            self.labels_above.push(MetricLabel { text: joined(&key, &value).into(), shares_counter });
         }
         let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
@@ -173,7 +173,15 @@ impl Walk<'_, '_> {
         };
         let mut rule = rule.with_plain_limit();
         rule.info.declared_at = rule.declared_at().into();
-        Some(Declared { key, value, is_shared, rule, below, redaction, path_in_file: item.path().to_owned() })
+        Some(Declared {
+            key,
+            value,
+            shares_counter,
+            rule,
+            below,
+            redaction,
+            path_in_file: item.path().to_owned(),
+        })
     }
 
     fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {

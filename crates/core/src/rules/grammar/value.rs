@@ -27,7 +27,8 @@ impl Walk<'_, '_> {
             SETS.into_iter().filter_map(|name| Some((name, fields.take(name)?))).collect::<Vec<_>>();
         let any_case = fields.take("value_ignore_case");
         let sharing = fields.take("share_threshold");
-        let is_shared = sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
+        let shares_counter =
+            sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
         let ignores_case =
             any_case.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
         let first = if text.is_empty() { sets.first().map(|(name, _)| *name) } else { Some("value") };
@@ -56,11 +57,11 @@ impl Walk<'_, '_> {
             None if ignores_case && !text.is_empty() => {
                 Some(Pattern::new(&folded(text)).map_or_else(|| Values::One(text.into()), Values::Wildcard))
             }
-            None => return (self.plain_value(text, key, sharing.as_ref(), is_shared), is_shared),
+            None => return (self.plain_value(text, key, sharing.as_ref(), shares_counter), shares_counter),
         };
         // After an error: no values, which are the same as those of no other descriptor.
         let values = values.unwrap_or_else(|| Values::List(Box::default()));
-        (DeclaredValue::Set(Box::new(ValueSet::new(values, ignores_case, is_shared))), is_shared)
+        (DeclaredValue::Set(Box::new(ValueSet::new(values, ignores_case, shares_counter))), shares_counter)
     }
 
     /// One value as it is, or a wildcard.

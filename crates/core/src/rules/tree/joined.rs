@@ -30,7 +30,7 @@ impl JoinedLevel {
         let mut sets: BTreeMap<SmolStr, Vec<SetNode>> = BTreeMap::new();
         for (order, one) in (0..).zip(declared) {
             let text = SmolStr::from(one.joined());
-            let Declared { key, value, is_shared, rule, below, path_in_file, .. } = one;
+            let Declared { key, value, shares_counter, rule, below, path_in_file, .. } = one;
             let node = Node { rule, below: Level::compile(below, Semantics::Reference, problems) };
             if let (DeclaredKey::Exact(key), DeclaredValue::Set(values)) = (key, value) {
                 let path_in_file = path_in_file.into();
@@ -47,7 +47,7 @@ impl JoinedLevel {
                 continue;
             }
             by_text.insert(text.clone(), nodes.len() as u32);
-            nodes.push(JoinedNode { pattern: Pattern::new(&text), text, is_shared, node });
+            nodes.push(JoinedNode { pattern: Pattern::new(&text), text, shares_counter, node });
         }
         let wildcards = (0..).zip(&nodes).filter_map(|(index, node)| Some((index, node.pattern.as_ref()?)));
         let patterns = PatternSet::new(wildcards.clone());
@@ -78,8 +78,8 @@ impl JoinedLevel {
         if let Some(listed) = sets.and_then(|sets| sets.listed(entry.value)) {
             return Some(listed);
         }
-        if let Some(JoinedNode { is_shared, pattern: Some(pattern), node, .. }) = self.wildcard(joined) {
-            return Some((Matched::Wildcard { pattern, shared: *is_shared }, node));
+        if let Some(JoinedNode { shares_counter, pattern: Some(pattern), node, .. }) = self.wildcard(joined) {
+            return Some((Matched::Wildcard { pattern, shared: *shares_counter }, node));
         }
         let any_case = || Some(sets?.wildcard(entry.value)?.matched());
         let regex = || sets?.regex(entry.value);

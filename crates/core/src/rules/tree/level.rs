@@ -125,7 +125,7 @@ impl Level {
                 }
                 for (key, sets) in level.sets.iter_mut().flat_map(TextMap::iter_mut) {
                     for SetNode { values, node, .. } in &mut sets.nodes {
-                        let value = if values.is_shared {
+                        let value = if values.shares_counter {
                             RuleValue::SharedSet(&values.label)
                         } else {
                             RuleValue::Any

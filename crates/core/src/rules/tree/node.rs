@@ -99,7 +99,7 @@ pub(super) struct JoinedNode {
     pub(super) text: SmolStr,
     pub(super) pattern: Option<Pattern>,
     /// All entries that match the pattern share one counter.
-    pub(super) is_shared: bool,
+    pub(super) shares_counter: bool,
     pub(super) node: Node,
 }
 
