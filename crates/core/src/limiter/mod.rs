@@ -35,6 +35,7 @@ mod shared_resets;
 mod slot_figures;
 mod slots;
 mod status;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod update;

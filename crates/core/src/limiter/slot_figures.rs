@@ -4,17 +4,13 @@
 //! nothing for it, and it is right after restarts, resets and changes of rules, and where slots expire without traffic.
 //! Expired slots and unknown releases are rare: they are counted when they are noticed, under a lock that is taken last.
 
-use super::in_force::Limiter;
 use crate::{
-    limit::{LimitId, SeriesId, Timestamp},
+    limit::{LimitId, Timestamp},
     rules::{LimitIdentity, LimitTable},
-    store::{Counter, Swept},
+    store::Counter,
     sync::Mutex,
 };
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 /// Limits that have figures, unless more are in force: those of former rules are dropped beyond it.
 const LIMITS_MAX: usize = 4_096;
@@ -34,7 +30,7 @@ pub struct SlotFigures {
 
 impl SlotFigures {
     /// Adds those of another limit of the series.
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.in_flight += other.in_flight;
         self.oldest = self.oldest.max(other.oldest);
         self.expired += other.expired;
@@ -56,7 +52,7 @@ struct Figures {
 }
 
 #[derive(Clone, Copy, Default)]
-struct InFlight {
+pub(super) struct InFlight {
     hits: u64,
     oldest: Option<Duration>,
 }
@@ -70,11 +66,11 @@ impl InFlight {
 
 /// The slots that the sweeper has found in a few pages.
 #[derive(Default)]
-struct Found(HashMap<LimitId, (InFlight, u64)>);
+pub(super) struct Found(pub(super) HashMap<LimitId, (InFlight, u64)>);
 
 impl Found {
     /// Adds a counter. Slots of one that is dropped have expired.
-    fn visit(&mut self, counter: &Counter, stays: bool, now: Timestamp) {
+    pub(super) fn visit(&mut self, counter: &Counter, stays: bool, now: Timestamp) {
         let Some(slots) = counter.slots() else { return };
         let (in_flight, expired) = self.0.entry(counter.limit()).or_default();
         if !stays {
@@ -112,8 +108,23 @@ impl FiguresByLimit {
         }
     }
 
+    /// Adds slots in flight of a limit to what the pass has found.
+    pub(super) fn add_in_flight(&self, limit: LimitId, found: InFlight) {
+        self.change(limit, |figures| figures.in_flight.add(found));
+    }
+
+    /// The figures of these limits, as of the last pass.
+    pub(super) fn shown<'l, T>(
+        &self,
+        limits: impl Iterator<Item = (&'l LimitIdentity, T)>,
+    ) -> Vec<(T, SlotFigures)> {
+        let figures = self.figures.lock();
+        let shown = |identity| figures.get(identity).map_or_else(Default::default, |figures| figures.shown);
+        limits.map(|(identity, of)| (of, shown(identity))).collect()
+    }
+
     /// Shows what a whole pass has found.
-    fn show(&self, is_in_force: impl Fn(&LimitIdentity) -> bool) {
+    pub(super) fn show(&self, is_in_force: impl Fn(&LimitIdentity) -> bool) {
         let mut figures = self.figures.lock();
         for Figures { shown, in_flight } in figures.values_mut() {
             let InFlight { hits, oldest } = std::mem::take(in_flight);
@@ -122,43 +133,5 @@ impl FiguresByLimit {
         if figures.len() > LIMITS_MAX {
             figures.retain(|identity, figures| figures.shown.in_flight > 0 || is_in_force(identity));
         }
-    }
-}
-
-impl Limiter {
-    /// Drops the expired counters of one shard, `pages_max` pages under one lock. The last shard ends a pass, in which slots in
-    /// flight are counted.
-    pub fn sweep(&self, shard: usize, pages_max: usize, now: Timestamp) {
-        let mut found = Found::default();
-        loop {
-            let visit = |counter: &Counter, stays| found.visit(counter, stays, now);
-            let Swept { finished, .. } = self.store.sweep_visiting(shard, pages_max, now, visit);
-            if finished {
-                break;
-            }
-        }
-        let figures = &self.slots.figures;
-        for (limit, (in_flight, expired)) in found.0 {
-            self.slots.count_expired(limit, expired);
-            figures.change(limit, |figures| figures.in_flight.add(in_flight));
-        }
-        if shard + 1 == self.store.shard_count() {
-            let rules = self.rules();
-            let in_force: HashSet<_> = rules.slot_limits().map(|(identity, _)| identity).collect();
-            figures.show(|identity| in_force.contains(identity));
-        }
-    }
-
-    /// The figures of the limits of requests in flight in force, by series.
-    pub fn slot_figures(&self) -> HashMap<SeriesId, SlotFigures> {
-        let (rules, mut by_series) = (self.rules(), HashMap::<_, SlotFigures>::new());
-        let figures = self.slots.figures.figures.lock();
-        // Two limits of one identity, such as an override's and that of the rule in its place, have one entry.
-        let limits: HashSet<_> = rules.slot_limits().collect();
-        for (identity, series) in limits {
-            let shown = figures.get(identity).map_or_else(Default::default, |figures| figures.shown);
-            by_series.entry(series).or_default().add(&shown);
-        }
-        by_series
     }
 }

@@ -1,0 +1,47 @@
+//! Sweeping, which counts the slots in flight.
+
+use super::{
+    in_force::Limiter,
+    slot_figures::{Found, SlotFigures},
+};
+use crate::{
+    limit::{SeriesId, Timestamp},
+    store::{Counter, Swept},
+};
+use std::collections::{HashMap, HashSet};
+
+impl Limiter {
+    /// Drops the expired counters of one shard, `pages_max` pages under one lock. The last shard ends a pass, in which slots in
+    /// flight are counted.
+    pub fn sweep(&self, shard: usize, pages_max: usize, now: Timestamp) {
+        let mut found = Found::default();
+        loop {
+            let visit = |counter: &Counter, stays| found.visit(counter, stays, now);
+            let Swept { finished, .. } = self.store.sweep_visiting(shard, pages_max, now, visit);
+            if finished {
+                break;
+            }
+        }
+        let figures = &self.slots.figures;
+        for (limit, (in_flight, expired)) in found.0 {
+            self.slots.count_expired(limit, expired);
+            figures.add_in_flight(limit, in_flight);
+        }
+        if shard + 1 == self.store.shard_count() {
+            let rules = self.rules();
+            let in_force: HashSet<_> = rules.slot_limits().map(|(identity, _)| identity).collect();
+            figures.show(|identity| in_force.contains(identity));
+        }
+    }
+
+    /// The figures of the limits of requests in flight in force, by series.
+    pub fn slot_figures(&self) -> HashMap<SeriesId, SlotFigures> {
+        let (rules, mut by_series) = (self.rules(), HashMap::<_, SlotFigures>::new());
+        // Two limits of one identity, such as an override's and that of the rule in its place, have one entry.
+        let limits: HashSet<_> = rules.slot_limits().collect();
+        for (series, shown) in self.slots.figures.shown(limits.into_iter()) {
+            by_series.entry(series).or_default().add(&shown);
+        }
+        by_series
+    }
+}
