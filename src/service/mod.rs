@@ -385,7 +385,7 @@ impl RateLimitService {
         self.readers.iter().chain(&self.observer).for_each(|reader| reader.read(event));
     }
 
-    /// Releases the slots of an admitted request whose caller will not report its end; none if it has no slots.
+    /// Releases the slots of an admitted request whose caller will not report its end, and returns its estimates; none if it has no ticket.
     pub fn release_of(&self, decision: &Decision<'_>) -> Option<impl FnOnce() + Send + 'static> {
         let slot = decision.slot.as_ref()?;
         let (limiter, clock, ticket) =
@@ -397,7 +397,7 @@ impl RateLimitService {
                 store.release_later(&release, counter);
             }
             if let Some(limiter) = limiter.get() {
-                limiter.release_slots(&ticket, clock.now());
+                limiter.cancel_start(&ticket, clock.now());
             }
         })
     }

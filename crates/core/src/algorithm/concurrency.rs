@@ -230,7 +230,9 @@ impl Concurrency {
         }
         let mut slots = match state {
             State::Slots(slots) => slots,
-            State::Words(_) | State::Log(_) | State::Counts(_) | State::Leased(_) => Box::default(),
+            State::Words(_) | State::Log(_) | State::Counts(_) | State::Leased(_) | State::Reserved(_) => {
+                Box::default()
+            }
         };
         let expired = slots.drop_expired(now);
         let nanos = self.max_hold.nanos().get();
@@ -291,7 +293,9 @@ impl Concurrency {
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         match state {
             State::Slots(slots) => slots.expires(),
-            State::Words(_) | State::Log(_) | State::Counts(_) | State::Leased(_) => Timestamp::EPOCH,
+            State::Words(_) | State::Log(_) | State::Counts(_) | State::Leased(_) | State::Reserved(_) => {
+                Timestamp::EPOCH
+            }
         }
     }
 }

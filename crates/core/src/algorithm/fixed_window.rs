@@ -120,6 +120,20 @@ impl FixedWindow {
         count.pack()
     }
 
+    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since.
+    pub(super) fn insert(&self, state: &State, hits: u64, last: u64) -> State {
+        let [open_last, open_hits] = state.words();
+        let open_hits = open_hits as u32;
+        let count = if open_hits == 0 || open_last < last {
+            Count { last, hits: saturating_count(0, hits) }
+        } else if open_last == last {
+            Count { last, hits: saturating_count(open_hits, hits) }
+        } else {
+            Count { last: open_last, hits: open_hits }
+        };
+        count.pack()
+    }
+
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut count = Count::read(&state, now);
         count.hits = u64::from(count.hits).saturating_sub(hits) as u32;

@@ -10,6 +10,7 @@
 
 use super::{Algorithm, FixedWindow, Schedule, State};
 use crate::limit::Timestamp;
+use std::borrow::Cow;
 
 /// Bytes of a lease as it is stored: seven numbers.
 const LEASE_BYTES: usize = 7 * 8;
@@ -69,12 +70,16 @@ impl Leased {
     }
 
     /// The hits that are used, with the credits that are out as hits of this moment.
-    pub(super) fn seen(&self, algorithm: &Algorithm, now: Timestamp) -> State {
+    pub(super) fn seen(&self, algorithm: &Algorithm, now: Timestamp) -> Cow<'static, State> {
         let mut leased = self.clone();
         leased.expire(algorithm, now);
-        match leased.outstanding() {
+        let state = match leased.outstanding() {
             0 => leased.state,
             credits => algorithm.add(leased.state, credits, now),
+        };
+        match state {
+            State::Reserved(reserved) => Cow::Owned(reserved.seen(algorithm, now).into_owned()),
+            state => Cow::Owned(state),
         }
     }
 

@@ -123,7 +123,7 @@ pub(super) fn dry_at(state: &State) -> u128 {
 }
 
 #[inline]
-fn dry_state(dry: u128) -> State {
+pub(super) fn dry_state(dry: u128) -> State {
     State::Words([dry as u64, (dry >> 64) as u64])
 }
 

@@ -20,6 +20,7 @@ mod leaky_bucket;
 mod leased;
 mod meter;
 mod microseconds;
+mod reserved;
 mod runs;
 mod sliding_log;
 mod sliding_window;
@@ -41,6 +42,7 @@ pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use leased::{Lease, Leased};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
+pub use reserved::{Ended, RESERVATIONS_MAX, Reservation, Reserved};
 pub use runs::{Run, Runs};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
@@ -116,11 +118,12 @@ macro_rules! each {
     };
 }
 
-/// The state, of which credits that are out are hits of this moment.
+/// The state, of which credits that are out are hits of this moment, and with the estimates of open reservations.
 macro_rules! seen {
     ($self:expr, $state:expr, $now:expr) => {
         match $state {
-            State::Leased(leased) => std::borrow::Cow::Owned(leased.seen($self, $now)),
+            State::Leased(leased) => leased.seen($self, $now),
+            State::Reserved(reserved) => reserved.seen($self, $now),
             state => std::borrow::Cow::Borrowed(state),
         }
     };
@@ -159,6 +162,16 @@ impl Algorithm {
         !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Ban(_))
     }
 
+    /// The most hits of a bucket at once, if it is one.
+    #[inline]
+    pub fn capacity(&self) -> Option<u32> {
+        match self {
+            Self::TokenBucket(bucket) => Some(bucket.size),
+            Self::LeakyBucket(bucket) => Some(bucket.burst),
+            _ => None,
+        }
+    }
+
     /// Whether hits are in flight until they are released.
     #[inline]
     pub const fn holds_slots(&self) -> bool {
@@ -184,6 +197,7 @@ impl Algorithm {
     pub fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         match state {
             State::Leased(leased) => self.add_leased(*leased, hits, now),
+            state @ State::Reserved(_) => self.add_reserved(state, hits, now),
             state => each!(self, algorithm => algorithm.add(state, hits, now)),
         }
     }
@@ -191,7 +205,7 @@ impl Algorithm {
     /// The numbers of the counter now.
     #[inline]
     pub fn standing(&self, state: State, now: Timestamp) -> Standing {
-        if let State::Leased(_) = state {
+        if let State::Leased(_) | State::Reserved(_) = state {
             return standing!(self, state, now);
         }
         each!(self, algorithm => standing!(algorithm, state, now))
@@ -200,8 +214,8 @@ impl Algorithm {
     /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn charge(&self, state: State, hits: u64, now: Timestamp) -> Standing {
-        if let State::Leased(leased) = state {
-            return self.standing(self.add_leased(*leased, hits, now), now);
+        if let State::Leased(_) | State::Reserved(_) = state {
+            return self.standing(self.add(state, hits, now), now);
         }
         if let Self::SlidingWindow(sliding) = self {
             return sliding.charge(&state, hits, now);
@@ -230,6 +244,7 @@ impl Algorithm {
     pub fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         match state {
             State::Leased(leased) => self.give_back_leased(*leased, hits, now),
+            state @ State::Reserved(_) => self.give_back_reserved(state, hits, now),
             state => each!(self, algorithm => algorithm.give_back(state, hits, now)),
         }
     }
@@ -240,7 +255,7 @@ impl Algorithm {
         // They count at least for as long as they would alone.
         let alone = self.add(State::EMPTY, hits, taken);
         let left = match self {
-            Self::FixedWindow(fixed) if !fixed.is_open_since(state, taken, now) => 0,
+            Self::FixedWindow(fixed) if !fixed.is_open_since(&*seen!(self, state, now), taken, now) => 0,
             // A hit that has begun to drain is not counted: giving it back would take the rest from another.
             Self::TokenBucket(TokenBucket { refill: Refill::Greedy(rate), .. })
             | Self::LeakyBucket(LeakyBucket { rate, .. }) => rate.whole_hits(meter::dry_at(&alone), now),
@@ -274,6 +289,9 @@ impl Algorithm {
 
     /// The least wait after which `hits` would be admitted if no other hits arrived; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        if let State::Reserved(reserved) = state {
+            return self.until_admits_reserved(reserved, hits, now);
+        }
         let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
@@ -281,6 +299,9 @@ impl Algorithm {
     /// The least wait after which the whole limit would be free again if no other hits arrived.
     #[inline]
     pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        if let State::Reserved(reserved) = state {
+            return reserved.least_wait(self, now, |state, at| self.until_full(state, at));
+        }
         let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_full(state, now))
     }
@@ -290,6 +311,9 @@ impl Algorithm {
     pub fn expires(&self, state: &State) -> Timestamp {
         if let State::Leased(leased) = state {
             return leased.expires(self);
+        }
+        if let State::Reserved(reserved) = state {
+            return reserved.expires(self);
         }
         each!(self, algorithm => algorithm.expires(state))
     }
@@ -301,6 +325,9 @@ impl Algorithm {
         }
         if let State::Leased(leased) = state {
             return leased.take_over(self, former, now).into_state(self, now);
+        }
+        if let State::Reserved(reserved) = state {
+            return reserved.take_over(self, former, now);
         }
         match former.used(&state, now) {
             0 => State::EMPTY,

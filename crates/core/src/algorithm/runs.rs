@@ -104,6 +104,16 @@ impl Runs {
         self.push_newest(Run { at, hits: same.map_or(hits, |same| same.hits.saturating_add(hits)) });
     }
 
+    /// Adds hits, which must be at least one, at any instant not more than a longest window away from the others.
+    pub(super) fn insert(&mut self, at: u64, hits: u32) {
+        let mut newer = Vec::new();
+        while let Some(run) = self.pop_newest(|newest| newest.at > at) {
+            newer.push(run);
+        }
+        self.push(at, hits);
+        newer.into_iter().rev().for_each(|run| self.push_newest(run));
+    }
+
     /// Takes the newest hits away, as many as there are.
     pub(super) fn take_newest(&mut self, mut hits: u64) {
         while hits > 0

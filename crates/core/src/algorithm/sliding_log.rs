@@ -63,12 +63,27 @@ impl SlidingLog {
         }
         let mut runs = match state {
             State::Log(runs) => runs,
-            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) => Box::default(),
+            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) | State::Reserved(_) => {
+                Box::default()
+            }
         };
         self.forget(&mut runs, now);
         runs.push(now.as_nanos().max(runs.newest()), hits);
         runs.join_beyond(u64::from(self.limit));
         State::Log(runs)
+    }
+
+    /// Counts hits at this instant, unless they have expired by the newest hit.
+    pub(super) fn insert(&self, state: State, hits: u64, at: u64) -> State {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        let mut runs = if let State::Log(runs) = state { runs } else { Box::default() };
+        let is_past = runs.total() > 0 && self.end(at).as_nanos() <= runs.newest();
+        if hits > 0 && !is_past {
+            runs.insert(at, hits);
+            self.forget(&mut runs, Timestamp::from_nanos(at));
+            runs.join_beyond(u64::from(self.limit));
+        }
+        if runs.total() == 0 { State::EMPTY } else { State::Log(runs) }
     }
 
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
@@ -113,7 +128,9 @@ impl SlidingLog {
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         match state {
             State::Log(runs) => self.end(runs.newest()),
-            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) => Timestamp::EPOCH,
+            State::Words(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) | State::Reserved(_) => {
+                Timestamp::EPOCH
+            }
         }
     }
 }

@@ -135,6 +135,25 @@ impl SlidingWindow {
         buckets.pack()
     }
 
+    /// Counts hits in the window of this number: the current one, the previous one, or a later one.
+    pub(super) fn insert(&self, state: &State, hits: u64, number: u64) -> State {
+        let [current_number, counts] = state.words();
+        let (previous, current) = ((counts >> 32) as u32, counts as u32);
+        let buckets = Buckets { number: current_number, previous, current, elapsed: 0 };
+        let buckets = match number.checked_sub(current_number) {
+            Some(0) => Buckets { current: saturating_count(current, hits), ..buckets },
+            Some(after) => {
+                let previous = if after == 1 { current } else { 0 };
+                Buckets { number, previous, current: saturating_count(0, hits), elapsed: 0 }
+            }
+            None if current_number - number == 1 => {
+                Buckets { previous: saturating_count(previous, hits), ..buckets }
+            }
+            None => buckets,
+        };
+        buckets.pack()
+    }
+
     /// The current window holds the newest hits: they go first, then those of the window before.
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut buckets = self.buckets(&state, now);

@@ -1,11 +1,11 @@
 //! The state of one counter.
 //!
 //! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it behind a box, as do
-//! leases on a counter of any algorithm.
+//! leases and reservations on a counter of any algorithm.
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
-use super::{concurrency::Slots, leased::Leased, runs::Runs, sub_windows::Counts};
+use super::{concurrency::Slots, leased::Leased, reserved::Reserved, runs::Runs, sub_windows::Counts};
 
 /// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub enum State {
     Slots(Box<Slots>),
     /// Any other state, and leases on the counter.
     Leased(Box<Leased>),
+    /// Any other but a leased one, and the reservations on the counter.
+    Reserved(Box<Reserved>),
 }
 
 impl State {
@@ -31,7 +33,7 @@ impl State {
     pub(super) fn words(&self) -> [u64; 2] {
         match self {
             Self::Words(words) => *words,
-            Self::Log(_) | Self::Counts(_) | Self::Slots(_) | Self::Leased(_) => [0, 0],
+            Self::Log(_) | Self::Counts(_) | Self::Slots(_) | Self::Leased(_) | Self::Reserved(_) => [0, 0],
         }
     }
 
@@ -58,6 +60,10 @@ impl State {
                 out.push(Kind::Leased as u8);
                 leased.write(out);
             }
+            Self::Reserved(reserved) => {
+                out.push(Kind::Reserved as u8);
+                reserved.write(out);
+            }
         }
     }
 
@@ -79,6 +85,9 @@ impl State {
             kind if kind == Kind::Leased as u8 => {
                 Leased::read(bytes).map(|leased| Self::Leased(Box::new(leased)))
             }
+            kind if kind == Kind::Reserved as u8 => {
+                Reserved::read(bytes).map(|reserved| Self::Reserved(Box::new(reserved)))
+            }
             kind => return Err(StateError::Kind { kind }),
         };
         state.ok_or(StateError::Damaged)
@@ -92,6 +101,7 @@ impl State {
             Self::Counts(counts) => size_of::<Counts>() + counts.heap_bytes(),
             Self::Slots(slots) => size_of::<Slots>() + slots.heap_bytes(),
             Self::Leased(leased) => size_of::<Leased>() + leased.heap_bytes(),
+            Self::Reserved(reserved) => size_of::<Reserved>() + reserved.heap_bytes(),
         }
     }
 }
@@ -103,6 +113,7 @@ enum Kind {
     Counts = 2,
     Slots = 3,
     Leased = 4,
+    Reserved = 5,
 }
 
 /// Reason why bytes do not decode.

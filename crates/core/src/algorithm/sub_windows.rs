@@ -217,6 +217,26 @@ impl SubWindows {
         State::Counts(counts)
     }
 
+    /// Counts hits in the sub-window of this number, if it is not past.
+    pub(super) fn insert(&self, state: State, hits: u64, number: u64) -> State {
+        match state {
+            State::Counts(mut counts)
+                if counts.number > number && counts.hits.len() == usize::from(self.precision) + 1 =>
+            {
+                let before = usize::try_from(counts.number - number).unwrap_or(usize::MAX);
+                let index = (counts.hits.len() - 1).checked_sub(before);
+                if let Some(of_number) = index.and_then(|index| counts.hits.get_mut(index)) {
+                    *of_number = saturating_count(*of_number, hits);
+                }
+                State::Counts(counts)
+            }
+            state => {
+                let start = number.saturating_mul(self.length.get());
+                self.add(state, hits, Timestamp::from_nanos(start))
+            }
+        }
+    }
+
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut counts = self.moved_on(state, now);
         let mut left = hits;

@@ -204,11 +204,23 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
                 let slots = &mut self.slots;
-                let change = |state| match limit.algorithm.concurrency() {
-                    None => apply(counted, &limit.algorithm, state, now),
-                    Some(concurrency) => {
-                        let state =
-                            slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
+                // Of a report, the cost is known.
+                let reserve = limit.reserve.filter(|_| !self.charges[charges[0] as usize].is_report());
+                let change = |state| match (limit.algorithm.concurrency(), reserve) {
+                    (None, None) => apply(counted, &limit.algorithm, state, now),
+                    (None, Some(reserve)) => {
+                        let state = give_back(counted.given, &limit.algorithm, state, now);
+                        let state = slots.reserve(
+                            &limit.algorithm,
+                            reserve,
+                            (counter.key, state),
+                            counted.taken,
+                            now,
+                        );
+                        limit.algorithm.standing(state, now)
+                    }
+                    (Some(concurrency), _) => {
+                        let state = slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
                         limit.algorithm.standing(state, now)
                     }
                 };
@@ -242,8 +254,13 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
 
 #[inline]
 fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
-    let state = if hits.given == 0 { state } else { algorithm.give_back(state, hits.given, now) };
+    let state = give_back(hits.given, algorithm, state, now);
     if hits.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, hits.taken, now) }
+}
+
+#[inline]
+fn give_back(hits: u64, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
+    if hits == 0 { state } else { algorithm.give_back(state, hits, now) }
 }
 
 /// Whether the charge fits, where all charges of its counter take `taken` hits.
@@ -253,7 +270,7 @@ fn admits(charge: &Charge<'_>, taken: u64, state: &State, now: Timestamp) -> boo
     match (charge.hits, charge.semantics()) {
         (Hits::GiveBack(_), _) => true,
         (Hits::Take(_), _) => taken <= algorithm.remaining(state, now),
-        (Hits::Peek, Semantics::Exact) => algorithm.remaining(state, now) > 0,
+        (Hits::Peek, Semantics::Exact) => charge.limit.hits_of_peek() <= algorithm.remaining(state, now),
         (Hits::Peek, Semantics::Reference) => algorithm.used(state, now) <= u64::from(*requests),
     }
 }

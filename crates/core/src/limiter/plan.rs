@@ -376,7 +376,8 @@ impl<'r> Plan<'r> {
                 continue;
             }
             let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
-            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
+            let at_start = if is_report { hits } else { limit.hits_at_start(hits) };
+            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), at_start, index));
             if let Some(ban) = &limit.ban {
                 let key = keys.key(domain, ban, &descriptor.entries, &found.shared);
                 let charge = Charge::new(key, ChargeLimit::Rule(ban), hits, index);
@@ -413,6 +414,9 @@ impl<'r> Plan<'r> {
                 && let Some(in_force) = declared.schedule.as_ref().and_then(|schedule| schedule.limit_at(now))
             {
                 charge.limit = ChargeLimit::Scheduled { declared, in_force };
+                if !charge.is_report {
+                    charge.hits = in_force.hits_at_start(charge.hits);
+                }
             }
         }
     }

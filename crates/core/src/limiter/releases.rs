@@ -1,34 +1,40 @@
-//! Releases of slots by ticket.
+//! Releases of slots and ends of reservations, by ticket.
 
 use super::{
     in_force::{Limiter, OwnedPinned},
+    reservations::ReservationCounts,
     slots::{SlotCounts, SlotRelease, SlotTicket, ticket_of},
 };
 use crate::{
-    algorithm::Released,
+    algorithm::{Ended, Released},
     limit::{Hits, Request, Timestamp},
     store::{Key, Store},
 };
+use smallvec::SmallVec;
 use std::{sync::atomic::Ordering, task::Waker};
 
 impl Limiter {
-    /// Makes the releases of a request; returns those that a shared store has to make. A peek releases nothing; negative hits release
-    /// as many of each slot, others all of it.
+    /// Makes the releases of a request; returns those that a shared store has to make. Negative hits release as many of each slot, others
+    /// all of it. A peek releases nothing, unless the ticket has reservations: then it is the end of a request that cost nothing. A
+    /// second end of one of these in the same request is left out.
     pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
         let mut in_store = Vec::new();
         if request.is_check() {
             return in_store;
         }
+        let mut ended: SmallVec<[u64; 2]> = SmallVec::new();
         for descriptor in request.descriptors() {
-            let hits = match descriptor.hits {
-                Hits::Peek => continue,
-                Hits::Take(_) => None,
-                Hits::GiveBack(hits) => Some(hits.get()),
-            };
-            if let Some(ticket) = ticket_of(descriptor) {
-                self.release_ticket(&ticket, hits, now);
-                in_store.extend(ticket.in_store(hits));
+            let Some(ticket) = ticket_of(descriptor) else { continue };
+            if !ticket.reserved.is_empty() {
+                if ended.contains(&ticket.id) {
+                    continue;
+                }
+                ended.push(ticket.id);
+            } else if descriptor.hits == Hits::Peek {
+                continue;
             }
+            self.release_ticket(&ticket, descriptor.hits, now);
+            in_store.extend(ticket.in_store(slot_hits(descriptor.hits)));
         }
         in_store
     }
@@ -39,16 +45,31 @@ impl Limiter {
         self.slots.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
 
-    /// Releases the slots of a ticket that are in this process, for a request that ended without a release of its own; false if none
-    /// of them was owned. [`SlotRelease::of_ticket`] is the rest.
-    pub fn release_slots(&self, ticket: &str, now: Timestamp) -> bool {
-        SlotTicket::parse(ticket).is_some_and(|ticket| self.release_ticket(&ticket, None, now))
+    /// Releases the slots of a ticket that are in this process, for a request that has ended. Its estimates stay until its end names the
+    /// cost.
+    pub fn release_slots(&self, ticket: &str, now: Timestamp) {
+        if let Some(ticket) = SlotTicket::parse(ticket) {
+            self.release_ticket(&SlotTicket { reserved: SmallVec::new(), ..ticket }, Hits::Peek, now);
+        }
     }
 
-    fn release_ticket(&self, ticket: &SlotTicket, hits: Option<u64>, now: Timestamp) -> bool {
+    /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request that was cancelled before it
+    /// reached its service; false if none of them was owned. [`SlotRelease::of_ticket`] is the rest.
+    pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> bool {
+        SlotTicket::parse(ticket).is_some_and(|ticket| self.release_ticket(&ticket, Hits::Peek, now))
+    }
+
+    fn release_ticket(&self, ticket: &SlotTicket, hits: Hits, now: Timestamp) -> bool {
         let mut is_any_held = false;
+        for &key in &ticket.reserved {
+            let is_open = self.end_one(key, ticket.id, hits, now);
+            let reservations = &self.slots.reservations;
+            let counted = if is_open { &reservations.ended } else { &reservations.unknown };
+            counted.fetch_add(1, Ordering::Relaxed);
+            is_any_held |= is_open;
+        }
         for &key in &ticket.keys {
-            let is_held = self.release_one(key, ticket.id, hits, now);
+            let is_held = self.release_one(key, ticket.id, slot_hits(hits), now);
             let counted = if is_held { &self.slots.released } else { &self.slots.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
             is_any_held |= is_held;
@@ -82,10 +103,54 @@ impl Limiter {
         released != Released::Unknown
     }
 
+    /// Ends a reservation: the hits of its end are the actual cost.
+    fn end_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> bool {
+        let in_force = self.in_force.load();
+        let mut shard = self.store.lock(Store::shard_of(key));
+        let Some(slot) = shard.find(key) else { return false };
+        let counter = shard.get(slot);
+        // A page that did not change is not written by the next snapshot.
+        if !counter.state().reserved().is_some_and(|reserved| reserved.has(id)) {
+            return false;
+        }
+        // That under which it was counted: one that has replaced it converts the counter at the next request.
+        let limit = counter.limit();
+        let Some(info) = in_force.rules.limits().get(limit) else { return false };
+        let counter = shard.get_mut(slot);
+        let cost = |reserved: u32| match hits {
+            Hits::Take(hits) => hits.get(),
+            Hits::Peek => 0,
+            Hits::GiveBack(hits) => u64::from(reserved).saturating_sub(hits.get()),
+        };
+        let (state, ended, lost) = info.algorithm.end_reservation(counter.take_state(), id, cost, now);
+        let expires = info.algorithm.expires(&state);
+        counter.set(state, limit, expires);
+        drop(shard);
+        let reservations = &self.slots.reservations;
+        reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        match ended {
+            Ended::Reserved(reservation) => {
+                reservations.end(reservation.deadline);
+                true
+            }
+            Ended::Unknown => false,
+        }
+    }
+
+    /// What became of reservations so far.
+    pub fn reservation_counts(&self, now: Timestamp) -> ReservationCounts {
+        self.slots.reservations.counts(now)
+    }
+
     /// What became of slots so far.
     pub fn slot_counts(&self) -> SlotCounts {
         self.slots.counts()
     }
+}
+
+/// The hits of each slot that a release is for; none for all of them.
+fn slot_hits(hits: Hits) -> Option<u64> {
+    if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None }
 }
 
 impl OwnedPinned<'_> {

@@ -1,19 +1,20 @@
-//! Slots of requests in flight: the tickets that name them, and releases by ticket.
+//! Slots of requests in flight, and reservations: the tickets that name them, and releases by ticket.
 //!
-//! A ticket is the id of the slots that one request took, and the keys of their counters. The id is a keyed hash: a client
-//! that chooses descriptors cannot release the slots of another. Nothing is kept for a ticket besides its slots.
+//! A ticket is the id of the slots that one request took, and of the estimates that it was charged, and the keys of their counters. The id is a keyed hash: a client
+//! that chooses descriptors cannot release the slots of another. Nothing is kept for a ticket besides its slots and
+//! reservations.
 //!
-//! A descriptor with an entry `slot` whose value is a ticket is a release, in domains that have a limit of requests in flight; it
-//! is no charge, whatever its other entries are. Releases of a request come before its charges. Each counter of a ticket is
+//! A descriptor with an entry `slot` whose value is a ticket is a release, in domains whose rules give tickets; it
+//! is no charge, whatever its other entries are. Its hits are the actual cost, in the place of the estimates. Releases of a request come before its charges. Each counter of a ticket is
 //! released under its own lock: two are not changed at one moment, which only frees the second a little later.
 //!
 //! A ticket states of each counter whether it is in a shared store, and its group there. Every server of the store can release it.
 
-use super::{keys::GROUPS, slot_figures::FiguresByLimit};
+use super::{keys::GROUPS, reservations::Reservations, slot_figures::FiguresByLimit};
 use crate::{
-    algorithm::{Algorithm, Concurrency, State},
+    algorithm::{Algorithm, Concurrency, Reservation, State},
     limit::{Descriptor, GrantedSlot, LimitId, Timestamp},
-    rules::LimitTable,
+    rules::{LimitTable, Reserve},
     store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
 };
@@ -32,6 +33,9 @@ const DIGITS: usize = 16;
 /// Stands before the group and the key of a counter in a shared store.
 const STORED: u8 = b's';
 
+/// Stands before the key of a counter with a reservation.
+const RESERVED: u8 = b'r';
+
 /// Hexadecimal digits of a group.
 const GROUP_DIGITS: usize = 3;
 
@@ -44,6 +48,8 @@ pub(super) struct SlotTicket {
     pub(super) id: u64,
     /// Of the counters in this process.
     pub(super) keys: SmallVec<[Key; 2]>,
+    /// Of those with reservations.
+    pub(super) reserved: SmallVec<[Key; 1]>,
     /// Of those in a shared store, each with its group.
     stored: SmallVec<[(u16, Key); 1]>,
 }
@@ -70,8 +76,9 @@ impl SlotTicket {
     fn text(&self) -> Box<str> {
         let mut text = format!("{PREFIX}{:016x}", self.id);
         let keys = self.keys.iter().map(|key| (String::new(), key));
+        let reserved = self.reserved.iter().map(|key| ("r".to_owned(), key));
         let stored = self.stored.iter().map(|(group, key)| (format!("s{group:03x}"), key));
-        for (group, key) in keys.chain(stored) {
+        for (group, key) in keys.chain(reserved).chain(stored) {
             let (high, low) = key.halves();
             write!(text, "{group}{high:016x}{low:016x}").expect("a string accepts all texts");
         }
@@ -80,14 +87,19 @@ impl SlotTicket {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (id, mut rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
-        let (keys, stored) = (SmallVec::new(), SmallVec::new());
-        let mut ticket = Self { id: number(id)?, keys, stored };
+        let (keys, reserved, stored) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+        let mut ticket = Self { id: number(id)?, keys, reserved, stored };
         let next = |rest: &mut &[u8], length| {
             let digits;
             (digits, *rest) = rest.split_at_checked(length)?;
             number(digits)
         };
         while let &[first, ..] = rest {
+            if first == RESERVED {
+                rest = &rest[1..];
+                ticket.reserved.push(Key::from_halves(next(&mut rest, DIGITS)?, next(&mut rest, DIGITS)?));
+                continue;
+            }
             let group = if first == STORED {
                 rest = &rest[1..];
                 Some(u16::try_from(next(&mut rest, GROUP_DIGITS)?).ok().filter(|group| *group < GROUPS)?)
@@ -100,7 +112,8 @@ impl SlotTicket {
                 None => ticket.keys.push(key),
             }
         }
-        let has_counters = !(ticket.keys.is_empty() && ticket.stored.is_empty());
+        let has_counters =
+            !(ticket.keys.is_empty() && ticket.reserved.is_empty() && ticket.stored.is_empty());
         has_counters.then_some(ticket)
     }
 
@@ -149,6 +162,7 @@ pub(super) struct SlotSource {
     pub(super) unknown: AtomicU64,
     expired: AtomicU64,
     pub(super) figures: FiguresByLimit,
+    pub(super) reservations: Reservations,
 }
 
 /// Numbers of slots since the start.
@@ -170,7 +184,8 @@ impl SlotSource {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
         let [sequence, taken, released, unknown, expired] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { ids, sequence, taken, released, unknown, expired, figures: FiguresByLimit::new(limits) }
+        let (figures, reservations) = (FiguresByLimit::new(limits), Reservations::new());
+        Self { ids, sequence, taken, released, unknown, expired, figures, reservations }
     }
 
     /// Counts slots of a limit that have passed their deadlines.
@@ -203,21 +218,23 @@ impl SlotSource {
     }
 }
 
-/// The slots that a request takes, while it is decided.
+/// The slots that a request takes and its reservations, while it is decided.
 pub(super) struct SlotCharges<'d> {
     source: Option<&'d SlotSource>,
     id: u64,
     keys: SmallVec<[Key; 2]>,
+    /// The counters with reservations.
+    reserved: SmallVec<[Key; 1]>,
     /// The counters that are in a shared store.
     stored: &'d [(u16, Key)],
-    /// The most hits of one slot.
+    /// The most hits of one slot or reservation.
     cost: u64,
 }
 
 impl<'d> SlotCharges<'d> {
     /// With slots of this source; without one, slots end by their deadlines only.
     pub(super) fn new(source: Option<&'d SlotSource>) -> Self {
-        Self { source, id: 0, keys: SmallVec::new(), stored: &[], cost: 0 }
+        Self { source, id: 0, keys: SmallVec::new(), reserved: SmallVec::new(), stored: &[], cost: 0 }
     }
 
     /// The same with slots of this id, some in these counters of a shared store, which has taken them.
@@ -246,15 +263,55 @@ impl<'d> SlotCharges<'d> {
         state
     }
 
-    /// The slots that were taken; none if there are none.
+    /// Charges the estimate of an admitted request to a counter. Without a ticket, or room for a reservation, it stays.
+    pub(super) fn reserve(
+        &mut self,
+        algorithm: &Algorithm,
+        Reserve { max_hold, returns, .. }: Reserve,
+        (key, state): (Key, State),
+        hits: u64,
+        now: Timestamp,
+    ) -> State {
+        if hits == 0 {
+            return state;
+        }
+        let Some(source) = self.source else { return algorithm.add(state, hits, now) };
+        let reservations = &source.reservations;
+        let deadline = now.saturating_add_nanos(max_hold.nanos().get());
+        if !reservations.start(deadline, now) {
+            reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
+            return algorithm.add(state, hits, now);
+        }
+        if self.id == 0 {
+            self.id = source.next_id(now);
+        }
+        let estimate = u32::try_from(hits).unwrap_or(u32::MAX);
+        let reservation = Reservation { id: self.id, hits: estimate, deadline, returns };
+        let (state, reserved) = algorithm.reserve(state, reservation, now);
+        match reserved {
+            Some(lost) => {
+                self.reserved.push(key);
+                self.cost = self.cost.max(hits);
+                reservations.started.fetch_add(1, Ordering::Relaxed);
+                reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+            }
+            None => {
+                reservations.end(deadline);
+                reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        state
+    }
+
+    /// The slots that were taken, and the reservations; none if there are none.
     pub(super) fn taken(self) -> Option<TakenSlots> {
-        let Self { id, mut keys, stored: in_store, cost, .. } = self;
-        if id == 0 || keys.is_empty() {
+        let Self { id, mut keys, reserved, stored: in_store, cost, .. } = self;
+        if id == 0 || keys.is_empty() && reserved.is_empty() {
             return None;
         }
         let stored: SmallVec<_> = in_store.iter().copied().filter(|(_, key)| keys.contains(key)).collect();
         keys.retain(|key| !in_store.iter().any(|(_, stored)| stored == key));
-        Some(TakenSlots { ticket: SlotTicket { id, keys, stored }, cost })
+        Some(TakenSlots { ticket: SlotTicket { id, keys, reserved, stored }, cost })
     }
 }
 

@@ -24,6 +24,7 @@ mod pattern_set;
 mod plain_map;
 mod redaction;
 mod regexes;
+mod reserve;
 mod rule;
 mod rule_limit;
 mod semantics;
@@ -54,6 +55,7 @@ pub use overlay::{
 pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};
 pub use redaction::Redaction;
+pub use reserve::Reserve;
 pub use rule::Rule;
 pub use rule_limit::{KeyPrefix, RuleLimit, Schedule, ScheduledLimit};
 pub use semantics::{Charge, Semantics};

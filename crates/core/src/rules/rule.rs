@@ -122,6 +122,11 @@ impl Rule {
         self.limits.iter().any(|limit| limit.algorithm.holds_slots())
     }
 
+    /// Whether it has a limit that charges an estimate until the cost is known.
+    pub fn reserves(&self) -> bool {
+        self.limits.iter().any(|limit| limit.reserve.is_some())
+    }
+
     /// Whether its requests may wait for slots. Those of a quota do not, since another quota may admit them.
     pub fn waits_for_slots(&self) -> bool {
         !self.shadow

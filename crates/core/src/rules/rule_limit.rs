@@ -4,15 +4,19 @@
 //! used stays used when another one begins to apply.
 
 use super::{
-    expressions,
+    Reserve, expressions,
     semantics::{Charge, Semantics},
 };
 use crate::{
     algorithm::{Algorithm, Ban, Hours, State, Timetable},
     key::Fingerprint,
-    limit::{CurrentLimit, Descriptor, LimitId, Reset, SeriesId, Timestamp, Unit, Window},
+    limit::{CurrentLimit, Descriptor, Hits, LimitId, Reset, SeriesId, Timestamp, Unit, Window},
 };
-use std::{fmt, num::NonZeroU32, sync::Arc};
+use std::{
+    fmt,
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
+};
 use tidegate_cel::Expression;
 
 /// The part of the keys of a limit's counters that depends on its rule alone.
@@ -66,6 +70,8 @@ pub struct RuleLimit {
     pub when: Option<Arc<Expression>>,
     /// Its denials and the bans that they begin: a limit that is [`Algorithm::Ban`], with the name and the numbers of this one.
     pub ban: Option<Box<Self>>,
+    /// The estimate that it charges before the cost of a request is known.
+    pub reserve: Option<Reserve>,
 }
 
 impl RuleLimit {
@@ -84,10 +90,27 @@ impl RuleLimit {
     /// The most hits that are available at once: the burst of a bucket, else those of a window.
     #[inline]
     pub fn capacity(&self) -> u32 {
-        match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => bucket.size,
-            Algorithm::LeakyBucket(bucket) => bucket.burst,
-            _ => self.requests,
+        self.algorithm.capacity().unwrap_or(self.requests)
+    }
+
+    /// The hits that a request with these is charged at its start. An estimate is at most what the limit admits at once, which an override
+    /// or a schedule may have lowered.
+    #[inline]
+    pub fn hits_at_start(&self, hits: Hits) -> Hits {
+        match (hits, self.reserve) {
+            (Hits::Take(_), Some(Reserve { hits: Some(_), .. })) => {
+                NonZeroU64::new(self.hits_of_peek()).map_or(hits, Hits::Take)
+            }
+            _ => hits,
+        }
+    }
+
+    /// The hits that a peek is about: those of a request that starts.
+    #[inline]
+    pub fn hits_of_peek(&self) -> u64 {
+        match self.reserve {
+            Some(Reserve { hits: Some(hits), .. }) => hits.get().min(self.capacity().max(1)).into(),
+            _ => 1,
         }
     }
 
@@ -119,7 +142,7 @@ impl RuleLimit {
         self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no slots, and has Tidegate's
+    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no tickets, and has Tidegate's
     /// semantics.
     pub(super) fn counts_plainly(&self) -> bool {
         self.charge == Charge::Admitted
@@ -129,6 +152,7 @@ impl RuleLimit {
             && self.schedule.is_none()
             && !self.algorithm.holds_slots()
             && self.ban.is_none()
+            && self.reserve.is_none()
     }
 }
 

@@ -95,7 +95,7 @@ impl Counter {
         match (&mut self.0, &new) {
             (
                 Kept::Boxed { state, limit: of_state, expires_secs },
-                State::Log(_) | State::Counts(_) | State::Slots(_) | State::Leased(_),
+                State::Log(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) | State::Reserved(_),
             ) => {
                 **state = new;
                 *of_state = limit;

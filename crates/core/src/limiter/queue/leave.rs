@@ -61,7 +61,7 @@ impl Limiter {
         drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
         if let Some(slot) = &ticket.slot {
-            self.release_slots(&slot.ticket, now);
+            self.cancel_start(&slot.ticket, now);
         }
     }
 

@@ -99,7 +99,9 @@ pub(super) fn home(key: &str) -> Option<&'static str> {
         "size" | "refill" => Some("it belongs to `algorithm: token_bucket`"),
         "burst" => Some("it belongs to `algorithm: leaky_bucket`"),
         "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket` or `concurrency`"),
-        "requests_in_flight" | "max_hold" => Some("it belongs to `algorithm: concurrency`"),
+        "requests_in_flight" => Some("it belongs to `algorithm: concurrency`"),
+        "max_hold" => Some("it belongs to `algorithm: concurrency`, or to a limit with `reserve`"),
+        "on_lost_end" => Some("it belongs to a limit with `reserve`"),
         _ => None,
     }
 }
@@ -280,13 +282,7 @@ fn concurrency(fields: &mut Fields<'_>, _: Semantics, report: &mut Report<'_>) -
     }
     let max_hold = match fields.take("max_hold") {
         None => Window::from_secs(HOLD_DEFAULT_SECS).ok(),
-        Some(field) => window::of_length(&field, report).filter(|hold| {
-            let fits = hold.duration() <= HOLD_MAX;
-            if !fits {
-                field.reject(report, "a request is in flight for at most 24h; write 24h or less");
-            }
-            fits
-        }),
+        Some(field) => hold(&field, report),
     };
     let queue = queue(fields, Some(Concurrency::WAIT_DEFAULT), report);
     let Some(field) = fields.take("requests_in_flight") else {
@@ -309,6 +305,17 @@ fn concurrency(fields: &mut Fields<'_>, _: Semantics, report: &mut Report<'_>) -
     let (limit, max_hold) = limit.zip(max_hold)?;
     let algorithm = Algorithm::Concurrency(Concurrency { limit, max_hold, queue });
     Some(Counting { requests: limit, window: max_hold, algorithm })
+}
+
+/// The longest time that a request is in flight; none if it is not valid, which is reported.
+pub(super) fn hold(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
+    window::of_length(field, report).filter(|hold| {
+        let fits = hold.duration() <= HOLD_MAX;
+        if !fits {
+            field.reject(report, "a request is in flight for at most 24h; write 24h or less");
+        }
+        fits
+    })
 }
 
 /// The queue for hits that do not fit, if `max_wait` is set or has a default; `0s` is none, where there is one.

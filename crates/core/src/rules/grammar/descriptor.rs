@@ -51,8 +51,8 @@ impl Rates<'_> {
                 "requests in flight are not counted beside shared counters; write it beside `domain`, or put the rule into \
                  a domain of its own",
             ),
-            false => self.limits.iter().any(|limit| limit.schedule.is_some() || limit.ban.is_some()).then_some(
-                "a limit with a schedule or a ban does not count beside shared ones; write it beside `domain`, or put the rule into \
+            false => self.limits.iter().any(|limit| limit.schedule.is_some() || limit.ban.is_some() || limit.reserve.is_some()).then_some(
+                "a limit with a schedule, a ban or `reserve` does not count beside shared ones; write it beside `domain`, or put the rule into \
                  a domain of its own",
             ),
         }
@@ -336,6 +336,7 @@ impl Walk<'_, '_> {
                 schedule: None,
                 when: declared.when.clone(),
                 ban: None,
+                reserve: declared.reserve,
             };
             let schedule = declared.schedule.as_ref();
             limit.schedule = schedule.map(|declared| {
@@ -361,6 +362,7 @@ impl Walk<'_, '_> {
             semantics: Semantics::Exact,
             is_joined: false,
             schedule: None,
+            reserve: None,
             ..limit.clone()
         }
     }

@@ -232,6 +232,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         schedule: None,
         when: None,
         ban: None,
+        reserve: None,
     };
     let info = RuleInfo {
         path,

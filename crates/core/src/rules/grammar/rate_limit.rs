@@ -9,6 +9,7 @@ use crate::{
     algorithm::{Algorithm, Ban},
     limit::Window,
     rules::{
+        Reserve,
         semantics::{Charge, Semantics},
         yaml::{Field, Fields, Place, nearest, quoted},
     },
@@ -35,6 +36,7 @@ pub(super) struct DeclaredLimit<'n> {
     /// Its condition.
     pub(super) when: Option<Arc<Expression>>,
     pub(super) ban: Option<Ban>,
+    pub(super) reserve: Option<Reserve>,
     pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
     pub(super) path: String,
@@ -47,7 +49,7 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 19] = [
+const COUNTING_KEYS: [&str; 21] = [
     "unit",
     "unit_multiplier",
     "per",
@@ -67,6 +69,8 @@ const COUNTING_KEYS: [&str; 19] = [
     "max_hold",
     "schedule",
     "ban",
+    "reserve",
+    "on_lost_end",
 ];
 
 impl Walk<'_, '_> {
@@ -83,8 +87,10 @@ impl Walk<'_, '_> {
         } else {
             let default = self.default_algorithm;
             let counting = algorithm::counting(&mut fields, self.semantics, default, &mut self.report);
+            let reserve = counting.as_ref().and_then(|counting| self.reserve(&mut fields, counting));
             let charge = match &counting {
                 Some(counting) if counting.algorithm.holds_slots() => Charge::Admitted,
+                _ if reserve.is_some() => Charge::Admitted,
                 _ => self.charge(&mut fields),
             };
             let schedule = counting.as_ref().and_then(|counting| self.schedule(&mut fields, counting));
@@ -101,6 +107,7 @@ impl Walk<'_, '_> {
                 schedule,
                 when,
                 ban,
+                reserve,
                 place: field.place(),
                 path: field.path().to_owned(),
             })

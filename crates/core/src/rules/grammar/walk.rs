@@ -76,7 +76,7 @@ pub(super) fn home(name: &str) -> Option<Home> {
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "when" | "precision" | "aligned" | "calendar" | "time_zone" | "size"
         | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule"
-        | "ban" => Some(Home::RateLimit),
+        | "ban" | "reserve" | "on_lost_end" => Some(Home::RateLimit),
         "days" | "hours" => Some(Home::Schedule),
         "after" | "within" | "for" => Some(Home::Ban),
         "body" | "headers" | "mark" => Some(Home::OnDeny),

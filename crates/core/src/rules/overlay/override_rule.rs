@@ -99,6 +99,7 @@ impl Context<'_> {
         let identity = LimitIdentity { domain: Arc::clone(self.domain), path: Arc::clone(path), tag };
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
         let LimitNumbers { id, index, series } = limits.register(info, name);
+        let algorithm_can_reserve = algorithm.can_reserve();
         RuleLimit {
             id,
             tag,
@@ -118,6 +119,7 @@ impl Context<'_> {
             schedule: None,
             when: None,
             ban: None,
+            reserve: behind.and_then(|behind| behind.reserve).filter(|_| algorithm_can_reserve),
         }
     }
 }

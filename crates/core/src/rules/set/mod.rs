@@ -321,6 +321,7 @@ fn override_template(
         schedule: None,
         when: None,
         ban: None,
+        reserve: None,
     }
 }
 

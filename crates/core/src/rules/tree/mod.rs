@@ -191,7 +191,7 @@ impl DomainRules {
         self.is_shared
     }
 
-    /// Whether any rule has a limit of requests in flight.
+    /// Whether any rule gives tickets: for requests in flight, or for estimates.
     #[inline]
     pub fn has_slots(&self) -> bool {
         self.has_slots
@@ -329,7 +329,7 @@ impl DomainRules {
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let waits_for_slots = all.iter().any(|rule| rule.waits_for_slots());
         let has_local_rules = self.is_shared && all.iter().any(|rule| rule.is_local());
-        let has_slots = all.iter().any(|rule| rule.holds_slots());
+        let has_slots = all.iter().any(|rule| rule.holds_slots() || rule.reserves());
         self.is_apart = has_slots || self.conditional.is_some() || self.is_shared && !has_local_rules;
         (self.has_replaces, self.has_schedules) = (has_replaces, has_schedules);
         (self.may_queue, self.waits_for_slots) = (may_queue, waits_for_slots);

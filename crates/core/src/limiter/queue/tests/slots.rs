@@ -135,7 +135,7 @@ impl World {
     }
 
     fn release(&mut self, ticket: &str, now: u64) {
-        self.limiter.release_slots(ticket, at(now));
+        self.limiter.cancel_start(ticket, at(now));
         self.settle(now);
     }
 
@@ -179,7 +179,7 @@ fn requests_get_slots_in_the_order_of_arrival_as_they_are_released() {
     let third = world.ticket(2);
     assert_eq!(world.decided(), "+2");
     // One that arrives while others wait is behind them, at once after a release too.
-    world.limiter.release_slots(&tickets[0], at(11));
+    world.limiter.cancel_start(&tickets[0], at(11));
     world.arrive(5, "user=a", 11);
     world.settle(11);
     assert_eq!(world.decided(), "+3");

@@ -1,0 +1,105 @@
+//! Hits at an earlier time: where they are in a state, and how more are inserted there.
+
+use crate::{
+    algorithm::{Algorithm, LeakyBucket, Rate, Refill, State, TokenBucket, meter},
+    limit::{Timestamp, Window},
+};
+use std::num::NonZeroU32;
+
+/// A bucket as an amount that drains evenly by a clock of its own: both are in the same parts.
+#[derive(Clone, Copy)]
+pub(super) enum Drain {
+    /// At a rate: in the parts of [`Rate`].
+    Greedy(Rate),
+    /// By intervals: in hits. The clock shows those that drained since the epoch.
+    Intervals { tokens: NonZeroU32, interval: Window },
+}
+
+impl Drain {
+    /// The moment at which the bucket runs dry; 0 if it is.
+    pub(super) fn dry(self, state: &State) -> u128 {
+        match (self, state.words()) {
+            (Self::Greedy(_), _) => meter::dry_at(state),
+            (Self::Intervals { .. }, [_, 0]) => 0,
+            (Self::Intervals { tokens, .. }, [number, missing]) => {
+                u128::from(number) * u128::from(tokens.get()) + u128::from(missing as u32)
+            }
+        }
+    }
+
+    pub(super) fn clock(self, now: Timestamp) -> u128 {
+        match self {
+            Self::Greedy(rate) => rate.parts(now),
+            Self::Intervals { tokens, interval } => {
+                u128::from(now.as_nanos() / interval.nanos()) * u128::from(tokens.get())
+            }
+        }
+    }
+
+    /// A bucket holds up to `u32::MAX` hits: more cannot matter, as no limit is above that.
+    pub(super) fn weight(self, hits: u64) -> u128 {
+        let hits = hits.min(u64::from(u32::MAX));
+        match self {
+            Self::Greedy(rate) => rate.weight(hits),
+            Self::Intervals { .. } => hits.into(),
+        }
+    }
+
+    /// The amount in the bucket.
+    pub(super) fn level(self, state: &State, now: Timestamp) -> u128 {
+        self.dry(state).saturating_sub(self.clock(now))
+    }
+
+    /// The bucket if it does not run dry before `through`.
+    pub(super) fn latest(self, state: State, through: u128, now: Timestamp) -> State {
+        let clock = self.clock(now);
+        let through = through.min(clock.saturating_add(self.weight(u64::MAX)));
+        if through <= self.dry(&state) || through <= clock {
+            return state;
+        }
+        match self {
+            Self::Greedy(_) => meter::dry_state(through),
+            Self::Intervals { interval, .. } => {
+                State::Words([now.as_nanos() / interval.nanos(), (through - clock) as u64])
+            }
+        }
+    }
+}
+
+impl Algorithm {
+    /// The bucket, if it is one.
+    pub(super) fn drain(&self) -> Option<Drain> {
+        match *self {
+            Self::TokenBucket(TokenBucket { refill: Refill::Greedy(rate), .. })
+            | Self::LeakyBucket(LeakyBucket { rate, .. }) => Some(Drain::Greedy(rate)),
+            Self::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, interval }, .. }) => {
+                Some(Drain::Intervals { tokens, interval })
+            }
+            _ => None,
+        }
+    }
+
+    /// The place of the hits that were added last to a state of a window or a log: the end of their window, or the number of
+    /// their (sub-)window, or their instant.
+    pub(super) fn place(&self, state: &State) -> u128 {
+        match state {
+            State::Words([number, _]) => (*number).into(),
+            State::Counts(counts) => counts.number().into(),
+            State::Log(runs) => runs.newest().into(),
+            State::Slots(_) | State::Leased(_) | State::Reserved(_) => 0,
+        }
+    }
+
+    /// Counts hits at a place of a window or a log: the state is that of hits that were added there in the order of time. Hits
+    /// that no later state would count are left out.
+    pub(super) fn insert(&self, state: State, hits: u64, place: u128) -> State {
+        let place = u64::try_from(place).unwrap_or(u64::MAX);
+        match self {
+            Self::SlidingWindow(sliding) => sliding.insert(&state, hits, place),
+            Self::SubWindows(sub_windows) => sub_windows.insert(state, hits, place),
+            Self::SlidingLog(log) => log.insert(state, hits, place),
+            Self::FixedWindow(fixed) => fixed.insert(&state, hits, place),
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Ban(_) => state,
+        }
+    }
+}

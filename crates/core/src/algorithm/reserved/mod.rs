@@ -1,0 +1,442 @@
+//! A counter with reservations: hits of requests whose cost becomes known when they end.
+//!
+//! A start counts an estimate, and its end the actual cost in the place of it, dated at the start. Invariant: **the counter equals
+//! one to which each start was charged with its actual cost, or while that is not known with its estimate, at the time of the start.**
+//! Admissions stay as they were made.
+//!
+//! `settled` is the counter of all hits whose number is known. `seen`, which decisions read, is the same with the open reservations.
+//! Nothing is ever subtracted from a state: an end inserts the actual cost into `settled` at the date of the start, and `seen` is made
+//! anew. Hence an end takes away no hits of others, whatever happened in between.
+//!
+//! **Windows and logs.** They count hits by the (sub-)window or the instant in which they are; hits that are inserted there later are
+//! the same hits ([`Algorithm::insert`]). If that has left the window, there is nothing to correct. A window from the first
+//! hit begins with the start that opened it, also if the actual cost of that is zero, as long as it has other hits.
+//!
+//! **Buckets** ([`Drain`]) do not remember when hits were added, and it matters: a bucket that ran dry in between has wasted the time in which
+//! it was. The moment at which a bucket runs dry, to which hits of weight `w` are added at `t`, becomes `max(dry, t) + w`. After
+//! additions `1..n` it is therefore the greatest of `dry + w1 + … + wn` and, for each `i`, `ti + wi + … + wn`: the latest of all
+//! paths that begin at the start or at one of the additions and pass through all later ones. Let `s` be a reservation. The paths without
+//! it are those of `settled`. Of the paths through it, the latest is `place + ws`, where `place` is `max(dry, ts)` at the start
+//! plus all weights added since. So `place` is all that has to be remembered to insert any `ws` later:
+//! `settled = max(settled, place + ws)`. For another open reservation before `s`, all paths pass through `s` afterwards: its
+//! `place` grows by `ws`. For one after `s`, the paths to it through `s` are new: its `place` becomes `max(place, place of s + ws)`.
+//! `seen` follows in the same way, in the order of the starts.
+//!
+//! Hits that are given back without a ticket are settled ones: reserved hits are given back by their end only.
+
+mod dated;
+#[cfg(test)]
+mod tests;
+
+use super::{Algorithm, State};
+use crate::limit::{Reset, Timestamp};
+use std::{borrow::Cow, time::Duration};
+
+/// The most open reservations of one counter. Beyond, an estimate is charged that no end corrects.
+pub const RESERVATIONS_MAX: usize = 4_096;
+
+/// Bytes of a reservation as stored.
+const RESERVATION_BYTES: usize = 8 + 8 + 16 + 4 + 1;
+
+/// A counter with open reservations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reserved {
+    /// The hits whose number is known.
+    settled: State,
+    /// Those, and the estimates of open reservations.
+    seen: State,
+    /// In the order of their starts.
+    open: Vec<Open>,
+}
+
+/// Hits of one request until it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reservation {
+    /// By which it is ended; never 0.
+    pub id: u64,
+    /// The estimate; at least 1.
+    pub hits: u32,
+    /// From this moment on it is not open: its end did not arrive.
+    pub deadline: Timestamp,
+    /// Whether its hits are returned then; else they stay counted.
+    pub returns: bool,
+}
+
+/// See [`Reservation`], with the date of the hits as the algorithm has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Open {
+    reservation: Reservation,
+    /// The window, the sub-window or the instant of the hits; of buckets as the head of this file has it.
+    place: u128,
+}
+
+/// The result of an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The reservation was open.
+    Reserved(Reservation),
+    /// No reservation of this id is open: it was ended before, has passed its deadline, or never was.
+    Unknown,
+}
+
+impl Reserved {
+    fn of(settled: State) -> Self {
+        Self { seen: settled.clone(), settled, open: Vec::new() }
+    }
+
+    /// The open reservations, in the order of their starts; some may have passed their deadlines.
+    pub fn open(&self) -> impl ExactSizeIterator<Item = &Reservation> {
+        self.open.iter().map(|open| &open.reservation)
+    }
+
+    /// Whether a reservation of this id was open when those past their deadlines were last dropped.
+    pub fn has(&self, id: u64) -> bool {
+        self.open().any(|reservation| reservation.id == id)
+    }
+
+    /// Hits of the reservations that are open at a moment.
+    pub fn hits(&self, now: Timestamp) -> u64 {
+        let open = self.open().filter(|reservation| reservation.deadline > now);
+        open.map(|reservation| u64::from(reservation.hits)).sum()
+    }
+
+    /// The counter as decisions read it.
+    #[cold]
+    pub(super) fn seen(&self, algorithm: &Algorithm, now: Timestamp) -> Cow<'_, State> {
+        // Those whose hits stay change nothing in it.
+        if !self.open().any(|reservation| reservation.returns && reservation.deadline <= now) {
+            return Cow::Borrowed(&self.seen);
+        }
+        let mut later = self.clone();
+        later.expire(algorithm, now);
+        Cow::Owned(later.seen)
+    }
+
+    /// Ends the reservations that have passed their deadlines; returns how many.
+    fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) -> usize {
+        let (before, mut is_changed) = (self.open.len(), false);
+        let is_expired = |open: &Open| open.reservation.deadline <= now;
+        while let Some(index) = self.open.iter().position(is_expired) {
+            let Reservation { hits, returns, .. } = self.open[index].reservation;
+            self.settle(algorithm, index, if returns { 0 } else { hits.into() }, now);
+            is_changed |= returns;
+        }
+        if is_changed {
+            self.see(algorithm, now);
+        }
+        before - self.open.len()
+    }
+
+    /// Closes a reservation, and counts its hits as known. [`Self::see`] is to follow if they are not those that were reserved.
+    fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, now: Timestamp) {
+        let Open { place, .. } = self.open.remove(index);
+        if hits == 0 {
+            return;
+        }
+        let settled = std::mem::take(&mut self.settled);
+        self.settled = match algorithm.drain() {
+            None => algorithm.insert(settled, hits, place),
+            Some(drain) => {
+                let weight = drain.weight(hits);
+                let through = place.saturating_add(weight);
+                let (before, after) = self.open.split_at_mut(index);
+                before.iter_mut().for_each(|open| open.place = open.place.saturating_add(weight));
+                after.iter_mut().for_each(|open| open.place = open.place.max(through));
+                drain.latest(settled, through, now)
+            }
+        };
+    }
+
+    /// Makes `seen` from `settled` and the open reservations.
+    fn see(&mut self, algorithm: &Algorithm, now: Timestamp) {
+        let settled = self.settled.clone();
+        self.seen = match algorithm.drain() {
+            None => self.open.iter().fold(settled, |seen, Open { reservation, place }| {
+                algorithm.insert(seen, reservation.hits.into(), *place)
+            }),
+            Some(drain) => {
+                let through = self.open.iter().fold(0, |latest: u128, Open { reservation, place }| {
+                    latest.max(*place).saturating_add(drain.weight(reservation.hits.into()))
+                });
+                drain.latest(settled, through, now)
+            }
+        };
+    }
+
+    /// Counts hits of which the number is known.
+    fn add(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
+        if hits == 0 {
+            return;
+        }
+        self.seen = algorithm.add(std::mem::take(&mut self.seen), hits, now);
+        let settled = std::mem::take(&mut self.settled);
+        self.settled = match algorithm.drain() {
+            // In the window that is open, which reserved hits may have opened.
+            None => algorithm.insert(settled, hits, algorithm.place(&self.seen)),
+            Some(drain) => {
+                let weight = drain.weight(hits);
+                self.open.iter_mut().for_each(|open| open.place = open.place.saturating_add(weight));
+                algorithm.add(settled, hits, now)
+            }
+        };
+    }
+
+    /// Gives back hits of which the number is known, newest first.
+    fn give_back(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
+        let settled = std::mem::take(&mut self.settled);
+        if let Some(drain) = algorithm.drain() {
+            let given = drain.level(&settled, now).min(drain.weight(hits));
+            self.open.iter_mut().for_each(|open| open.place = open.place.saturating_sub(given));
+        }
+        self.settled = algorithm.give_back(settled, hits, now);
+        self.see(algorithm, now);
+    }
+
+    fn start(&mut self, algorithm: &Algorithm, reservation: Reservation, now: Timestamp) {
+        let before = algorithm.drain().map(|drain| drain.dry(&self.settled).max(drain.clock(now)));
+        self.seen = algorithm.add(std::mem::take(&mut self.seen), reservation.hits.into(), now);
+        let place = before.unwrap_or_else(|| algorithm.place(&self.seen));
+        if self.open.len() == self.open.capacity() {
+            // Doubled, as a vector grows by itself, most counters would hold room for nearly as many again.
+            self.open.reserve_exact(2 + self.open.len() / 4);
+        }
+        self.open.push(Open { reservation, place });
+    }
+
+    fn end(
+        &mut self,
+        algorithm: &Algorithm,
+        id: u64,
+        hits: impl FnOnce(u32) -> u64,
+        now: Timestamp,
+    ) -> Ended {
+        let Some(index) = self.open.iter().position(|open| open.reservation.id == id) else {
+            return Ended::Unknown;
+        };
+        let reservation = self.open[index].reservation;
+        let hits = hits(reservation.hits);
+        self.settle(algorithm, index, hits, now);
+        if hits != u64::from(reservation.hits) {
+            self.see(algorithm, now);
+        }
+        Ended::Reserved(reservation)
+    }
+
+    /// The state to be stored: a plain one without open reservations.
+    fn into_state(self: Box<Self>) -> State {
+        if self.open.is_empty() { self.settled } else { State::Reserved(self) }
+    }
+
+    /// The counter under another algorithm: hits that are used count as taken now, and so do the estimates of reservations whose hits
+    /// still count. They stay open.
+    #[cold]
+    pub(super) fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> State {
+        self.expire(former, now);
+        let mut taken = Box::new(Self::of(algorithm.take_over(former, self.settled, now)));
+        if !algorithm.can_reserve() {
+            return taken.into_state();
+        }
+        for Open { reservation, place } in self.open {
+            let hits = reservation.hits.into();
+            let alone = match former.drain() {
+                None => former.insert(State::EMPTY, hits, place),
+                Some(drain) => drain.latest(State::EMPTY, place.saturating_add(drain.weight(hits)), now),
+            };
+            if former.used(&alone, now) > 0 {
+                taken.start(algorithm, reservation, now);
+            }
+        }
+        taken.into_state()
+    }
+
+    /// The least wait after which the counter is as wanted, if nothing is charged and no end arrives: `until` returns that of a plain
+    /// state. Hits that are returned at a deadline shorten it. Once it is as wanted it stays so, hence the search.
+    #[cold]
+    pub(super) fn least_wait(
+        &self,
+        algorithm: &Algorithm,
+        now: Timestamp,
+        until: impl Fn(&State, Timestamp) -> Duration,
+    ) -> Duration {
+        let returning = self.open().filter(|reservation| reservation.returns && reservation.deadline > now);
+        let mut deadlines: Vec<Timestamp> = returning.map(|reservation| reservation.deadline).collect();
+        let until_at = |at| until(&self.seen(algorithm, at), at);
+        if deadlines.is_empty() {
+            return until_at(now);
+        }
+        deadlines.sort_unstable();
+        deadlines.dedup();
+        let later = deadlines.partition_point(|&deadline| !until_at(deadline).is_zero());
+        let from = later.checked_sub(1).map_or(now, |before| deadlines[before]);
+        let wait = from.since(now).saturating_add(until_at(from));
+        deadlines.get(later).map_or(wait, |deadline| wait.min(deadline.since(now)))
+    }
+
+    /// See [`Algorithm::expires`]. A reservation is kept until its deadline, also if its hits do not count any more: its end is
+    /// known, then, from one that never was.
+    pub(super) fn expires(&self, algorithm: &Algorithm) -> Timestamp {
+        let last = self.open().map(|reservation| reservation.deadline).max().unwrap_or_default();
+        algorithm.expires(&self.seen).max(last)
+    }
+
+    /// Bytes held beyond the struct's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let open = self.open.capacity() * size_of::<Open>();
+        open + self.settled.heap_bytes() + self.seen.heap_bytes()
+    }
+
+    /// Appends it as it is to be stored: the number of reservations, those, and the two states, the first with its length.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.open.len() as u64).to_le_bytes());
+        for Open { reservation: Reservation { id, hits, deadline, returns }, place } in &self.open {
+            out.extend(id.to_le_bytes());
+            out.extend(deadline.as_nanos().to_le_bytes());
+            out.extend(place.to_le_bytes());
+            out.extend(hits.to_le_bytes());
+            out.push(u8::from(*returns));
+        }
+        let mut settled = Vec::new();
+        self.settled.encode(&mut settled);
+        out.extend((settled.len() as u64).to_le_bytes());
+        out.extend(settled);
+        self.seen.encode(out);
+    }
+
+    /// Decodes the output of `write`; none for any other bytes.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_le_bytes(count)).ok()?.checked_mul(RESERVATION_BYTES)?;
+        let (reservations, bytes) = bytes.split_at_checked(length)?;
+        let open: Option<Vec<Open>> =
+            reservations.as_chunks::<RESERVATION_BYTES>().0.iter().map(|bytes| Open::read(bytes)).collect();
+        let (&length, bytes) = bytes.split_first_chunk::<8>()?;
+        let (settled, seen) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(length)).ok()?)?;
+        let plain = |bytes| State::decode(bytes).ok().filter(State::is_plain);
+        Some(Self {
+            settled: plain(settled)?,
+            seen: plain(seen)?,
+            open: open.filter(|open| !open.is_empty())?,
+        })
+    }
+}
+
+impl Open {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (&id, bytes) = bytes.split_first_chunk::<8>()?;
+        let (&deadline, bytes) = bytes.split_first_chunk::<8>()?;
+        let (&place, bytes) = bytes.split_first_chunk::<16>()?;
+        let (&hits, bytes) = bytes.split_first_chunk::<4>()?;
+        let returns = match bytes {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let (id, hits) = (u64::from_le_bytes(id), u32::from_le_bytes(hits));
+        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
+        let reservation = Reservation { id, hits, deadline, returns };
+        (id > 0 && hits > 0).then_some(Self { reservation, place: u128::from_le_bytes(place) })
+    }
+}
+
+impl Algorithm {
+    /// Whether hits can be reserved: not of requests in flight, which have slots, and not of denials.
+    pub const fn can_reserve(&self) -> bool {
+        !matches!(self, Self::Concurrency(_) | Self::Ban(_))
+    }
+
+    /// Counts the estimate of a reservation, whether it fits or not. Returns also the number of reservations that had passed their
+    /// deadlines since the last change. A counter with too many of them counts hits that no end corrects: then it returns none for the
+    /// state's reservation.
+    pub fn reserve(&self, state: State, reservation: Reservation, now: Timestamp) -> (State, Option<usize>) {
+        let mut is_reserved = true;
+        let (state, expired) = self.with_reservations(state, now, |reserved| {
+            is_reserved = reserved.open.len() < RESERVATIONS_MAX;
+            match is_reserved {
+                true => reserved.start(self, reservation, now),
+                false => reserved.add(self, reservation.hits.into(), now),
+            }
+        });
+        (state, is_reserved.then_some(expired))
+    }
+
+    /// Ends the reservation of this id: counts `hits`, of the number of those that were reserved, in the place of these, dated at its
+    /// start. Returns also the number of reservations that had passed their deadlines since the last change.
+    pub fn end_reservation(
+        &self,
+        state: State,
+        id: u64,
+        hits: impl FnOnce(u32) -> u64,
+        now: Timestamp,
+    ) -> (State, Ended, usize) {
+        let mut ended = Ended::Unknown;
+        let (state, expired) =
+            self.with_reservations(state, now, |reserved| ended = reserved.end(self, id, hits, now));
+        (state, ended, expired)
+    }
+
+    /// As [`Algorithm::add`], to a counter with reservations.
+    #[cold]
+    pub(super) fn add_reserved(&self, state: State, hits: u64, now: Timestamp) -> State {
+        self.with_reservations(state, now, |reserved| reserved.add(self, hits, now)).0
+    }
+
+    /// As [`Algorithm::give_back`], to a counter with reservations.
+    #[cold]
+    pub(super) fn give_back_reserved(&self, state: State, hits: u64, now: Timestamp) -> State {
+        self.with_reservations(state, now, |reserved| reserved.give_back(self, hits, now)).0
+    }
+
+    /// Changes a counter, without the reservations that have passed their deadlines. Returns also how many there were.
+    fn with_reservations(
+        &self,
+        state: State,
+        now: Timestamp,
+        change: impl FnOnce(&mut Reserved),
+    ) -> (State, usize) {
+        match state {
+            State::Leased(mut leased) => {
+                leased.expire(self, now);
+                let (state, expired) = self.with_reservations(std::mem::take(&mut leased.state), now, change);
+                leased.state = state;
+                (leased.into_state(self, now), expired)
+            }
+            State::Reserved(mut reserved) => {
+                let expired = reserved.expire(self, now);
+                change(&mut reserved);
+                (reserved.into_state(), expired)
+            }
+            plain => {
+                let mut reserved = Box::new(Reserved::of(plain));
+                change(&mut reserved);
+                (reserved.into_state(), 0)
+            }
+        }
+    }
+
+    /// See [`Algorithm::until_admits`]; of a counter with reservations.
+    pub(super) fn until_admits_reserved(&self, reserved: &Reserved, hits: u64, now: Timestamp) -> Reset {
+        if self.until_admits(&reserved.seen, hits, now) == Reset::Never {
+            return Reset::Never;
+        }
+        Reset::After(reserved.least_wait(self, now, |state, at| match self.until_admits(state, hits, at) {
+            Reset::After(wait) => wait,
+            Reset::Never => Duration::MAX,
+        }))
+    }
+}
+
+impl State {
+    /// The reservations of the counter, if it has any.
+    pub fn reserved(&self) -> Option<&Reserved> {
+        match self {
+            Self::Reserved(reserved) => Some(reserved),
+            Self::Leased(leased) => leased.state.reserved(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is neither leased nor has reservations.
+    fn is_plain(&self) -> bool {
+        !matches!(self, Self::Leased(_) | Self::Reserved(_))
+    }
+}

@@ -1,0 +1,304 @@
+//! Reservations of every algorithm against a list of all charges, from which a plain counter is made anew each time.
+
+use super::{Ended, RESERVATIONS_MAX, Reservation};
+use crate::{
+    algorithm::{
+        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
+        State, SubWindows, TokenBucket, Zone,
+    },
+    limit::{Reset, Timestamp, Window},
+};
+use proptest::{collection::vec, prelude::*};
+use std::{num::NonZeroU32, time::Duration};
+
+const LIMIT: u32 = 6;
+const WINDOW_NANOS: u64 = 10_000_000;
+const START_MILLIS: u64 = 1_700_000_000_000;
+
+fn window() -> Window {
+    Window::from_nanos(WINDOW_NANOS).unwrap()
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(START_MILLIS + millis)
+}
+
+/// All whose counters are determined by the times and the numbers of hits.
+fn algorithms() -> [Algorithm; 8] {
+    let hits = NonZeroU32::new(LIMIT).unwrap();
+    let thirds = NonZeroU32::new(3).unwrap();
+    [
+        Algorithm::SlidingWindow(SlidingWindow { limit: LIMIT, window: window() }),
+        Algorithm::SubWindows(SubWindows::new(LIMIT, window(), 4)),
+        Algorithm::SlidingLog(SlidingLog { limit: LIMIT, window: window() }),
+        Algorithm::FixedWindow(FixedWindow::on_the_clock(LIMIT, window())),
+        Algorithm::TokenBucket(TokenBucket::greedy(LIMIT, thirds, window())),
+        Algorithm::TokenBucket(TokenBucket::by_intervals(LIMIT, thirds, window())),
+        Algorithm::LeakyBucket(LeakyBucket { burst: LIMIT, rate: Rate::new(hits, window()), queue: None }),
+        Algorithm::FixedWindow(FixedWindow {
+            limit: LIMIT,
+            schedule: Schedule::Calendar(Calendar::new(Period::Day, Zone::UTC)),
+        }),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Add(u64),
+    GiveBack(u64),
+    Start {
+        hits: u32,
+        hold_nanos: u64,
+        returns: bool,
+    },
+    /// Of one of the reservations so far, ended ones too.
+    End {
+        which: prop::sample::Index,
+        hits: u64,
+    },
+    EndUnknown,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let start = (1..4u32, 1..3 * WINDOW_NANOS, any::<bool>());
+    prop_oneof![
+        4 => (0..WINDOW_NANOS / 2).prop_map(Step::Wait),
+        2 => (1..4u64).prop_map(Step::Add),
+        1 => (1..3u64).prop_map(Step::GiveBack),
+        4 => start.prop_map(|(hits, hold_nanos, returns)| Step::Start { hits, hold_nanos, returns }),
+        4 => (any::<prop::sample::Index>(), 0..9u64).prop_map(|(which, hits)| Step::End { which, hits }),
+        1 => Just(Step::EndUnknown),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// One charge, as the oracle remembers it.
+#[derive(Clone, Debug)]
+struct Charged {
+    at: Timestamp,
+    hits: Number,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Known(u64),
+    GivenBack(u64),
+    Open(Reservation),
+}
+
+impl Number {
+    /// The hits as of `now`.
+    fn as_of(self, now: Timestamp) -> Self {
+        match self {
+            Self::Open(Reservation { deadline, returns: true, .. }) if deadline <= now => Self::Known(0),
+            Self::Open(Reservation { hits, .. }) => Self::Known(hits.into()),
+            known => known,
+        }
+    }
+}
+
+/// The plain counter that was charged with these numbers at these times.
+fn replayed(algorithm: &Algorithm, charged: &[Charged], now: Timestamp) -> State {
+    charged.iter().fold(State::EMPTY, |state, charged| match charged.hits.as_of(now) {
+        Number::Known(0) => state,
+        Number::Known(hits) => algorithm.add(state, hits, charged.at),
+        Number::GivenBack(hits) => algorithm.give_back(state, hits, charged.at),
+        Number::Open(_) => unreachable!("it has a number"),
+    })
+}
+
+/// Whether `wait` is the least after which the counter of the oracle is as wanted.
+fn is_least(wait: Duration, now: Timestamp, is_as_wanted: impl Fn(Timestamp) -> bool) -> bool {
+    let nanos = wait.as_nanos() as u64;
+    let then = now.saturating_add_nanos(nanos);
+    is_as_wanted(then) && (nanos == 0 || !is_as_wanted(Timestamp::from_nanos(then.as_nanos() - 1)))
+}
+
+fn check(algorithm: &Algorithm, steps: &[Step]) -> Result<(), TestCaseError> {
+    let (mut state, mut charged, mut now) = (State::EMPTY, Vec::<Charged>::new(), at(0));
+    let mut started: Vec<(u64, usize)> = Vec::new();
+    for step in steps {
+        match *step {
+            Step::Wait(nanos) => now = now.saturating_add_nanos(nanos),
+            Step::Add(hits) => {
+                state = algorithm.add(state, hits, now);
+                charged.push(Charged { at: now, hits: Number::Known(hits) });
+            }
+            Step::GiveBack(hits) => {
+                // Only buckets, where hits that are given back are those of no time; and no reserved ones, for which a
+                // replay does not know that they are to be kept.
+                let known: Vec<_> = charged.iter().filter(|charged| !matches!(charged.hits.as_of(now), Number::Known(_) if is_open(charged.hits, now))).cloned().collect();
+                if algorithm.drain().is_none()
+                    || algorithm.used(&replayed(algorithm, &known, now), now) <= hits
+                {
+                    continue;
+                }
+                state = algorithm.give_back(state, hits, now);
+                charged.push(Charged { at: now, hits: Number::GivenBack(hits) });
+            }
+            Step::Start { hits, hold_nanos, returns } => {
+                let id = started.len() as u64 + 1;
+                let deadline = now.saturating_add_nanos(hold_nanos);
+                let reservation = Reservation { id, hits, deadline, returns };
+                let reserved;
+                (state, reserved) = algorithm.reserve(state, reservation, now);
+                prop_assert!(reserved.is_some());
+                started.push((id, charged.len()));
+                charged.push(Charged { at: now, hits: Number::Open(reservation) });
+            }
+            Step::End { ref which, hits } if !started.is_empty() => {
+                let &(id, index) = which.get(&started);
+                let ended;
+                (state, ended, _) = algorithm.end_reservation(state, id, |_| hits, now);
+                match charged[index].hits {
+                    Number::Open(reservation) if reservation.deadline > now => {
+                        prop_assert_eq!(ended, Ended::Reserved(reservation));
+                        charged[index].hits = Number::Known(hits);
+                    }
+                    _ => prop_assert_eq!(ended, Ended::Unknown),
+                }
+            }
+            Step::End { .. } | Step::EndUnknown => {
+                let before = state.clone();
+                let ended;
+                (state, ended, _) = algorithm.end_reservation(state, 99, |_| 9, now);
+                prop_assert_eq!(ended, Ended::Unknown);
+                prop_assert_eq!(algorithm.used(&state, now), algorithm.used(&before, now));
+            }
+            Step::Restart => {
+                let mut bytes = Vec::new();
+                state.encode(&mut bytes);
+                state = State::decode(&bytes).unwrap();
+            }
+        }
+        let oracle = |at| replayed(algorithm, &charged, at);
+        prop_assert_eq!(
+            algorithm.remaining(&state, now),
+            algorithm.remaining(&oracle(now), now),
+            "{:?}",
+            step
+        );
+        for hits in [1, 3, u64::from(LIMIT)] {
+            let admits = |at| algorithm.remaining(&oracle(at), at) >= hits;
+            let Reset::After(wait) = algorithm.until_admits(&state, hits, now) else {
+                panic!("it admits {hits} at some time")
+            };
+            prop_assert!(is_least(wait, now, admits), "{} after {:?}", hits, wait);
+        }
+        let wait = algorithm.until_full(&state, now);
+        prop_assert!(is_least(wait, now, |at| algorithm.used(&oracle(at), at) == 0), "full after {:?}", wait);
+        prop_assert!(algorithm.expires(&state) >= now.saturating_add(wait) || wait.is_zero());
+        let open = charged.iter().filter(|charged| is_open(charged.hits, now)).count();
+        prop_assert!(state.reserved().map_or(0, |reserved| reserved.open().len()) >= open);
+    }
+    Ok(())
+}
+
+fn is_open(hits: Number, now: Timestamp) -> bool {
+    matches!(hits, Number::Open(reservation) if reservation.deadline > now)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_counter_equals_one_that_was_charged_the_actual_cost_at_the_start(steps in vec(step(), 1..40)) {
+        for algorithm in algorithms() {
+            check(&algorithm, &steps)?;
+        }
+    }
+
+    #[test]
+    fn no_stored_bytes_panic(bytes: Vec<u8>, hits: u64, nanos: u64) {
+        let stored: Vec<u8> = [5].into_iter().chain(bytes).collect();
+        if let Ok(state) = State::decode(&stored) {
+            for algorithm in algorithms() {
+                let now = Timestamp::from_nanos(nanos);
+                let _ = algorithm.standing(algorithm.add(state.clone(), hits, now), now);
+            }
+        }
+    }
+}
+
+fn reservation(id: u64, hits: u32, deadline: Timestamp) -> Reservation {
+    Reservation { id, hits, deadline, returns: false }
+}
+
+/// Hits of a window from the first hit against a list of hits, each with the end of the window that was open when it was charged.
+#[test]
+fn a_window_from_the_first_hit_keeps_its_end_while_it_has_hits() {
+    let fixed = FixedWindow { limit: LIMIT, schedule: Schedule::FirstHit(window()) };
+    let algorithm = Algorithm::FixedWindow(fixed);
+    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 4, at(60)), at(0));
+    let state = algorithm.add(state, 1, at(5));
+    let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 0, at(6));
+    assert_eq!(ended, Ended::Reserved(reservation(1, 4, at(60))));
+    assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (1, 4));
+    // Without other hits it is closed, as by hits that are given back.
+    let (state, _) = algorithm.reserve(state, reservation(2, 4, at(60)), at(20));
+    let (state, ..) = algorithm.end_reservation(state, 2, |_| 0, at(21));
+    let state = algorithm.add(state, 1, at(25));
+    assert_eq!(algorithm.until_full(&state, at(25)).as_millis(), 10);
+    // An end after the window corrects nothing in the next one.
+    let (state, _) = algorithm.reserve(state, reservation(3, 2, at(90)), at(40));
+    let state = algorithm.add(state, 1, at(55));
+    let (state, ended, _) = algorithm.end_reservation(state, 3, |_| 9, at(56));
+    assert_eq!((ended, algorithm.used(&state, at(56))), (Ended::Reserved(reservation(3, 2, at(90))), 1));
+}
+
+/// The bucket was empty from 2 to 5 ms: what did not drain then is not to be had later.
+#[test]
+fn a_bucket_that_ran_dry_in_between_does_not_gain_by_an_end() {
+    let rate = Rate::new(NonZeroU32::MIN, Window::from_nanos(1_000_000).unwrap());
+    let algorithm = Algorithm::LeakyBucket(LeakyBucket { burst: 20, rate, queue: None });
+    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 10, at(60)), at(0));
+    let state = algorithm.add(state, 4, at(5));
+    assert_eq!(algorithm.used(&state, at(6)), 8);
+    let (state, ..) = algorithm.end_reservation(state, 1, |_| 2, at(6));
+    assert_eq!(algorithm.used(&state, at(6)), 3, "four of 5 ms, less one");
+}
+
+#[test]
+fn hits_that_are_given_back_without_a_ticket_are_not_reserved_ones() {
+    for algorithm in algorithms() {
+        let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 3, at(60)), at(0));
+        let state = algorithm.add(state, 2, at(0));
+        let state = algorithm.give_back(state, 9, at(0));
+        assert_eq!(algorithm.used(&state, at(0)), 3, "{algorithm:?}");
+        let (state, ..) = algorithm.end_reservation(state, 1, |_| 1, at(0));
+        assert_eq!(algorithm.used(&state, at(0)), 1, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn open_reservations_stay_open_under_another_algorithm() {
+    for former in algorithms() {
+        for algorithm in algorithms() {
+            let (state, _) =
+                former.reserve(former.add(State::EMPTY, 1, at(0)), reservation(1, 4, at(60)), at(0));
+            let state = algorithm.take_over(&former, state, at(0));
+            assert_eq!(algorithm.used(&state, at(0)), 5, "{former:?} {algorithm:?}");
+            let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 2, at(0));
+            assert_eq!(
+                (ended, algorithm.used(&state, at(0))),
+                (Ended::Reserved(reservation(1, 4, at(60))), 3)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_counter_with_too_many_reservations_counts_estimates_that_stay() {
+    let log = Algorithm::SlidingLog(SlidingLog { limit: 9_999, window: window() });
+    let mut state = State::EMPTY;
+    for id in 1..=RESERVATIONS_MAX as u64 + 1 {
+        let reserved;
+        (state, reserved) = log.reserve(state, reservation(id, 1, at(60)), at(0));
+        assert_eq!(reserved.is_some(), id <= RESERVATIONS_MAX as u64);
+    }
+    assert_eq!(log.used(&state, at(0)), RESERVATIONS_MAX as u64 + 1);
+    let (state, ended, _) = log.end_reservation(state, RESERVATIONS_MAX as u64 + 1, |_| 0, at(0));
+    assert_eq!((ended, log.used(&state, at(0))), (Ended::Unknown, RESERVATIONS_MAX as u64 + 1));
+}

@@ -1,0 +1,167 @@
+//! Reservations over all counters: their bound, and what became of them.
+//!
+//! A counter may be dropped with its reservations: by an operator, or once all of them are past their deadlines. They are
+//! therefore counted by the minutes of their deadlines, and those of a minute that has passed are none.
+
+use crate::{
+    limit::Timestamp,
+    sync::{AtomicU64, Mutex},
+};
+use std::sync::atomic::Ordering;
+
+/// The most reservations that are open at once, over all counters: some hundred megabytes. Beyond, an estimate is charged that no end
+/// corrects. Those of a snapshot do not count.
+const OPEN_MAX: u64 = 1_000_000;
+
+/// Minutes until the last deadline, and the one that has begun.
+const MINUTES: u64 = 24 * 60 + 2;
+
+const MINUTE_NANOS: u64 = 60_000_000_000;
+
+/// Numbers of reservations since the start, and those that are open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReservationCounts {
+    /// Starts, one for each limit that reserves.
+    pub started: u64,
+    /// Ends of a reservation that was open.
+    pub ended: u64,
+    /// Ends of one that was not: ended before, past its deadline, or never started.
+    pub unknown: u64,
+    /// Reservations past their deadlines when their counter was used again.
+    pub lost: u64,
+    /// Estimates that no end corrects, because there were too many reservations.
+    pub uncorrected: u64,
+    /// Reservations that are open, to the minute.
+    pub open: u64,
+}
+
+/// Counts reservations.
+pub(super) struct Reservations {
+    open: Mutex<OpenReservations>,
+    pub(super) started: AtomicU64,
+    pub(super) ended: AtomicU64,
+    pub(super) unknown: AtomicU64,
+    pub(super) lost: AtomicU64,
+    pub(super) uncorrected: AtomicU64,
+}
+
+/// Numbers of open reservations by the minutes of their deadlines.
+struct OpenReservations {
+    /// Of the minute whose number has this remainder.
+    by_minute: Box<[u32]>,
+    /// The minute up to which they have passed.
+    minute: u64,
+    total: u64,
+}
+
+impl OpenReservations {
+    fn new() -> Self {
+        Self { by_minute: vec![0; MINUTES as usize].into(), minute: 0, total: 0 }
+    }
+
+    fn of_deadline(&mut self, deadline: Timestamp) -> &mut u32 {
+        &mut self.by_minute[(deadline.as_nanos() / MINUTE_NANOS % MINUTES) as usize]
+    }
+
+    /// Forgets those of the minutes that have passed.
+    fn advance(&mut self, now: Timestamp) {
+        let minute = now.as_nanos() / MINUTE_NANOS;
+        let first = self.minute.max(minute.saturating_sub(MINUTES));
+        for passed in first..minute {
+            let number = std::mem::take(&mut self.by_minute[(passed % MINUTES) as usize]);
+            self.total -= u64::from(number);
+        }
+        self.minute = self.minute.max(minute);
+    }
+
+    /// Counts one more, unless there are too many.
+    fn start(&mut self, deadline: Timestamp, now: Timestamp) -> bool {
+        self.advance(now);
+        let has_room = self.total < OPEN_MAX;
+        if has_room {
+            *self.of_deadline(deadline) += 1;
+            self.total += 1;
+        }
+        has_room
+    }
+
+    fn end(&mut self, deadline: Timestamp) {
+        // Those of a snapshot were not counted.
+        let of_deadline = self.of_deadline(deadline);
+        if *of_deadline > 0 {
+            *of_deadline -= 1;
+            self.total -= 1;
+        }
+    }
+}
+
+impl Reservations {
+    pub(super) fn new() -> Self {
+        let [started, ended, unknown, lost, uncorrected] = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { open: Mutex::new(OpenReservations::new()), started, ended, unknown, lost, uncorrected }
+    }
+
+    /// Whether there is room for one more reservation, which is taken.
+    pub(super) fn start(&self, deadline: Timestamp, now: Timestamp) -> bool {
+        self.open.lock().start(deadline, now)
+    }
+
+    /// Frees the room of a reservation.
+    pub(super) fn end(&self, deadline: Timestamp) {
+        self.open.lock().end(deadline);
+    }
+
+    pub(super) fn counts(&self, now: Timestamp) -> ReservationCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let open = {
+            let mut open = self.open.lock();
+            open.advance(now);
+            open.total
+        };
+        let Self { started, ended, unknown, lost, uncorrected, .. } = self;
+        ReservationCounts {
+            started: count(started),
+            ended: count(ended),
+            unknown: count(unknown),
+            lost: count(lost),
+            uncorrected: count(uncorrected),
+            open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_are_counted_until_they_end_or_the_minute_of_their_deadline_has_passed() {
+        let at = |secs: u64| Timestamp::from_millis(1_700_000_040_000 + 1_000 * secs);
+        let mut open = OpenReservations::new();
+        assert!(open.start(at(30), at(0)) && open.start(at(90), at(0)) && open.start(at(86_400), at(0)));
+        open.end(at(90));
+        assert_eq!(open.total, 2);
+        open.end(at(90));
+        assert_eq!(open.total, 2, "one that was not counted");
+        open.advance(at(59));
+        assert_eq!(open.total, 2);
+        open.advance(at(60));
+        assert_eq!(open.total, 1);
+        open.advance(at(86_459));
+        assert_eq!(open.total, 1);
+        open.advance(at(1_000_000));
+        assert_eq!(open.total, 0);
+        assert!(open.start(at(1_000_001), at(1_000_000)));
+        assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (1, 1));
+    }
+
+    #[test]
+    fn there_are_never_more_than_the_bound() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let mut open = OpenReservations::new();
+        open.total = OPEN_MAX;
+        assert!(!open.start(now, now));
+        open.total = OPEN_MAX - 1;
+        assert!(open.start(now, now));
+    }
+}
