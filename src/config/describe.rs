@@ -47,6 +47,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         "schedule": schedule_to_json(limit),
         "when": limit.when.as_ref().map(|when| when.source()),
+        "reserve": limit.reserve.map(|reserve| reserve.to_string()),
         "ban": limit.ban().map(|ban| ban.to_string()),
     })
 }

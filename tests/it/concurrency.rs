@@ -24,14 +24,14 @@ descriptors:
 ";
 
 /// The ticket and the cost in the metadata of a response, if it has them.
-fn slot(response: &RateLimitResponse) -> Option<(String, u64)> {
+pub(crate) fn slot(response: &RateLimitResponse) -> Option<(String, u64)> {
     let fields = &response.dynamic_metadata.as_ref()?.fields;
     let Some(Kind::StringValue(ticket)) = &fields["slot"].kind else { panic!("{fields:?}") };
     let Some(Kind::NumberValue(cost)) = fields["cost"].kind else { panic!("{fields:?}") };
     Some((ticket.clone(), cost as u64))
 }
 
-async fn remaining(client: &mut Client) -> u32 {
+pub(crate) async fn remaining(client: &mut Client) -> u32 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "ann")]) };
     let response = client.should_rate_limit("edge", vec![peek]).await.expect("a decision");
     response.statuses[0].limit_remaining
@@ -124,7 +124,7 @@ fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
 }
 
-async fn send_call(connection: &mut RawConnection, stream: u32, head: &[u8]) {
+pub(crate) async fn send_call(connection: &mut RawConnection, stream: u32, head: &[u8]) {
     let request = RateLimitRequest {
         domain: "edge".into(),
         descriptors: vec![descriptor(&[("user", "ann")])],
@@ -241,7 +241,7 @@ async fn a_call_that_no_slot_is_released_for_is_denied_after_its_wait() {
 }
 
 /// Waits until the server has handled everything sent before.
-async fn acknowledged(connection: &mut RawConnection) {
+pub(crate) async fn acknowledged(connection: &mut RawConnection) {
     connection.send(PING, 0, 0, b"handled?").await;
     while connection.next().await.expect("the connection stands").kind != PING {}
 }

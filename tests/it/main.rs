@@ -35,6 +35,7 @@ mod remedies;
 mod replay;
 mod replay_as_logged;
 mod replay_files;
+mod reserve;
 mod response_options;
 mod restoring;
 mod rules;

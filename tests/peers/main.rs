@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         control_plane::tests,
         envoy::tests,
         envoy::concurrency::tests,
+        envoy::reserve::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
         envoy_gateway::tests,

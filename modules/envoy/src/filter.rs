@@ -84,7 +84,16 @@ type XOptions = SmallVec<[Option<bool>; 4]>;
 /// The slots of a request in flight, released when dropped.
 enum HeldSlot {
     Here { limits: Arc<Limits>, ticket: Box<str> },
-    AtServer { _slot: LeasedSlot },
+    AtServer { slot: LeasedSlot },
+}
+
+impl HeldSlot {
+    fn ticket(&self) -> &str {
+        match self {
+            Self::Here { ticket, .. } => ticket,
+            Self::AtServer { slot } => slot.ticket(),
+        }
+    }
 }
 
 impl Drop for HeldSlot {
@@ -171,7 +180,7 @@ impl Module for RateLimit {
     fn resumed(config: &Config, stream: &mut Stream, host: &mut dyn Host) -> Flow {
         let Some(Held { waiting, x_options }) = stream.held.take() else { return Flow::Continue };
         let Some((response, slot)) = waiting.take() else { return fail(config, host) };
-        stream.slot = slot.map(|_slot| HeldSlot::AtServer { _slot });
+        stream.slot = slot.map(|slot| HeldSlot::AtServer { slot });
         config.metrics.count(if response.is_denied { Outcome::OverLimit } else { Outcome::Ok });
         config.metrics.count_place(Place::Server);
         let made = response.additions.consequence(response.is_denied);
@@ -187,11 +196,13 @@ impl Module for RateLimit {
     }
 
     fn complete(config: &Config, stream: &mut Stream, host: &mut dyn Host) {
+        let mut slot = stream.slot.take();
         if let Some(AtEnd { route }) = stream.at_end.take() {
-            // The response is sent: the decision only counts hits.
-            let _ = decide(config, route.as_ref(), host, &mut None, true);
+            // The response is sent: the decision only counts hits. It takes no slots, and names those of the beginning.
+            let _ = decide(config, route.as_ref(), host, &mut slot, true);
         }
-        (stream.held, stream.slot) = (None, None);
+        stream.held = None;
+        drop(slot);
         config.metrics.publish_in_stream(host);
     }
 
@@ -231,7 +242,8 @@ enum Decided {
     Waits(Held),
 }
 
-/// Decides a stream by the entries for its beginning or its end. Sets the slots that it takes.
+/// Decides a stream by the entries for its beginning or its end. Sets the slots that it takes, at its beginning; at its end their
+/// ticket is that of the entries.
 fn decide(
     config: &Config,
     route: Option<&Arc<RouteSettings>>,
@@ -240,7 +252,8 @@ fn decide(
     at_end: bool,
 ) -> Decided {
     let settings = &config.settings;
-    let source = Source::new(host);
+    let ticket = slot.take();
+    let source = Source::new(host).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
     let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
         .iter()
         .filter(|policy| policy.on_stream_done == at_end)

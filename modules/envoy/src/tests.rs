@@ -22,6 +22,7 @@ fn filter(name: &str, settings: Json, rate_limits: Json) -> Config {
         {"key": "k", "rate_limit": limit},
         {"key": "marked", "rate_limit": limit, "on_deny": {"mark": {"header": "x-mark", "value": "slow"}}},
         {"key": "flying", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 2, "max_hold": "24h"}},
+        {"key": "spent", "rate_limit": {"unit": "year", "requests_per_unit": 100, "reserve": 40, "algorithm": "fixed_window"}},
         {"key": "told", "rate_limit": limit, "on_deny": {"body": "no", "headers": {"x-why": "told"}}},
     ]}});
     RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
@@ -81,6 +82,31 @@ fn a_request_is_in_flight_until_its_stream_is_complete_or_gone() {
     drop(second);
     assert_eq!([start().0, start().0], [Flow::Continue; 2], "each is dropped at once");
     assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", "a")), 10, "one after the other");
+}
+
+#[test]
+fn the_end_of_a_stream_charges_its_cost_in_the_place_of_the_estimate() {
+    let slot = json!({"metadata": {
+        "descriptor_key": "slot",
+        "metadata_key": {"key": "envoy.filters.http.ratelimit", "path": [{"key": "slot"}]},
+    }});
+    let entries = json!([
+        by("spent")[0],
+        {"actions": [slot], "hits_addend": {"format": "%RESP(x-cost)%"}, "apply_on_stream_done": true},
+    ]);
+    let config = filter("spent", json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}), entries);
+    let run = |cost: Option<&str>| {
+        let mut host = Fake::new("/").with("x-key", "a");
+        host.response.extend(cost.map(|cost| ("x-cost".to_owned(), cost.as_bytes().to_vec())));
+        let (flow, host) = run(&config, None, host);
+        (flow, host.added("x-ratelimit-remaining"))
+    };
+    assert_eq!(run(Some("10")), (Flow::Continue, Some("60".to_owned())));
+    assert_eq!(run(Some("0")), (Flow::Continue, Some("50".to_owned())));
+    // Without a cost, the estimate stays.
+    assert_eq!(run(None), (Flow::Continue, Some("50".to_owned())));
+    assert_eq!(run(Some("200")), (Flow::Continue, Some("10".to_owned())));
+    assert_eq!(run(Some("0")).0, Flow::Responded, "a debt");
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl Figures<'_> {
             }),
             hits: Some(counts(hits)),
             ban: limit.ban().map_or_else(String::new, |ban| ban.to_string()),
+            reserve: limit.reserve.map_or_else(String::new, |reserve| reserve.to_string()),
             schedule: limit
                 .schedule
                 .iter()

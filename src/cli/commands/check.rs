@@ -4,7 +4,9 @@ use crate::cli::{
     Failure,
     arguments::rule_files::ReadAs,
     output::{
-        rule_text::{algorithm_text, ban_text, condition_text, limit_text, on_deny_text, schedule_text},
+        rule_text::{
+            algorithm_text, ban_text, condition_text, limit_text, on_deny_text, reserve_text, schedule_text,
+        },
         table,
     },
 };
@@ -107,6 +109,7 @@ fn notes(rule: &Rule) -> String {
         (rule.is_local(), "counters: local"),
         (rule.is_never_leased, "lease: off"),
         (rule.holds_slots(), "Envoy must return `slot` at the end: docs/concurrency.md"),
+        (rule.reserves(), "Envoy must return `slot` with the cost at the end: docs/reserve.md"),
         (!rule.replaces.is_empty(), &replaces),
         (rule.info.on_deny.is_some(), &on_deny),
     ];
@@ -114,6 +117,7 @@ fn notes(rule: &Rule) -> String {
     let is_only = rule.limits.len() == 1;
     let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, is_only));
     let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, is_only));
+    let reserves = rule.limits.iter().filter_map(|limit| reserve_text(limit, is_only));
     let conditions = rule.limits.iter().filter_map(|limit| condition_text(limit, is_only));
-    applying.chain(schedules).chain(bans).chain(conditions).collect::<Vec<_>>().join(", ")
+    applying.chain(schedules).chain(bans).chain(reserves).chain(conditions).collect::<Vec<_>>().join(", ")
 }

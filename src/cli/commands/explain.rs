@@ -4,7 +4,7 @@ use crate::cli::{
     Failure,
     arguments::{descriptor::DescriptorText, rule_files::ReadAs},
     output::{
-        rule_text::{algorithm_text, ban_text, limit_text, on_deny_text, schedule_text},
+        rule_text::{algorithm_text, ban_text, limit_text, on_deny_text, reserve_text, schedule_text},
         table,
     },
 };
@@ -149,6 +149,7 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
     let mut notes: Vec<String> =
         applied.limits.iter().filter_map(|applied| schedule_text(&applied.limit, is_only)).collect();
     notes.extend(applied.limits.iter().filter_map(|applied| ban_text(&applied.limit, is_only)));
+    notes.extend(applied.limits.iter().filter_map(|applied| reserve_text(&applied.limit, is_only)));
     if applied.is_shadow() {
         notes.push("shadow_mode: denies nothing".to_owned());
     }
@@ -188,6 +189,7 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
             "schedule": describe::schedule_to_json(limit),
+            "reserve": limit.reserve.map(|reserve| reserve.to_string()),
             "ban": limit.ban().map(|ban| ban.to_string()),
             "applies": replaced_by.is_none() && !is_unmet,
             "when": limit.when.as_ref().map(|when| when.source()),

@@ -39,6 +39,12 @@ pub(in crate::cli) fn ban_text(limit: &RuleLimit, is_only: bool) -> Option<Strin
     limit.ban().map(|ban| format!("ban{of}: {ban}"))
 }
 
+/// `reserve: 2000 for up to 10m, then kept`, with the limit that it belongs to if the rule has several.
+pub(in crate::cli) fn reserve_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
+    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
+    limit.reserve.map(|reserve| format!("reserve{of}: {reserve}"))
+}
+
 /// `when EXPRESSION`, with the limit that it belongs to if the rule has several.
 pub(in crate::cli) fn condition_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
     let condition = limit.when.as_ref()?.source();

@@ -128,6 +128,7 @@ export default {
             limit.ban ? h("p", { class: "label" }, `ban: ${visible(limit.ban)}`) : "",
             limit.inFlight === undefined ? "" : h("p", { class: "label" }, `${count(number(limit.inFlight))} in flight over all keys`,
               limit.oldestSlot ? `, the oldest for ${duration(seconds(limit.oldestSlot))}` : ""),
+            limit.reserve ? h("p", { class: "label" }, `reserve: ${visible(limit.reserve)}`) : "",
             bar(denied, admitted + denied, "denied"),
             h("p", { class: "label" }, `${count(admitted)} hits admitted, ${count(denied)} denied`,
               number(limit.hits?.shadowDenied) ? `, ${count(number(limit.hits.shadowDenied))} over it in shadow mode` : ""));

@@ -9,7 +9,7 @@ use crate::{
 use std::{fmt, sync::atomic::Ordering};
 use tidegate_core::{
     limit::Code,
-    limiter::{Limiter, SlotCounts},
+    limiter::{Limiter, ReservationCounts, SlotCounts},
     store::{COUNTER_BYTES, OnFull},
 };
 use tidegate_counts::Label;
@@ -62,6 +62,15 @@ impl Page<'_> {
             ([("event", "expired")], expired),
         ];
         self.counters_of("slots", "Slots of requests in flight, by event", &events)?;
+        let ReservationCounts { started, ended, unknown, lost, uncorrected } = limiter.reservation_counts();
+        let events = [
+            ([("event", "started")], started),
+            ([("event", "ended")], ended),
+            ([("event", "unknown_end")], unknown),
+            ([("event", "lost")], lost),
+            ([("event", "uncorrected")], uncorrected),
+        ];
+        self.counters_of("reservations", "Estimates of costs that are known at the end, by event", &events)?;
         let help = "Requests that needed a new counter when there was no room, by outcome";
         self.counters_of("no_room", help, &[([("outcome", outcome)], store.no_room() as u64)])
     }

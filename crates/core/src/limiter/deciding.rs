@@ -220,7 +220,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                         limit.algorithm.standing(state, now)
                     }
                     (Some(concurrency), _) => {
-                        let state = slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
+                        let state =
+                            slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
                         limit.algorithm.standing(state, now)
                     }
                 };

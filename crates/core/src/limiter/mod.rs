@@ -54,5 +54,5 @@ pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
 pub use slot_figures::SlotFigures;
-pub use slots::{SlotCounts, SlotRelease};
+pub use slots::{SlotCounts, SlotRelease, slots_of_ticket};
 pub use update::{NextRules, RetiredRules, RuleUpdate};

@@ -48,8 +48,9 @@ impl Limiter {
     /// Releases the slots of a ticket that are in this process, for a request that has ended. Its estimates stay until its end names the
     /// cost.
     pub fn release_slots(&self, ticket: &str, now: Timestamp) {
-        if let Some(ticket) = SlotTicket::parse(ticket) {
-            self.release_ticket(&SlotTicket { reserved: SmallVec::new(), ..ticket }, Hits::Peek, now);
+        if let Some(mut ticket) = SlotTicket::parse(ticket) {
+            ticket.reserved.clear();
+            self.release_ticket(&ticket, Hits::Peek, now);
         }
     }
 
@@ -138,8 +139,8 @@ impl Limiter {
     }
 
     /// What became of reservations so far.
-    pub fn reservation_counts(&self, now: Timestamp) -> ReservationCounts {
-        self.slots.reservations.counts(now)
+    pub fn reservation_counts(&self) -> ReservationCounts {
+        self.slots.reservations.counts()
     }
 
     /// What became of slots so far.

@@ -18,7 +18,7 @@ const MINUTES: u64 = 24 * 60 + 2;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// Numbers of reservations since the start, and those that are open.
+/// Numbers of reservations since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReservationCounts {
     /// Starts, one for each limit that reserves.
@@ -31,8 +31,6 @@ pub struct ReservationCounts {
     pub lost: u64,
     /// Estimates that no end corrects, because there were too many reservations.
     pub uncorrected: u64,
-    /// Reservations that are open, to the minute.
-    pub open: u64,
 }
 
 /// Counts reservations.
@@ -111,13 +109,8 @@ impl Reservations {
         self.open.lock().end(deadline);
     }
 
-    pub(super) fn counts(&self, now: Timestamp) -> ReservationCounts {
+    pub(super) fn counts(&self) -> ReservationCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let open = {
-            let mut open = self.open.lock();
-            open.advance(now);
-            open.total
-        };
         let Self { started, ended, unknown, lost, uncorrected, .. } = self;
         ReservationCounts {
             started: count(started),
@@ -125,7 +118,6 @@ impl Reservations {
             unknown: count(unknown),
             lost: count(lost),
             uncorrected: count(uncorrected),
-            open,
         }
     }
 }

@@ -124,6 +124,13 @@ impl SlotTicket {
     }
 }
 
+/// The ticket of the slots alone, without the reservations; none if it has no slots.
+pub fn slots_of_ticket(ticket: &str) -> Option<Box<str>> {
+    let slots = SlotTicket { reserved: SmallVec::new(), ..SlotTicket::parse(ticket)? };
+    let has_slots = !(slots.keys.is_empty() && slots.stored.is_empty());
+    has_slots.then(|| slots.text())
+}
+
 /// The number of lower-case hexadecimal digits.
 fn number(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |number: u64, digit| {

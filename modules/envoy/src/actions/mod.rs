@@ -80,11 +80,21 @@ pub(crate) enum Added<'s> {
 pub(crate) struct Source<'s> {
     pub(crate) host: &'s dyn Host,
     client: OnceCell<Option<Client<'s>>>,
+    /// At the end of a stream, the ticket of its beginning.
+    ticket: Option<&'s str>,
 }
+
+/// The metadata in which a server's responses have tickets.
+const TICKET: (&str, &str) = ("envoy.filters.http.ratelimit", "slot");
 
 impl<'s> Source<'s> {
     pub(crate) fn new(host: &'s dyn Host) -> Self {
-        Self { host, client: OnceCell::new() }
+        Self { host, client: OnceCell::new(), ticket: None }
+    }
+
+    /// The same with the ticket of the stream, which is in no metadata: the module writes none.
+    pub(crate) fn with_ticket(self, ticket: Option<&'s str>) -> Self {
+        Self { ticket, ..self }
     }
 
     /// The client's address; none if it is none of IP.
@@ -218,7 +228,7 @@ impl Action {
                 let is_match = matchers.iter().all(|matcher| matcher.matches(path));
                 of_match(is_match == *expect, key, value)
             }
-            Self::Metadata(metadata) => metadata.added(source.host),
+            Self::Metadata(metadata) => metadata.added(source),
         }
     }
 }
@@ -260,8 +270,11 @@ impl Metadata {
         })
     }
 
-    fn added<'s>(&'s self, host: &'s dyn Host) -> Added<'s> {
-        match host.metadata_text(self.source, &self.namespace, &self.name) {
+    fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
+        let is_ticket = self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET;
+        let ticket = source.ticket.filter(|_| is_ticket).map(str::as_bytes);
+        let text = || source.host.metadata_text(self.source, &self.namespace, &self.name);
+        match ticket.or_else(text) {
             Some(text) if !text.is_empty() => Added::Entry(&self.key, Cow::Borrowed(text)),
             _ if !self.default.is_empty() => Added::Entry(&self.key, Cow::Borrowed(self.default.as_bytes())),
             _ if self.skip_if_absent => Added::Nothing,

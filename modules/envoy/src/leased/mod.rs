@@ -32,7 +32,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use tidegate_core::{limit::Request, store::Seed, sync::Mutex};
+use tidegate_core::{limit::Request, limiter::slots_of_ticket, store::Seed, sync::Mutex};
 use tidegate_envoy_abi::Waker;
 use tokio::sync::Notify;
 
@@ -201,8 +201,17 @@ impl Drop for Waiting {
     }
 }
 
+impl LeasedSlot {
+    pub(crate) fn ticket(&self) -> &str {
+        &self.ticket
+    }
+}
+
 impl Drop for LeasedSlot {
     fn drop(&mut self) {
-        self.leased.shared.push(Question::release(&self.domain, &self.ticket, now()));
+        // Estimates stay until an end names the cost: a release would be one.
+        if let Some(slots) = slots_of_ticket(&self.ticket) {
+            self.leased.shared.push(Question::release(&self.domain, &slots, now()));
+        }
     }
 }

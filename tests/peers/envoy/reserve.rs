@@ -1,0 +1,108 @@
+//! Costs known at the end, through a real Envoy: estimates while requests run, and the costs that their responses state.
+
+use super::APPLICATION;
+use crate::{
+    envoy_process::{Envoy, Program},
+    support::{Client, Server, descriptor, http1},
+};
+use http::Request;
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::Path,
+    time::{Duration, Instant},
+};
+use tidegate::api::pb::common::RateLimitDescriptor;
+
+/// The listener of the config.
+const LISTENER: u16 = 8000;
+const BUDGET: usize = 100_000;
+const ESTIMATE: usize = 2_000;
+const PARALLEL: usize = 30;
+
+/// A service that responds after some milliseconds with the cost that is the path of the request; without a cost, it breaks the
+/// connection.
+fn service() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = listener.local_addr().expect("a bound socket has an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || respond(stream));
+        }
+    });
+    port
+}
+
+fn respond(mut stream: TcpStream) {
+    let mut head = [0; 4096];
+    // One read returns the whole of so small a request.
+    let Ok(length @ 1..) = stream.read(&mut head) else { return };
+    let head = String::from_utf8_lossy(&head[..length]);
+    let cost = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    std::thread::sleep(Duration::from_millis(200));
+    if let Some(cost) = cost {
+        let response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\nx-total-tokens: {cost}\r\n\r\n"
+        );
+        let _ = stream.write_all(response.as_bytes());
+    }
+}
+
+async fn remaining(client: &mut Client) -> usize {
+    let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("api_key", "one")]) };
+    let response = client.should_rate_limit("edge", vec![peek]).await.expect("a decision");
+    response.statuses[0].limit_remaining as usize
+}
+
+/// Waits until so many hits remain.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bounds the wait for an end, which Envoy sends after the response"
+)]
+async fn until_remain(client: &mut Client, hits: usize) {
+    let began = Instant::now();
+    while began.elapsed() < super::PATIENCE {
+        if remaining(client).await == hits {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("{} of {hits} remain", remaining(client).await);
+}
+
+async fn get(port: u16, path: String) -> u16 {
+    let request = Request::get(path).header("x-api-key", "one");
+    http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("Envoy responds").status().as_u16()
+}
+
+async fn a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the_end() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/reserve-rules.yaml");
+    let config = include_str!("../../../deploy/envoy/reserve.yaml").replace("timeout: 0.25s", "timeout: 5s");
+    for program in Program::all_with_two_workers() {
+        let server = Server::with_rules(&rules, &[]);
+        let envoy =
+            Envoy::start_program(&program, &config, server.address(), &[(APPLICATION, service())]).await;
+        let (port, mut client) = (envoy.port(LISTENER), server.client().await);
+        // All run at once: their estimates are charged.
+        let requests: Vec<_> =
+            (0..PARALLEL).map(|number| tokio::spawn(get(port, format!("/{}", 100 * number)))).collect();
+        until_remain(&mut client, BUDGET - PARALLEL * ESTIMATE).await;
+        for request in requests {
+            assert_eq!(request.await.expect("no request panics"), 200);
+        }
+        let spent = (0..PARALLEL).map(|number| 100 * number).sum::<usize>();
+        until_remain(&mut client, BUDGET - spent).await;
+        // Without a cost, the estimate stays.
+        assert_eq!(get(port, "/broken".to_owned()).await, 503);
+        until_remain(&mut client, BUDGET - spent - ESTIMATE).await;
+        // A debt, and denied requests change nothing.
+        assert_eq!(get(port, format!("/{BUDGET}")).await, 200);
+        until_remain(&mut client, 0).await;
+        assert_eq!([get(port, "/1".to_owned()).await, get(port, "/1".to_owned()).await], [429; 2]);
+        println!("{}: {spent} of {BUDGET}, then a debt", program.binary.display());
+    }
+}
+
+crate::tests_with! {
+    ENVOY: a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the_end
+}
