@@ -429,7 +429,7 @@ const REMAINING: &[(&str, &[&str])] = &[
     ("crates/replay", &[]),
     ("crates/shared", &[]),
     ("crates/snapshot", &[]),
-    ("modules/envoy", &["actions", "leased", "limits"]),
+    ("modules/envoy", &["actions", "limits"]),
 ];
 
 #[test]
