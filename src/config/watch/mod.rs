@@ -154,7 +154,8 @@ impl Watch {
         }
     }
 
-    /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree.
+    /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree; at the longest, for a number
+    /// of settle times, since the end of the writing may go unseen.
     fn settle(&mut self) -> Wake {
         let mut last = self.look_anew();
         for settles in 0..SETTLES_WHILE_WRITTEN_MAX {
@@ -166,7 +167,7 @@ impl Watch {
                 let wait_max = self.settings.settle * SETTLES_WHILE_WRITTEN_MAX;
                 tracing::warn!(
                     ?wait_max,
-                    "a changed file is still open for writing; it is read when it is closed"
+                    "a changed file is still open for writing; it is read when it is closed, or after wait_max, or at SIGHUP"
                 );
             }
             match self.messages.recv_timeout(self.settings.settle) {

@@ -138,6 +138,20 @@ fn a_file_is_not_reported_while_it_is_being_written() {
     });
 }
 
+/// The writer may have ended unseen, so that a file which stays open is read in the end.
+#[test]
+fn a_file_that_stays_open_is_read_after_the_longest_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    fs::write(&path, "before").unwrap();
+    let settle = Duration::from_millis(1);
+    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(b"after").unwrap();
+    changed(&mut watch);
+    drop(file);
+}
+
 /// A log beside rule files, which is always open, made every change take the longest time.
 #[test]
 fn a_file_beside_the_watched_ones_that_is_open_delays_nothing() {
