@@ -17,8 +17,8 @@ use tidegate::api::pb::{
 };
 use tonic::transport::Endpoint;
 
-const RULES: &str =
-    "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: 2}\n";
+const RULES: &str = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: 2}\n\
+     \x20 - {key: w, value: 'c \"d\"', rate_limit: {unlimited: true}}\n  - {key: w, value: 'e**', rate_limit: {unit: day, requests_per_unit: 1}}\n";
 
 /// A running server; killed when dropped.
 struct Ratelimit {
@@ -125,7 +125,11 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
     assert_eq!(server.status(server.debug, "/stats").await, Some(200));
     let limits = http1::fetch(Ipv4Addr::LOCALHOST, server.debug, http::Request::get("/rlconfig")).await;
     let limits = String::from_utf8(limits.expect("an answer").into_body()).expect("UTF-8");
-    assert_eq!(limits, "d.k: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false\n");
+    // Values as they are written.
+    let expected = "d.k: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false\n\
+                    d.w_c \"d\": unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n\
+                    d.w_e**: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\n";
+    assert_eq!(limits, expected);
 
     drop((client, health));
     kill_process(Pid::from_child(&server.child), Signal::TERM).expect("it is there");

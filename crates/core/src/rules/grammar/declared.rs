@@ -45,8 +45,8 @@ pub(in crate::rules) enum DeclaredValue {
     Any,
     /// This one.
     Exact(Box<str>),
-    /// Those that the pattern matches; all of them share one counter, or each has its own.
-    Wildcard { pattern: Pattern, shared: bool },
+    /// Those that the pattern matches, with its text as written; all of them share one counter, or each has its own.
+    Wildcard { pattern: Pattern, text: Box<str>, shared: bool },
     /// Those of the set; only for an exact key.
     Set(Box<ValueSet>),
 }
@@ -67,7 +67,7 @@ pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
     match value {
         DeclaredValue::Any => key.to_owned(),
         DeclaredValue::Exact(value) => format!("{key}_{value}"),
-        DeclaredValue::Wildcard { pattern, .. } => format!("{key}_{pattern}"),
+        DeclaredValue::Wildcard { text, .. } => format!("{key}_{text}"),
         // The reference server has none: metrics show its entry as that of a key alone.
         DeclaredValue::Set(set) if set.shares_counter => format!("{key}_{}", set.label()),
         DeclaredValue::Set(_) => key.to_owned(),

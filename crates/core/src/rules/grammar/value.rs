@@ -75,7 +75,7 @@ impl Walk<'_, '_> {
         // The reference server matches the joined text, in which the key may have the `*`.
         let joins = self.semantics == Semantics::Reference && matches!(key, DeclaredKey::Wildcard(_));
         match (Pattern::new(text), sharing) {
-            (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
+            (Some(pattern), _) => DeclaredValue::Wildcard { pattern, text: text.into(), shared },
             (None, Some(sharing)) if shared && !joins => {
                 let message = "only values matched by a `*`, a list, networks or a regular expression can share one \
                                counter; remove share_threshold";

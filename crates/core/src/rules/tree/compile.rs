@@ -158,7 +158,7 @@ impl Group {
                 Entry::Occupied(first) => return Err(origin(first.get())),
                 Entry::Vacant(place) => _ = place.insert(node),
             },
-            DeclaredValue::Wildcard { pattern, shared } => {
+            DeclaredValue::Wildcard { pattern, shared, .. } => {
                 match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
                     Some(first) => return Err(origin(&first.node)),
                     None => self.wildcards.push(Wildcard { pattern, shared, order, node }),

@@ -207,7 +207,7 @@ impl MixedLevel {
 impl KeyWildcard {
     fn matched(&self) -> (Matched<'_>, &Node) {
         let shared = match &self.value {
-            DeclaredValue::Wildcard { pattern, shared: true } => Some(pattern),
+            DeclaredValue::Wildcard { pattern, shared: true, .. } => Some(pattern),
             _ => None,
         };
         (Matched::KeyWildcard { key: &self.key, shared }, &self.node)
