@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tidegate import Decision, Tidegate
@@ -27,7 +27,7 @@ class Client(Protocol):
 
 
 class SyncClient:
-    def __init__(self, address: str, **options: Any) -> None:
+    def __init__(self, address: str | Sequence[str], **options: Any) -> None:
         self.client: Any = Tidegate(address, **options)
 
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
@@ -48,7 +48,7 @@ class SyncClient:
 
 
 class AioClient:
-    def __init__(self, address: str, **options: Any) -> None:
+    def __init__(self, address: str | Sequence[str], **options: Any) -> None:
         self._runner = asyncio.Runner()
         self.client: Any = tidegate_aio.Tidegate(address, **options)
 

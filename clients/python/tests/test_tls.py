@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
@@ -18,15 +18,18 @@ RULES = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_
 
 
 @contextmanager
-def serve_with_tls(authority: trustme.CA, folder: Path) -> Iterator[Server]:
+def serve_with_tls(
+    authority: trustme.CA, folder: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), listen: str = "127.0.0.1:0"
+) -> Iterator[Server]:
     """Start a server that requires certificates of the authority."""
     certificate, key, clients = folder / "server.crt", folder / "server.key", folder / "clients.crt"
-    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued = authority.issue_cert(*names)
     issued.cert_chain_pems[0].write_to_path(certificate)
     issued.private_key_pem.write_to_path(key)
     authority.cert_pem.write_to_path(clients)
     key.chmod(0o600)
-    with serve(RULES, "--tls-cert", str(certificate), "--tls-key", str(key), "--tls-client-ca", str(clients)) as server:
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key), "--tls-client-ca", str(clients))
+    with serve(RULES, *files, listen=listen) as server:
         yield server
 
 
@@ -62,3 +65,36 @@ def test_certificates_of_both_sides_are_verified(kind: str, tmp_path: Path) -> N
         ):
             decision = decide(refused)
             assert (decision.reason, decision.error) == (Reason.FAILED_OPEN, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_each_of_several_servers_is_verified_by_its_own_name(kind: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    own = authority.issue_cert("client.example")
+    credentials = grpc.ssl_channel_credentials(
+        authority.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+    )
+    with ExitStack() as stack:
+
+        def server(host: str, certified: str) -> str:
+            folder = tmp_path / f"{host}-{certified}"
+            folder.mkdir()
+            return stack.enter_context(serve_with_tls(authority, folder, (certified,), f"{host}:0")).address
+
+        addresses = [server("127.0.0.1", "127.0.0.1"), server("127.0.0.2", "127.0.0.2")]
+        client = CLIENTS[kind](addresses, domain="d", timeout=5, credentials=credentials)
+        for name in addresses:
+            alone = CLIENTS[kind](name, domain="d", timeout=5, credentials=credentials)
+            assert alone.call("limit", {"user": "alone"}).reason == Reason.DECIDED
+            alone.close()
+        decisions = [client.call("limit", {"user": "a"}) for _ in range(10)]
+        client.close()
+        assert all(decision.reason == Reason.DECIDED for decision in decisions)
+        # The first of each server.
+        assert [decision.remaining for decision in decisions].count(99) == 2
+
+        stranger = CLIENTS[kind](
+            server("127.0.0.3", "127.0.0.1"), domain="d", timeout=5, credentials=credentials
+        )
+        assert stranger.call("limit", {"user": "a"}).reason == Reason.FAILED_OPEN
+        stranger.close()

@@ -10,7 +10,7 @@ export interface Certificate {
 }
 
 /** Makes a certificate with `openssl`: of an authority, or one that an authority signs. */
-export function certificate(name: string, issuer?: Certificate): Certificate {
+export function certificate(name: string, issuer?: Certificate, names = "DNS:localhost,IP:127.0.0.1"): Certificate {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
   const made = { path: join(folder, "certificate.pem"), key: join(folder, "key.pem") };
   const signed = issuer === undefined ? [] : ["-CA", issuer.path, "-CAkey", issuer.key];
@@ -20,7 +20,7 @@ export function certificate(name: string, issuer?: Certificate): Certificate {
       ...["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"],
       ...["-subj", `/CN=${name}`, "-keyout", made.key, "-out", made.path],
       ...["-addext", `basicConstraints=critical,CA:${issuer === undefined ? "TRUE" : "FALSE"}`],
-      ...["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", ...signed],
+      ...["-addext", `subjectAltName=${names}`, ...signed],
     ],
     { stdio: "ignore", env: { ...process.env, OPENSSL_CONF: "/dev/null" } },
   );

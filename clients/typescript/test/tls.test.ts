@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { createServer } from "node:https";
 import { resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { Tidegate, type Decision } from "../src/index.js";
 import { certificate, type Certificate } from "./certificates.js";
@@ -44,6 +45,35 @@ test("certificates of both sides are verified", async () => {
     const decision = await decide(refused);
     expect([decision.reason, decision.error]).toEqual(["failed_open", "UNAVAILABLE"]);
   }
+});
+
+test("each of several servers is verified by its own name", async () => {
+  const authority = certificate("authority");
+  const server = async (host: string, certified: string): Promise<string> => {
+    const own = certificate("server", authority, `IP:${certified}`);
+    return (await serve(RULES, ["--tls-cert", own.path, "--tls-key", own.key], `${host}:0`)).address;
+  };
+  const connect = (address: string | string[]): Tidegate => {
+    const ssl = credentials.createSsl(readFileSync(authority.path));
+    const client = new Tidegate(address, { domain: "d", timeoutMs: 5_000, credentials: ssl });
+    onTestFinished(() => {
+      client.close();
+    });
+    return client;
+  };
+  const client = connect([await server("127.0.0.1", "127.0.0.1"), await server("127.0.0.2", "127.0.0.2")]);
+  // The second connection may be ready later: calls until each server has decided its first.
+  let firsts = 0;
+  for (let call = 0; call < 90 && firsts < 2; call++) {
+    const decision = await client.limit({ user: "a" });
+    expect(decision.reason).toBe("decided");
+    firsts += decision.remaining === 99 ? 1 : 0;
+    await sleep(20);
+  }
+  expect(firsts).toBe(2);
+
+  const stranger = connect(await server("127.0.0.3", "127.0.0.1"));
+  expect((await stranger.limit({ user: "a" })).reason).toBe("failed_open");
 });
 
 test("the client over HTTP verifies the certificate of a proxy that terminates TLS", async () => {
