@@ -1,4 +1,4 @@
-//! Memory available to this process: the machine's, or the cgroup's limit if that is less.
+//! Memory available to this process: the machine's, or the cgroup's limit if that is less. Freed memory is returned to it.
 
 use std::{
     fs,
@@ -11,6 +11,15 @@ pub fn available() -> Option<(u64, &'static str)> {
     let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit_of = |path: PathBuf| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok();
     least(machine(&meminfo), cgroup_limit(&cgroup, limit_of))
+}
+
+/// Bytes of a block that has pages of its own in mimalloc.
+const OWN_PAGES: usize = 4 << 20;
+
+/// Returns memory to the system that has been free for a second. mimalloc does so where a thread frees pages, and an idle server frees
+/// none: after 900 connections with 900 MiB of incomplete messages were closed, 860 MiB stayed.
+pub(super) fn return_freed() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(OWN_PAGES)));
 }
 
 /// A cgroup limit counts if it is below the machine's memory: version 1 writes "no limit" as a huge number.

@@ -1,6 +1,7 @@
-//! Background thread that drops expired counters and counts slots in flight, a few pages at a time.
+//! Background thread that drops expired counters and counts slots in flight, a few pages at a time, and has freed memory returned to the
+//! system.
 
-use super::ServeError;
+use super::{ServeError, memory};
 use std::{
     sync::{Arc, mpsc},
     thread::JoinHandle,
@@ -12,6 +13,8 @@ use tidegate_core::{clock::Clock, limiter::Limiter};
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Intervals in which every shard is swept once: about five seconds.
 const INTERVALS_PER_PASS: usize = 100;
+/// Intervals between returns of freed memory: a second.
+const INTERVALS_PER_RETURN: usize = 20;
 /// Pages swept under one lock, which takes some tens of microseconds.
 const PAGES_PER_LOCK: usize = 16;
 
@@ -29,8 +32,14 @@ impl Sweeper {
             .name("sweeper".into())
             .spawn(move || {
                 let mut next = 0;
-                while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                for interval in 1.. {
+                    if stopped.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
+                        break;
+                    }
                     next = sweep_some(&limiter, &*clock, next);
+                    if interval % INTERVALS_PER_RETURN == 0 {
+                        memory::return_freed();
+                    }
                 }
             })
             .map_err(|source| ServeError::Start { what: "the sweeper thread", source })?;

@@ -3,10 +3,12 @@
 use super::{MEGABYTE, Target, gzip, request, untyped};
 use crate::support::{
     Server, descriptor,
+    frames::{DATA, END_HEADERS, HEADERS, RawConnection, call_head},
     http2::{Connection, SHOULD_RATE_LIMIT, framed, grpc, plain},
 };
 use http::request::Builder;
 use prost::Message;
+use std::time::Duration;
 
 /// Connections of a flood.
 const SENDERS: usize = 8;
@@ -81,4 +83,44 @@ async fn floods_of_bad_requests_leave_memory_where_it_was() {
     server.serves().await;
     let after = resident(&server.server);
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within 30 s");
+}
+
+/// An idle server kept 864 MiB of 965 after 900 connections with unfinished messages had been closed.
+#[tokio::test]
+async fn memory_of_unfinished_messages_returns_after_their_connections_are_closed() {
+    const CONNECTIONS: usize = 150;
+    const SLACK: usize = 40 * MEGABYTE;
+    let mut server = Target::start(&["--threads", "2"]).await;
+    server.serves().await;
+    let before = resident(&server.server);
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut connection = RawConnection::open(server.server.address()).await;
+        for stream in [1, 3, 5, 7] {
+            connection.send(HEADERS, END_HEADERS, stream, &call_head()).await;
+            let message = [&[0][..], &262_000_u32.to_be_bytes(), &[7; 255_000]].concat();
+            for piece in message.chunks(16_384) {
+                connection.send(DATA, 0, stream, piece).await;
+            }
+        }
+        connections.push(connection);
+    }
+    let mut most = 0;
+    eventually("the unfinished messages", || {
+        most = most.max(resident(&server.server));
+        most > before + 2 * SLACK
+    })
+    .await;
+    drop(connections);
+    eventually("the memory", || resident(&server.server) < before + SLACK).await;
 }
