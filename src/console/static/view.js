@@ -1,5 +1,7 @@
 // Elements, formats and dialogs. Texts become text nodes only: no text is parsed as markup.
 
+import { seconds } from "./api.js";
+
 /** An element. Properties: `class`, `on…` listeners, `style` (an object), other attributes; null and false are left out. */
 export function h(tag, properties, ...children) {
   const element = document.createElement(tag);
