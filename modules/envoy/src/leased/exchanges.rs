@@ -47,7 +47,7 @@ pub(super) struct Question {
     pub(super) body: Vec<u8>,
     /// The fingerprint and hits of a request that credits may decide from now on.
     pub(super) key: Option<(Key, HitList)>,
-    /// The time at which nobody waits any more.
+    /// The time from which on no request waits for the decision.
     pub(super) deadline: Monotonic,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Question {
 pub(super) enum Purpose {
     /// A request that waits.
     Call(Arc<Call>),
-    /// Nobody: hits are counted at the end of a stream.
+    /// No request: hits are counted at the end of a stream.
     Count,
-    /// Nobody: a slot is released.
+    /// No request: a slot is released.
     Release,
 }
 

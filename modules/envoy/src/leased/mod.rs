@@ -141,7 +141,7 @@ impl Leased {
         }
     }
 
-    /// Counts the hits of a request that nobody waits for. The decision, if it is made here.
+    /// Counts the hits of a request that waits for no decision. The decision, if it is made here.
     pub(crate) fn count(&self, request: &Request<'_>) -> Option<LocalDecision> {
         let key = match self.decide_here(request) {
             Ok(decision) => return Some(decision),
