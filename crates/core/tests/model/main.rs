@@ -28,10 +28,15 @@ const SCHEDULES: usize = 2_000;
 /// Preemptions that the well-placed half of the schedules makes.
 const PREEMPTIONS: usize = 4;
 
+/// Bytes of each modelled thread's stack.
+const STACK: usize = 1 << 18;
+
 fn config() -> Config {
     let mut config = Config::new();
     // Of orders weaker than it models: see above.
     config.silence_warnings = true;
+    // A decision with waits and leases overflows the default of 32 KiB in a development build.
+    config.stack_size = STACK;
     config
 }
 
