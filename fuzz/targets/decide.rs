@@ -19,6 +19,8 @@ mod queue;
 mod rng;
 #[path = "../../tests/sim/rules.rs"]
 mod rules;
+#[path = "../../tests/sim/schedule.rs"]
+mod schedule;
 #[path = "../../tests/sim/server.rs"]
 mod server;
 #[path = "../../tests/sim/traffic.rs"]
@@ -29,7 +31,9 @@ mod world;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Err(difference) = world::World::random(&mut rng::Rng::of_bytes(bytes)).check() {
-        panic!("{difference}");
+    for kind in world::Kind::ALL {
+        if let Err(difference) = world::World::random_of(&mut rng::Rng::of_bytes(bytes), kind).check() {
+            panic!("{difference}");
+        }
     }
 });

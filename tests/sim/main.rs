@@ -14,13 +14,14 @@ mod outcome;
 mod queue;
 mod rng;
 mod rules;
+mod schedule;
 mod server;
 mod traffic;
 mod world;
 
 use rng::Rng;
 use std::{env, fs, panic::catch_unwind, path::Path};
-use world::World;
+use world::{Kind, World};
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1_000;
@@ -28,9 +29,12 @@ const SEEDS: u64 = 1_000;
 /// The same of worlds with reloads.
 const SEEDS_WITH_RELOADS: u64 = 500;
 
+/// The same of worlds with bans and schedules.
+const SEEDS_WITH_TIMES: u64 = 500;
+
 #[test]
 fn every_decision_equals_that_of_the_naive_limiter() {
-    check_seeds(SEEDS, World::random);
+    check_seeds(SEEDS, |rng| World::random_of(rng, Kind::Plain));
 }
 
 /// Checks the worlds of so many seeds, unless the environment sets their number.
@@ -52,7 +56,14 @@ fn check_seeds(seeds: u64, world: fn(&mut Rng) -> World) {
 /// while they read them.
 #[test]
 fn every_decision_around_reloads_equals_that_of_the_naive_limiter() {
-    check_seeds(SEEDS_WITH_RELOADS, |rng| World::random_with(rng, true));
+    check_seeds(SEEDS_WITH_RELOADS, |rng| World::random_of(rng, Kind::Reloads));
+}
+
+/// Limits have bans, and other numbers at times of the week, in zones whose clocks change; many traces are around a change of the clocks
+/// or a leap day.
+#[test]
+fn every_decision_with_bans_and_schedules_equals_that_of_the_naive_limiter() {
+    check_seeds(SEEDS_WITH_TIMES, |rng| World::random_of(rng, Kind::Times));
 }
 
 /// The fuzzer's seed inputs, and those that once failed.
@@ -63,8 +74,10 @@ fn every_decision_of_the_fuzz_corpus_equals_that_of_the_naive_limiter() {
         fs::read_dir(corpus).expect("a folder of inputs").map(|entry| entry.expect("an entry").path());
     for input in inputs {
         let bytes = fs::read(&input).expect("an input");
-        if let Err(difference) = World::random(&mut Rng::of_bytes(&bytes)).check() {
-            panic!("{}\n{difference}", input.display());
+        for kind in Kind::ALL {
+            if let Err(difference) = World::random_of(&mut Rng::of_bytes(&bytes), kind).check() {
+                panic!("{}\n{difference}", input.display());
+            }
         }
     }
 }

@@ -70,6 +70,12 @@ pub enum Model {
         hits: u64,
         per: u64,
     },
+    /// Denials of another limit, and the bans that they begin.
+    Ban {
+        after: u64,
+        within: u64,
+        lasts: u64,
+    },
 }
 
 impl Model {
@@ -93,6 +99,8 @@ impl Model {
             (IntervalBucket { tokens: a, interval: b, .. }, IntervalBucket { tokens, interval, .. }) => {
                 (a, b) == (tokens, interval)
             }
+            // A ban in force keeps its end.
+            (Ban { .. }, Ban { .. }) => true,
             _ => false,
         }
     }

@@ -23,11 +23,13 @@ pub struct Oracle {
     list: Vec<Hits>,
     /// Time of the last change.
     changed: u64,
+    /// Of denials: the end of the last ban; 0 if none began.
+    banned_until: u64,
 }
 
 impl Oracle {
     pub fn new(model: Model) -> Self {
-        Self { model, list: Vec::new(), changed: 0 }
+        Self { model, list: Vec::new(), changed: 0, banned_until: 0 }
     }
 
     pub fn model(&self) -> &Model {
@@ -44,11 +46,12 @@ impl Oracle {
             | Model::CalendarWindow { limit, .. } => limit,
             Model::GreedyBucket { size, .. } | Model::IntervalBucket { size, .. } => size,
             Model::LeakyBucket { burst, .. } => burst,
+            Model::Ban { after, .. } => after,
         }
     }
 
     pub fn used(&self, now: u64) -> u64 {
-        let now = self.not_before_the_state(now);
+        let (raw, now) = (now, self.not_before_the_state(now));
         let used = match self.model {
             Model::SlidingWindow { limit, window, precision } => self.estimate(limit, window, precision, now),
             Model::SlidingLog { window, .. } => self.count(|hit| hit.at + window > now),
@@ -61,17 +64,30 @@ impl Oracle {
             Model::GreedyBucket { tokens, interval, .. } => self.draining(tokens, interval, now),
             Model::LeakyBucket { hits, per, .. } => self.draining(hits, per, now),
             Model::IntervalBucket { tokens, interval, .. } => self.missing(tokens, interval, now),
+            Model::Ban { after, .. } if self.is_banned(raw) => after.into(),
+            Model::Ban { within, .. } => self.count(|denial| denial.at + within > now),
         };
         u64::try_from(used).expect("no more is counted than was taken")
     }
 
+    /// Whether a ban is in force.
+    pub fn is_banned(&self, now: u64) -> bool {
+        now < self.banned_until
+    }
+
     pub fn remaining(&self, now: u64) -> u64 {
+        if let Model::Ban { .. } = self.model {
+            return if self.is_banned(now) { 0 } else { u64::MAX };
+        }
         self.limit().saturating_sub(self.used(now))
     }
 
     /// The wait until `hits` are admitted if `given` hits are given back at the same time, found by bisection; none if
     /// they never are.
     pub fn until_admits(&self, given: u64, hits: u64, now: u64) -> Option<u64> {
+        if let Model::Ban { .. } = self.model {
+            return Some(self.banned_until.saturating_sub(now));
+        }
         let admits = |at| {
             let mut then = self.clone();
             then.give_back(given, at);
@@ -99,13 +115,16 @@ impl Oracle {
 
     /// Time from which it counts nothing, even if the clock is set back.
     pub fn expires(&self) -> u64 {
+        if self.banned_until > 0 {
+            return self.banned_until;
+        }
         let (Some(first), Some(newest)) = (self.list.first(), self.list.last()) else { return 0 };
         match self.model {
             Model::SlidingWindow { window, precision, .. } => {
                 let length = window.div_ceil(precision);
                 (self.changed / length + precision + 1) * length
             }
-            Model::SlidingLog { window, .. } => newest.at + window,
+            Model::SlidingLog { window, .. } | Model::Ban { within: window, .. } => newest.at + window,
             Model::FixedWindow { window, .. } => (newest.at / window + 1) * window,
             Model::FirstHitWindow { window, .. } => first.at + window,
             Model::CalendarWindow { ends, .. } => {
@@ -123,7 +142,7 @@ impl Oracle {
         if at > start {
             let used = self.used(at);
             self.list.clear();
-            self.changed = start;
+            (self.changed, self.banned_until) = (start, 0);
             if used > 0 {
                 self.take(used, start);
             }
@@ -131,14 +150,33 @@ impl Oracle {
     }
 
     pub fn take(&mut self, hits: u64, now: u64) {
+        if let Model::Ban { after, lasts, .. } = self.model {
+            return self.deny(hits, after, lasts, now);
+        }
         self.change(now, i128::from(hits));
         if let Model::SlidingLog { limit, .. } = self.model {
             self.join_beyond(limit);
         }
     }
 
-    /// Gives back the newest of the hits that still count.
+    /// Counts denials, unless a ban is in force. The last of those that a ban begins after begins it.
+    fn deny(&mut self, denials: u64, after: u64, lasts: u64, now: u64) {
+        if self.is_banned(now) {
+            return;
+        }
+        self.banned_until = 0;
+        self.change(now, denials.into());
+        if self.used(now) >= after {
+            self.list.clear();
+            self.banned_until = now + lasts;
+        }
+    }
+
+    /// Gives back the newest of the hits that still count. Denials are not given back.
     pub fn give_back(&mut self, hits: u64, now: u64) {
+        if let Model::Ban { .. } = self.model {
+            return;
+        }
         if matches!(
             self.model,
             Model::GreedyBucket { .. } | Model::LeakyBucket { .. } | Model::IntervalBucket { .. }
@@ -227,7 +265,7 @@ impl Oracle {
                 let length = window.div_ceil(precision);
                 hit.at / length + precision >= now / length
             }
-            Model::SlidingLog { window, .. } => hit.at + window > now,
+            Model::SlidingLog { window, .. } | Model::Ban { within: window, .. } => hit.at + window > now,
             _ => true,
         });
         if count != 0 {

@@ -1,7 +1,7 @@
 //! Queueing in the naive limiter: which requests are queued, the resets of those that are not, and how a wait ends.
 
 use crate::{
-    naive::{Charge, Key, Naive, is_over_at, sum},
+    naive::{Charge, Key, Naive, is_of_ban, is_over_at, sum},
     naive_queue::{QueuedCharge, QueuedRequest},
     oracle::{Oracle, first},
     outcome::{DescriptorHits, Outcome, Wait, gives, takes},
@@ -49,7 +49,7 @@ impl Naive {
         now: u64,
     ) -> QueuedRequest {
         let is_always = |key| charges.iter().any(|charge| charge.key == key && charge.always);
-        let queued_charges = counters.iter().filter_map(|&key| {
+        let queued_charges = counters.iter().filter(|&&key| !is_of_ban(key)).filter_map(|&key| {
             let hits = self.counted(charges, key, false, takes);
             // A counter for which there was no room does not exist, and counts nothing.
             let counter = self.counters.get(&key).filter(|_| hits > 0)?;
@@ -81,8 +81,10 @@ impl Naive {
     pub fn release_all(&mut self, now: u64) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         while let Some(QueuedRequest { descriptors, over, .. }) = self.queue.pop_released(now) {
-            let mut charges = self.charges(&descriptors);
+            let mut charges = self.charges(&descriptors, now);
             self.convert(&charges, now);
+            // It was admitted before any ban that is in force now.
+            charges.retain(|charge| !is_of_ban(charge.key));
             charges.iter_mut().for_each(|charge| charge.fits = !over.contains(&charge.descriptor));
             outcomes.push(self.outcome(false, &descriptors, &charges, now));
         }

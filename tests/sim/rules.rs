@@ -3,7 +3,8 @@
 use crate::{
     oracle::{BERLIN_MONTHS, Model},
     rng::Rng,
-    world::Settings,
+    schedule::{Schedule, is_window},
+    world::{Kind, Settings},
 };
 use std::fmt::Write;
 
@@ -28,6 +29,10 @@ pub struct Limit {
     pub requests: u64,
     pub model: Model,
     pub always: bool,
+    /// Other numbers at times of the week.
+    pub schedule: Option<Schedule>,
+    /// Denials and the bans that they begin, as a model of their own.
+    pub ban: Option<Model>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -81,7 +86,16 @@ impl Rules {
     /// The length of some window, in nanoseconds: the scale of the gaps between requests.
     pub fn some_length(&self, rng: &mut Rng) -> u64 {
         let rule = rng.pick(&self.0);
-        match rng.pick(&rule.limits).model {
+        let limit = rng.pick(&rule.limits);
+        if limit.schedule.is_some() && rng.once_in(2) {
+            return rng.pick(&[1_800_000_000_000, 3_600_000_000_000, 86_400_000_000_000]);
+        }
+        if let Some(Model::Ban { within, lasts, .. }) = limit.ban
+            && rng.once_in(2)
+        {
+            return rng.pick(&[within, lasts]);
+        }
+        match limit.model {
             Model::SlidingWindow { window, precision, .. } => rng.pick(&[window, window.div_ceil(precision)]),
             Model::SlidingLog { window, .. }
             | Model::FixedWindow { window, .. }
@@ -90,13 +104,41 @@ impl Rules {
             Model::GreedyBucket { tokens, interval, .. } => rng.pick(&[interval, interval.div_ceil(tokens)]),
             Model::IntervalBucket { interval, .. } => interval,
             Model::LeakyBucket { hits, per, .. } => rng.pick(&[per, per.div_ceil(hits)]),
+            Model::Ban { .. } => unreachable!("no limit of a rule"),
         }
     }
 }
 
 impl Limit {
-    /// With reference semantics, half of the limits use its defaults. A quota cannot have a queue.
     fn random(rng: &mut Rng, settings: Settings, is_quota: bool) -> Self {
+        let mut limit = Self::plain(rng, settings, is_quota);
+        if settings.kind == Kind::Times {
+            limit.add_times(rng, settings, is_quota);
+        }
+        limit
+    }
+
+    /// Adds a schedule and a ban. Quotas and limits with queues cannot have bans. Without room for its counter a denial is not counted;
+    /// which of several has room depends on keys, so that there are no bans where counters are scarce.
+    fn add_times(&mut self, rng: &mut Rng, settings: Settings, is_quota: bool) {
+        if is_window(&self.model) && !rng.once_in(3) {
+            let schedule = Schedule::random(rng, &self.model);
+            let _ = write!(self.keys, ", {}", schedule.yaml());
+            if !matches!(self.model, Model::CalendarWindow { .. }) {
+                let _ = write!(self.keys, ", time_zone: {}", schedule.zone());
+            }
+            self.schedule = Some(schedule);
+        }
+        if self.queue.is_none() && !is_quota && !settings.may_fill_up() && rng.once_in(2) {
+            let after = rng.pick(&[1, 2, 3, 5]);
+            let [within, lasts] = [0; 2].map(|_| rng.pick(&[250, 1_000, 10_000, 600_000, 7_200_000]));
+            let _ = write!(self.keys, ", ban: {{after: {after}, within: {within}ms, for: {lasts}ms}}");
+            self.ban = Some(Model::Ban { after, within: within * 1_000_000, lasts: lasts * 1_000_000 });
+        }
+    }
+
+    /// With reference semantics, half of the limits use its defaults. A quota cannot have a queue.
+    fn plain(rng: &mut Rng, settings: Settings, is_quota: bool) -> Self {
         let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
         let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);
         let (window, size) = (millis * 1_000_000, rng.pick(&[1, 2, 5, 12]));
@@ -104,7 +146,15 @@ impl Limit {
         if settings.is_reference && rng.once_in(2) {
             let keys = format!("requests_per_unit: {limit}, per: {millis}ms");
             let model = Model::FixedWindow { limit, window };
-            return Self { keys, queue: None, requests: limit, model, always: true };
+            return Self {
+                keys,
+                queue: None,
+                requests: limit,
+                model,
+                always: true,
+                schedule: None,
+                ban: None,
+            };
         }
         let is_bucket = settings.is_about_queues && !rng.once_in(6);
         let (requests, other, model) = match if is_bucket { 8 } else { rng.below(9) } {
@@ -155,7 +205,7 @@ impl Limit {
         if let Some(QueueLimits { wait, hits }) = queue {
             let _ = write!(keys, ", max_wait: {}ms, max_queue: {hits}", wait / 1_000_000);
         }
-        Self { keys, queue, requests, model, always }
+        Self { keys, queue, requests, model, always, schedule: None, ban: None }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     outcome::{DescriptorHits, Hits, Outcome, Status},
     rng::Rng,
     rules::Rules,
-    world::Settings,
+    world::{Kind, Settings},
 };
 
 /// An event and its time. Times may run backwards, but within a process never to before its start: counters that had
@@ -66,6 +66,8 @@ pub const START: u64 = 1_704_844_800_000_000_000;
 /// The latest time in a trace: the end of the calendar that the oracle has.
 const END: u64 = START + 300 * 86_400_000_000_000;
 
+const SECOND: u64 = 1_000_000_000;
+
 /// Number of values of a key: few, so that requests share counters.
 const VALUES: u64 = 3;
 
@@ -88,7 +90,7 @@ enum Pace {
 
 pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
     let (mut rules, mut naive) = (rules.clone(), Naive::new(settings, rules.clone()));
-    let (mut now, mut reset, mut started) = (START + rng.below(1 << 40), 0, START);
+    let (mut now, mut reset, mut started) = (random_time(rng, settings), 0, START);
     let mut trace = Vec::new();
     let mut pace = Pace::Burst;
     for _ in 0..rng.between(10, 80) {
@@ -100,7 +102,7 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
         if rng.once_in(40) {
             now = set_back(rng, &rules, now).max(started);
         }
-        let event = match settings.has_reloads && rng.once_in(5) {
+        let event = match settings.kind == Kind::Reloads && rng.once_in(5) {
             true => random_reload(rng, settings, &rules, &naive, now),
             false => random_step(rng, settings, &rules, &naive, now),
         };
@@ -120,6 +122,24 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
         trace.push(step);
     }
     trace
+}
+
+/// The time of the first event. With schedules often some hours before clocks change in one of the zones, or before a leap day.
+fn random_time(rng: &mut Rng, settings: Settings) -> u64 {
+    if settings.kind != Kind::Times {
+        return START + rng.below(1 << 40);
+    }
+    let eves = [
+        START / SECOND,
+        1_709_157_600,
+        1_710_046_800,
+        1_711_836_000,
+        1_712_408_400,
+        1_728_136_800,
+        1_729_980_000,
+        1_730_606_400,
+    ];
+    rng.pick(&eves) * SECOND + rng.below(1 << 44)
 }
 
 fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, now: u64) -> Event {

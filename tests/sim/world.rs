@@ -21,8 +21,23 @@ pub struct Settings {
     pub denies_when_full: bool,
     /// The maximum number of queued requests.
     pub queued_max: usize,
-    /// Whether rules are reloaded while decisions are made and snapshots are written.
-    pub has_reloads: bool,
+    /// The kind of world.
+    pub kind: Kind,
+}
+
+/// What a world has beside limits and traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing.
+    Plain,
+    /// Rules are reloaded while decisions are made and snapshots are written.
+    Reloads,
+    /// Limits have bans and schedules.
+    Times,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Reloads, Self::Times];
 }
 
 impl Settings {
@@ -33,7 +48,7 @@ impl Settings {
             counters_max: if rng.once_in(3) { rng.between(1, 6) as usize } else { ROOMY },
             denies_when_full: rng.once_in(2),
             queued_max: if rng.once_in(4) { rng.between(0, 3) as usize } else { ROOMY },
-            has_reloads: false,
+            kind: Kind::Plain,
         }
     }
 
@@ -55,13 +70,9 @@ pub struct World {
 }
 
 impl World {
-    pub fn random(rng: &mut Rng) -> Self {
-        Self::random_with(rng, false)
-    }
-
-    /// A world in which rules may be reloaded between any two steps of a decision's process.
-    pub fn random_with(rng: &mut Rng, has_reloads: bool) -> Self {
-        let settings = Settings { has_reloads, ..Settings::random(rng) };
+    /// A world of this kind.
+    pub fn random_of(rng: &mut Rng, kind: Kind) -> Self {
+        let settings = Settings { kind, ..Settings::random(rng) };
         let rules = Rules::random(rng, settings);
         let trace = traffic::random(rng, settings, &rules);
         Self { settings, rules, trace }

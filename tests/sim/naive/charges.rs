@@ -1,10 +1,11 @@
-//! The charges of a request: which counters they are of, which fit, and what they report.
+//! The charges of a request: which counters they are of, and which fit.
 
 use super::{Key, Label, Naive, Of};
 use crate::{
     oracle::{Model, Oracle},
-    outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait, gives, takes},
+    outcome::{DescriptorHits, Hits, Outcome, Wait, gives, takes},
     rules::{QueueLimits, Rule},
+    schedule::{Schedule, with_limit},
 };
 
 /// Lengths of windows that the reference has too.
@@ -14,8 +15,13 @@ const UNITS: [u64; 3] = [1_000_000_000, 60_000_000_000, 3_600_000_000_000];
 pub struct Charge {
     pub descriptor: usize,
     pub key: Key,
-    requests: u64,
+    pub(super) requests: u64,
+    /// The numbers that apply now.
     pub(super) model: Model,
+    /// Those that the rule declares.
+    pub(super) declared: Model,
+    /// Other numbers at times of the week.
+    pub(super) schedule: Option<Schedule>,
     pub hits: Hits,
     pub always: bool,
     pub fits: bool,
@@ -52,6 +58,7 @@ impl Naive {
             let mut oracle = self.oracle_of(charge, now);
             oracle.give_back(given, now);
             charge.fits = match charge.hits {
+                Hits::Take(_) | Hits::Peek if is_of_ban(key) => !oracle.is_banned(now),
                 Hits::Take(_) => taken <= oracle.remaining(now),
                 // In the reference, a peek passes at exactly the limit.
                 Hits::Peek if self.settings.is_reference => oracle.used(now) <= charge.requests,
@@ -73,36 +80,50 @@ impl Naive {
 
     /// Sum of the hits of a counter that count under this verdict.
     pub fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
+        if is_of_ban(key) {
+            // One for a request that the limit itself denies, unless a ban is in force; none is given back.
+            let is_denial = |(limit, ban): (&Charge, &Charge)| {
+                ban.key == key && takes(limit.hits) > 0 && !limit.fits && ban.fits
+            };
+            let is_denied = charges.iter().zip(charges.iter().skip(1)).any(is_denial);
+            return if is_denied { hits(Hits::Take(1)) } else { 0 };
+        }
         let counts = |charge: &Charge| charge.always || !is_over && !is_over_at(charges, charge.descriptor);
         sum(charges, key, counts, hits)
     }
 
-    pub fn charges(&self, descriptors: &[DescriptorHits]) -> Vec<Charge> {
+    pub fn charges(&self, descriptors: &[DescriptorHits], now: u64) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &DescriptorHits { rule, value, hits, own }) in descriptors.iter().enumerate() {
-            let mut charge = |of, requests, model, always, queue, label| {
-                charges.push(Charge {
-                    descriptor,
-                    key: (rule, value, of),
-                    requests,
-                    model,
-                    hits,
-                    always,
-                    fits: true,
-                    has_no_room: false,
-                    remaining_in_order: None,
-                    until_queueable: None,
-                    queue,
-                    label,
-                });
-            };
+            let mut charge =
+                |of, requests, declared: Model, schedule: Option<Schedule>, always, queue, label| {
+                    let in_force = schedule.as_ref().and_then(|schedule| schedule.requests_at(now));
+                    let model = in_force.map_or(declared.clone(), |number| with_limit(&declared, number));
+                    let requests = in_force.unwrap_or(requests);
+                    charges.push(Charge {
+                        descriptor,
+                        key: (rule, value, of),
+                        requests,
+                        model,
+                        declared,
+                        schedule,
+                        hits,
+                        always,
+                        fits: true,
+                        has_no_room: false,
+                        remaining_in_order: None,
+                        until_queueable: None,
+                        queue,
+                        label,
+                    });
+                };
             if let Some(requests) = own {
                 let (limit, window) = (requests.into(), 1_000_000_000);
                 let (of, model) = match self.settings.is_reference {
                     true => (Of::Window(window), Model::FixedWindow { limit, window }),
                     false => (Of::Request, Model::SlidingWindow { limit, window, precision: 1 }),
                 };
-                charge(of, limit, model, self.settings.is_reference, None, None);
+                charge(of, limit, model, None, self.settings.is_reference, None, None);
             } else if let Some(rule) = self.rules.0.get(rule) {
                 let mut windows = Vec::new();
                 for (index, limit) in rule.limits.iter().enumerate() {
@@ -121,7 +142,20 @@ impl Naive {
                     };
                     let queue = limit.queue.filter(|_| !rule.shadow);
                     let label = Label { model: limit.model.clone(), queue: limit.queue };
-                    charge(of, limit.requests, limit.model.clone(), limit.always, queue, Some(label));
+                    let schedule = limit.schedule.clone();
+                    charge(
+                        of,
+                        limit.requests,
+                        limit.model.clone(),
+                        schedule,
+                        limit.always,
+                        queue,
+                        Some(label),
+                    );
+                    if let Some(ban) = &limit.ban {
+                        let label = Label { model: ban.clone(), queue: None };
+                        charge(Of::Ban(index), 0, ban.clone(), None, false, None, Some(label));
+                    }
                 }
             }
         }
@@ -136,11 +170,12 @@ impl Naive {
 
     /// The counter of a charge, read under its limit. Charges of one counter have one limit, except that limits sent
     /// with requests may differ in number.
-    fn oracle_of(&self, charge: &Charge, now: u64) -> Oracle {
+    pub(super) fn oracle_of(&self, charge: &Charge, now: u64) -> Oracle {
         let mut oracle = match self.counters.get(&charge.key) {
             Some(oracle) => oracle.clone(),
-            None => Oracle::new(charge.model.clone()),
+            None => Oracle::new(charge.declared.clone()),
         };
+        oracle.change_rule(charge.declared.clone(), now);
         oracle.change_rule(charge.model.clone(), now);
         oracle
     }
@@ -161,59 +196,10 @@ impl Naive {
         others.iter().any(|&index| is_over(index))
             || !quotas.is_empty() && quotas.iter().all(|&index| is_over(index))
     }
-
-    /// The first of the tightest limits: denials before admissions, then the longest wait, or the least that remains.
-    fn status(
-        &self,
-        descriptors: &[DescriptorHits],
-        charges: &[Charge],
-        descriptor: usize,
-        now: u64,
-    ) -> Status {
-        let DescriptorHits { rule, own, .. } = descriptors[descriptor];
-        let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
-        let mut status = Status { is_over: false, limit: None };
-        for charge in charges.iter().filter(|charge| charge.descriptor == descriptor) {
-            let oracle = self.oracle_of(charge, now);
-            let given = sum(charges, charge.key, |_| true, gives);
-            let is_over = charge.is_over() && !is_shadow;
-            let wanted = match charge.hits {
-                Hits::Peek => 1,
-                Hits::Take(_) | Hits::GiveBack(_) => sum(charges, charge.key, |_| true, takes),
-            };
-            let next = match oracle.until_window_ends(now) {
-                _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
-                // In the reference, a reset is always the end of the window.
-                Some(nanos) if self.settings.is_reference => {
-                    let remaining = charge.remaining_in_order.unwrap_or_else(|| oracle.remaining(now));
-                    Tightest { remaining, reset: Wait::After(nanos) }
-                }
-                _ if is_over => {
-                    let until_admits =
-                        || oracle.until_admits(given, wanted, now).map_or(Wait::Never, Wait::After);
-                    let reset = charge.until_queueable.unwrap_or_else(until_admits);
-                    Tightest { remaining: oracle.remaining(now), reset }
-                }
-                _ => {
-                    Tightest { remaining: oracle.remaining(now), reset: Wait::After(oracle.until_full(now)) }
-                }
-            };
-            let is_tighter = match &status.limit {
-                None => true,
-                Some(_) if is_over != status.is_over => is_over,
-                Some(tightest) if is_over => next.reset > tightest.reset,
-                Some(tightest) => next.remaining < tightest.remaining,
-            };
-            if is_tighter {
-                status = Status { is_over, limit: Some(next) };
-            }
-        }
-        status
-    }
 }
 
 impl Charge {
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         !self.fits || self.has_no_room
     }
 }
@@ -227,4 +213,9 @@ pub fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
 pub fn sum(charges: &[Charge], key: Key, counts: impl Fn(&Charge) -> bool, hits: fn(Hits) -> u64) -> u64 {
     let of_key = charges.iter().filter(|charge| charge.key == key && counts(charge));
     of_key.map(|charge| hits(charge.hits)).sum()
+}
+
+/// Whether the counter is that of denials.
+pub fn is_of_ban(key: Key) -> bool {
+    matches!(key.2, Of::Ban(_))
 }

@@ -1,8 +1,9 @@
 //! A naive limiter: one oracle for each counter, and all rules of charging in one folder.
 
 mod charges;
+mod resets;
 
-pub use charges::{Charge, is_over_at, sum};
+pub use charges::{Charge, is_of_ban, is_over_at, sum};
 
 use crate::{
     naive_queue::NaiveQueue,
@@ -46,6 +47,9 @@ struct Label {
 
 impl PartialEq for Label {
     fn eq(&self, other: &Self) -> bool {
+        if let Model::Ban { .. } = self.model {
+            return self.model == other.model;
+        }
         let limit = |label: &Self| Oracle::new(label.model.clone()).limit();
         self.model.counts_as(&other.model) && limit(self) == limit(other) && self.queue == other.queue
     }
@@ -63,6 +67,8 @@ pub enum Of {
     Request,
     /// In the reference: the limit of the rule, or of the request, with a window of so many nanoseconds.
     Window(u64),
+    /// Denials by one of the limits of the rule.
+    Ban(usize),
 }
 
 impl Naive {
@@ -155,7 +161,7 @@ impl Naive {
         if self.settings.may_fill_up() {
             self.sweep(now);
         }
-        let mut charges = self.charges(descriptors);
+        let mut charges = self.charges(descriptors, now);
         let counters: Vec<Key> =
             BTreeMap::from_iter(charges.iter().map(|charge| (charge.key, ()))).into_keys().collect();
         self.convert(&charges, now);
@@ -188,8 +194,11 @@ impl Naive {
     ) -> (bool, bool) {
         let is_over = self.verdict(descriptors, charges);
         let has_room = |naive: &Self| {
-            let is_new =
-                |key| !naive.counters.contains_key(key) && naive.counted(charges, *key, is_over, takes) > 0;
+            let is_new = |key: &&Key| {
+                !naive.counters.contains_key(*key)
+                    && !is_of_ban(**key)
+                    && naive.counted(charges, **key, is_over, takes) > 0
+            };
             let new = counters.iter().filter(|key| is_new(key)).count();
             naive.counters.len() + new <= naive.settings.counters_max
         };
@@ -209,7 +218,7 @@ impl Naive {
         (self.verdict(descriptors, charges), has_room)
     }
 
-    /// Applies the hits that count to one counter.
+    /// Applies the hits that count to one counter, which has the numbers that the rule declares, whichever apply now.
     fn charge_counter(&mut self, charges: &[Charge], key: Key, is_over: bool, has_room: bool, now: u64) {
         let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
         let is_there = self.counters.contains_key(&key);
@@ -218,6 +227,9 @@ impl Naive {
             self.queue.move_up(0, key, given.min(oracle.used(now)));
             oracle.give_back(given, now);
             oracle.take(taken, now);
+            let charge =
+                charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
+            oracle.change_rule(charge.declared.clone(), now);
             self.counters.insert(key, oracle);
             self.convert(charges, now);
             self.is_changed = true;
@@ -227,12 +239,12 @@ impl Naive {
     /// Converts the counters that were counted under another limit, once: hits used before count as taken now. The limit of
     /// a counter is that of its first charge.
     pub fn convert(&mut self, charges: &[Charge], now: u64) {
-        for (index, Charge { key, model, label, .. }) in charges.iter().enumerate() {
+        for (index, Charge { key, declared, label, .. }) in charges.iter().enumerate() {
             if charges[..index].iter().any(|former| former.key == *key) {
                 continue;
             }
             let Some(oracle) = self.counters.get_mut(key) else { continue };
-            oracle.change_rule(model.clone(), now);
+            oracle.change_rule(declared.clone(), now);
             let former = self.labels.insert(*key, label.clone());
             self.is_changed |= former.is_some_and(|former| former != *label);
         }

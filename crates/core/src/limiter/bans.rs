@@ -11,11 +11,10 @@ use super::{
     counters::Counters,
     deciding::Deciding,
     plan::{Fit, HitSum, Plan, PlannedCounter},
-    status::after_give_back,
 };
-use crate::limit::{BanPhase, Hits, Reset, Timestamp};
+use crate::limit::{BanPhase, Hits, Reset};
 
-impl<'r, C: Counters> Deciding<'_, 'r, C> {
+impl<C: Counters> Deciding<'_, '_, C> {
     /// Whether the counter is that of a ban.
     #[inline]
     pub(super) fn is_of_ban(&self, counter: &PlannedCounter) -> bool {
@@ -47,7 +46,7 @@ impl<'r, C: Counters> Deciding<'_, 'r, C> {
             // Nothing remains: it is in force, since before this request or because of it.
             let phase = if ban.fit == Fit::Over { BanPhase::InForce } else { BanPhase::Begins };
             let is_shadow = self.descriptors[ban.descriptor as usize].reached.is_shadow();
-            let after = self.until_admits_from(index - 1, self.now.saturating_add(wait));
+            let after = self.until_admits(index - 1, self.now.saturating_add(wait));
             let limit = &mut self.charges[index - 1];
             limit.fit = Fit::Banned(phase);
             if !is_shadow {
@@ -58,16 +57,6 @@ impl<'r, C: Counters> Deciding<'_, 'r, C> {
                 });
             }
         }
-    }
-
-    /// The wait from a moment on until the limit of a charge admits the hits of the request for its counter.
-    fn until_admits_from(&self, charge: usize, then: Timestamp) -> Reset {
-        let of_charge = |counter: &&PlannedCounter| self.by_key[counter.charges()].contains(&(charge as u32));
-        let Some(counter) = self.counters.iter().find(of_charge) else { return Reset::NOW };
-        let charge = &self.charges[charge];
-        let state = after_give_back(&charge.limit.algorithm, self.shards.state(counter), counter.hits, then);
-        let taken = if charge.hits == Hits::Peek { 1 } else { counter.hits.taken };
-        charge.limit.until_admits(&state, taken, then)
     }
 }
 

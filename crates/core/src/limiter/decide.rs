@@ -155,7 +155,7 @@ fn decide_unless<'l>(
         &mut Option<MutexGuard<'l, Queues>>,
     ) -> bool,
 ) -> Option<(Code, u64, Option<Box<GrantedSlot>>)> {
-    let has_bans = plan.has_bans;
+    let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
     let deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&limiter.slots);
@@ -169,11 +169,9 @@ fn decide_unless<'l>(
     }
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
+    deciding.combine(has_bans, has_schedules);
     if let Some(queues) = &queues {
         deciding.report_behind(queues, None);
-    }
-    if has_bans {
-        deciding.fold_bans();
     }
     let slots = deciding.slots.taken();
     let number = limiter.store.next_number();

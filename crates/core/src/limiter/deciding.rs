@@ -244,10 +244,15 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 report(charge, counter.hits, is_shadow, reading, state, now);
             }
         }
-        if !admitted
-            && self.charges.len() > 1
-            && self.charges.iter().any(|charge| charge.limit.has_schedule())
-        {
+    }
+
+    /// Sets the resets that depend on more than one counter: those of bans, and of descriptors with schedules.
+    #[inline]
+    pub(super) fn combine(&mut self, has_bans: bool, has_schedules: bool) {
+        if has_bans {
+            self.fold_bans();
+        }
+        if has_schedules {
             self.join_resets();
         }
     }

@@ -202,10 +202,10 @@ impl<'r> Charge<'r> {
         }
     }
 
-    /// The semantics by which the charge is admitted.
+    /// The semantics by which the charge is admitted. A ban in force denies in any.
     #[inline]
     pub(super) fn semantics(&self) -> Semantics {
-        if self.is_check { Semantics::Exact } else { self.limit.semantics }
+        if self.is_check || self.is_ban { Semantics::Exact } else { self.limit.semantics }
     }
 
     /// Whether the request is a report of hits that were used.
@@ -271,6 +271,8 @@ pub(super) struct Plan<'r> {
     pub(super) by_key: SmallVec<[u32; INLINE]>,
     /// Whether some charges are those of bans.
     pub(super) has_bans: bool,
+    /// Whether some limits of the domain have schedules.
+    pub(super) has_schedules: bool,
 }
 
 impl<'r> Plan<'r> {
@@ -279,6 +281,7 @@ impl<'r> Plan<'r> {
     pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, now: Timestamp) -> Self {
         let mut plan = Self::timeless(domain, keys, request);
         if domain.has_schedules() {
+            plan.has_schedules = true;
             plan.apply_schedules(now);
         }
         plan
@@ -302,6 +305,7 @@ impl<'r> Plan<'r> {
             charges: SmallVec::new(),
             by_key: SmallVec::new(),
             has_bans: false,
+            has_schedules: false,
         };
         let mut conditional = domain.conditional();
         for (descriptor, index) in request.descriptors().iter().zip(0..) {

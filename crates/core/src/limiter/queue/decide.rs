@@ -104,7 +104,7 @@ pub(in crate::limiter) fn decide<'p>(
     }
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
-    let has_bans = plan.has_bans;
+    let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, &pinned.in_force.rules, now);
     let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
     let mut deciding = deciding.with_slots_of(&pinned.limiter.slots);
@@ -135,11 +135,9 @@ pub(in crate::limiter) fn decide<'p>(
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
     deciding.settle(code == Code::Ok, has_room);
+    deciding.combine(has_bans, has_schedules);
     if would_wait {
         deciding.report_until_accepted(wait_max);
-    }
-    if has_bans {
-        deciding.fold_bans();
     }
 
     let mut ticket = None;

@@ -124,6 +124,63 @@ descriptors:
     );
 }
 
+/// Found by the simulator: the reset of a ban was that of its own limit alone, after which another number of the other limit applied.
+#[test]
+fn a_reset_is_one_of_all_limits_at_the_end_of_a_ban_too() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: a, unit: hour, requests_per_unit: 1, algorithm: fixed_window, ban: { after: 1, within: 1m, for: 2h } }
+      - { name: b, unit: hour, requests_per_unit: 9, algorithm: fixed_window, schedule: [{ hours: '09:00-12:00', requests_per_unit: 0 }] }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (8 * HOUR_MILLIS, "user=a", &["ok 0"]),
+            // The ban ends at ten, when the other limit admits none until twelve.
+            (8 * HOUR_MILLIS, "user=a", &["over 0 14400000"]),
+            (10 * HOUR_MILLIS, "user=a", &["over 0 7200000"]),
+            (12 * HOUR_MILLIS, "user=a", &["ok 0"]),
+        ],
+    );
+}
+
+/// Found by the simulator: after 64 moments that are none, the last of them was reported.
+#[test]
+fn limits_that_never_admit_together_have_no_reset() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: a, unit: hour, requests_per_unit: 0, algorithm: fixed_window, schedule: [{ hours: '08:00-09:00', requests_per_unit: 9 }] }
+      - { name: b, unit: hour, requests_per_unit: 9, algorithm: fixed_window, schedule: [{ hours: '08:00-09:00', requests_per_unit: 0 }] }
+",
+    );
+    check(&limiter, &[(7 * HOUR_MILLIS, "user=a", &["over never"])]);
+}
+
+/// Found by the simulator: the hits of the first descriptor with a counter were those of the others, too.
+#[test]
+fn a_peek_beside_a_request_does_not_shorten_its_reset() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: a, unit: hour, requests_per_unit: 2, algorithm: fixed_window, schedule: [{ hours: '10:00-11:00', requests_per_unit: 5 }] }
+      - { name: b, unit: hour, requests_per_unit: 9, algorithm: fixed_window }
+",
+    );
+    check(&limiter, &[(9 * HOUR_MILLIS, "user=a ?; user=a +4", &["ok 2", "over 2 3600000"])]);
+}
+
 /// The number that applies in minutes of a week that begins at the first minute of a Monday in a place without clock changes.
 fn naive_number(entries: &[(u8, u64, u64, u32)], base: u32, minute: u64) -> u32 {
     let (day, of_day) = (minute / 1440 % 7, minute % 1440);

@@ -1,0 +1,149 @@
+//! What each descriptor reports: the tightest of its limits, and the first moment at which a denied request is admitted.
+
+use super::{Charge, Naive, is_of_ban, sum};
+use crate::{
+    oracle::{Model, Oracle, first},
+    outcome::{DescriptorHits, Hits, Status, Tightest, Wait, gives, takes},
+    schedule::{Schedule, with_limit},
+};
+
+/// The longest search for a moment at which a schedule admits: no window is longer than a month, and schedules repeat after a week.
+const SEARCHED: u64 = 60 * 86_400_000_000_000;
+
+/// Hits of a request for one counter, and what may admit them.
+struct Wanted {
+    /// As of now, under the numbers that the rule declares.
+    oracle: Oracle,
+    declared: Model,
+    schedule: Option<Schedule>,
+    hits: u64,
+    /// Hits that the request gives back.
+    given: u64,
+}
+
+impl Naive {
+    /// The first of the tightest limits: denials before admissions, then the longest wait, or the least that remains.
+    pub(super) fn status(
+        &self,
+        descriptors: &[DescriptorHits],
+        charges: &[Charge],
+        descriptor: usize,
+        now: u64,
+    ) -> Status {
+        let DescriptorHits { rule, own, .. } = descriptors[descriptor];
+        let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
+        let mut status = Status { is_over: false, limit: None };
+        let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
+        // Without a schedule what is admitted stays so, so that the longest wait is that of all.
+        let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference;
+        for (index, charge) in charges.iter().enumerate() {
+            if charge.descriptor != descriptor || is_of_ban(charge.key) {
+                continue;
+            }
+            let oracle = self.oracle_of(charge, now);
+            let ban = charges.get(index + 1).filter(|next| is_of_ban(next.key) && gives(next.hits) == 0);
+            let ban = ban.filter(|ban| self.oracle_of(ban, now).is_banned(now));
+            let is_over = (charge.is_over() || ban.is_some()) && !is_shadow;
+            let remaining = || oracle.remaining(now);
+            let next = match oracle.until_window_ends(now) {
+                _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
+                _ if is_over && ban.is_some() => {
+                    let all: Vec<&Charge> = match joint {
+                        true => of_descriptor().collect(),
+                        false => [charge].into_iter().chain(ban).collect(),
+                    };
+                    Tightest { remaining: 0, reset: self.until_all_admit(charges, &all, now) }
+                }
+                // In the reference, a reset is always the end of the window.
+                Some(nanos) if self.settings.is_reference => {
+                    let remaining = charge.remaining_in_order.unwrap_or_else(remaining);
+                    Tightest { remaining, reset: Wait::After(nanos) }
+                }
+                _ if is_over => {
+                    let all: Vec<&Charge> = if joint { of_descriptor().collect() } else { vec![charge] };
+                    let until_admits = || self.until_all_admit(charges, &all, now);
+                    Tightest {
+                        remaining: remaining(),
+                        reset: charge.until_queueable.unwrap_or_else(until_admits),
+                    }
+                }
+                _ => Tightest { remaining: remaining(), reset: Wait::After(oracle.until_full(now)) },
+            };
+            let is_tighter = match &status.limit {
+                None => true,
+                Some(_) if is_over != status.is_over => is_over,
+                Some(tightest) if is_over => next.reset > tightest.reset,
+                Some(tightest) => next.remaining < tightest.remaining,
+            };
+            if is_tighter {
+                status = Status { is_over, limit: Some(next) };
+            }
+        }
+        status
+    }
+
+    /// The wait until the hits of the request for the counters of all these charges are admitted.
+    fn until_all_admit(&self, charges: &[Charge], all: &[&Charge], now: u64) -> Wait {
+        let wanted = |charge: &&Charge| {
+            let [given, taken] = [gives, takes].map(|hits| sum(charges, charge.key, |_| true, hits));
+            let hits = if charge.hits == Hits::Peek { 1 } else { taken };
+            let oracle = self.oracle_of(charge, now);
+            let (declared, schedule) = (charge.declared.clone(), charge.schedule.clone());
+            Wanted { oracle, declared, schedule, hits, given }
+        };
+        until_admitted(&all.iter().map(wanted).collect::<Vec<_>>(), now)
+    }
+}
+
+/// Between two moments at which another number begins to apply, what is admitted stays so.
+fn until_admitted(all: &[Wanted], now: u64) -> Wait {
+    if all.iter().all(|wanted| wanted.schedule.is_none()) {
+        let waits = all.iter().map(|wanted| wanted.oracle.until_admits(wanted.given, wanted.hits, now));
+        let longest = waits.collect::<Option<Vec<u64>>>().and_then(|waits| waits.into_iter().max());
+        return longest.map_or(Wait::Never, Wait::After);
+    }
+    if all.iter().any(|wanted| wanted.hits > wanted.most()) {
+        return Wait::Never;
+    }
+    let mut from = now;
+    while from < now + SEARCHED {
+        let mut ends: Vec<u64> = all
+            .iter()
+            .filter_map(|wanted| wanted.schedule.as_ref())
+            .flat_map(|it| it.changes(from))
+            .collect();
+        ends.sort_unstable();
+        for end in ends {
+            let admits = |at| all.iter().all(|wanted| wanted.admits(at, from));
+            if from < end && admits(end - 1) {
+                return Wait::After(first(from, |at| at >= end || admits(at)) - now);
+            }
+            from = end;
+        }
+    }
+    Wait::Never
+}
+
+impl Wanted {
+    /// The most that are ever admitted at once.
+    fn most(&self) -> u64 {
+        if let Model::Ban { .. } = self.declared {
+            return u64::MAX;
+        }
+        Oracle::new(self.declared.clone()).limit().max(self.schedule.as_ref().map_or(0, Schedule::most))
+    }
+
+    /// Whether the hits are admitted at `at`, by the number that applies at `from`.
+    fn admits(&self, at: u64, from: u64) -> bool {
+        let mut then = self.oracle.clone();
+        if let Some(schedule) = &self.schedule {
+            let number = schedule.requests_at(from);
+            then.change_rule(
+                number.map_or(self.declared.clone(), |number| with_limit(&self.declared, number)),
+                at,
+            );
+        }
+        then.give_back(self.given, at);
+        then.remaining(at) >= self.hits
+    }
+}
