@@ -1,6 +1,6 @@
 //! `tidegate bench` against real servers.
 
-use crate::support::Server;
+use crate::support::{Server, rules_file};
 use serde_json::Value;
 use std::{
     process::{Command, Output},
@@ -122,6 +122,66 @@ fn a_run_that_its_limits_admit_is_not_reported_as_unlimited() {
     let ran = bench(server.address(), &["-n", "20", "--in-order"]);
     assert_eq!((&report(&ran)["limited"], &report(&ran)["over_limit"]), (&true.into(), &0.into()));
     assert!(ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// Three requests in flight, and a budget of 100 of which each request reserves 40.
+const LASTING: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { algorithm: concurrency, requests_in_flight: 3, max_hold: 1h, max_wait: 0s }
+  - key: budget
+    rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window, reserve: 40, max_hold: 1h }
+";
+
+/// Remaining hits of a descriptor.
+fn remaining(server: &Server, descriptor: &str) -> Value {
+    let called = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["call", "--addr", server.address(), "--json", "--hits", "0", "edge", descriptor])
+        .output()
+        .expect("the program runs");
+    serde_json::from_slice::<Value>(&called.stdout).expect("JSON")["statuses"][0]["remaining"].clone()
+}
+
+#[test]
+fn held_requests_have_their_slots_until_their_ends() {
+    let rules = rules_file(LASTING);
+    let server = Server::with_rules(rules.path(), &[]);
+    let of_user = ["--domain", "edge", "--descriptor", "user=ann", "--hold", "20ms..40ms"];
+    // As many clients as slots: none is ever denied.
+    let ran = report(&bench(server.address(), &[&of_user[..], &["-n", "30", "-c", "1", "-s", "3"]].concat()));
+    assert_eq!((&ran["ok"], &ran["over_limit"]), (&30.into(), &0.into()), "{ran:#}");
+    assert_eq!(ran["held"], serde_json::json!({ "ended": 30, "lost": 0, "most": 3 }));
+    assert!(ran["seconds"].as_f64() > Some(0.15), "ten requests of 20 ms, one after the other: {ran:#}");
+    assert_eq!(remaining(&server, "user=ann"), 3);
+    // An open loop, and holds that the end of the run cuts short.
+    let open = ["--hold", "1h", "--rate", "200", "-d", "200ms", "--warm-up", "0s"];
+    let ran = report(&bench(server.address(), &[&of_user[..4], &open[..]].concat()));
+    assert_eq!(ran["held"], serde_json::json!({ "ended": 3, "lost": 0, "most": 3 }));
+    assert_eq!((&ran["ok"], remaining(&server, "user=ann")), (&3.into(), 3.into()), "{ran:#}");
+}
+
+#[test]
+fn held_requests_end_with_their_actual_cost() {
+    let rules = rules_file(LASTING);
+    let server = Server::with_rules(rules.path(), &[]);
+    let args = ["--domain", "edge", "--descriptor", "budget=b", "-c", "1", "-s", "1", "--hold", "1ms"];
+    let ran = report(&bench(server.address(), &[&args[..], &["-n", "10", "--cost", "6"]].concat()));
+    assert_eq!((&ran["ok"], &ran["held"]["ended"]), (&10.into(), &10.into()), "{ran:#}");
+    assert_eq!(remaining(&server, "budget=b"), 40);
+    let ran = report(&bench(server.address(), &[&args[..], &["-n", "2"]].concat()));
+    assert_eq!((&ran["ok"], &ran["over_limit"]), (&1.into(), &1.into()), "the estimate stays");
+    let free = ["--descriptor", "budget=c", "-n", "5", "--cost", "0"];
+    let ran = report(&bench(server.address(), &[&args[..2], &args[4..], &free[..]].concat()));
+    assert_eq!((&ran["ok"], remaining(&server, "budget=c")), (&5.into(), 100.into()));
+}
+
+#[test]
+fn a_run_in_which_nothing_can_be_held_is_reported_as_such() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["-n", "20", "--in-order", "--hold", "1s"]);
+    assert_eq!(report(&ran)["held"]["most"], 0);
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("no response had a ticket"));
 }
 
 #[test]

@@ -58,6 +58,52 @@ fn call_prints_a_row_per_decision() {
 }
 
 #[test]
+fn call_holds_slots_and_estimates_until_their_end() {
+    let rules = rules_file(
+        "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { algorithm: concurrency, requests_in_flight: 2, max_hold: 1h, max_wait: 0s }
+  - key: budget
+    rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window, reserve: 40, max_hold: 1h }
+",
+    );
+    let server = Server::with_rules(rules.path(), &[]);
+    let call = |args: &[&str]| run(&[&["call", "--addr", server.address(), "edge"], args].concat());
+    let remaining = |descriptor: &str| {
+        let called = call(&["--json", "--hits", "0", descriptor]);
+        serde_json::from_str::<Value>(&stdout(&called)).unwrap()["statuses"][0]["remaining"].clone()
+    };
+    let held = call(&["user=ann", "--repeat", "3", "--hold", "30ms"]);
+    let shown = rows(&stdout(&held));
+    let verdicts: Vec<&str> = shown[1..4].iter().map(|row| &*row[1]).collect();
+    assert_eq!(verdicts, ["OK", "OK", "OVER_LIMIT"], "all are held at once: {shown:?}");
+    assert!(stdout(&held).ends_with("ended 2 requests\n"), "{shown:?}");
+    assert_eq!(remaining("user=ann"), 2);
+
+    let both = ["user=ann", "budget=b", "--hold", "1ms"];
+    assert!(
+        stdout(&call(&[&both[..], &["--cost", "7"]].concat()))
+            .ends_with("ended 1 request, with a cost of 7\n")
+    );
+    assert_eq!((remaining("user=ann"), remaining("budget=b")), (2.into(), 93.into()));
+    let ended = stdout(&call(&[&both[..], &["--cost", "0", "--json"]].concat()));
+    let end: Value = serde_json::from_str(ended.lines().last().expect("a line")).expect("JSON");
+    assert!(
+        end["cost"] == 0 && end["ended"].as_str().is_some_and(|ticket| ticket.starts_with("slot-")),
+        "{end}"
+    );
+    assert_eq!((remaining("user=ann"), remaining("budget=b")), (2.into(), 93.into()));
+    assert!(call(&both).status.success());
+    assert_eq!((remaining("user=ann"), remaining("budget=b")), (2.into(), 53.into()), "the estimate stays");
+
+    let nothing = call(&["user=ann", "--hits", "0", "--hold", "1h"]);
+    assert!(nothing.status.success() && stderr(&nothing).contains("no response has a ticket"));
+    assert_eq!(call(&["user=ann", "--cost", "3"]).status.code(), Some(2));
+}
+
+#[test]
 fn call_peeks_gives_back_and_prints_never() {
     // A window of a day: no hits expire while the commands run.
     let rules = rules_file(

@@ -15,7 +15,7 @@ use crate::{
     cli::{
         Failure,
         arguments::{client_tls::ClientTlsFlags, descriptor::DescriptorText},
-        commands::target,
+        commands::{target, ticket::Ticket},
         output::{details, table},
     },
     server::ListenAddress,
@@ -26,11 +26,13 @@ use std::{process::ExitCode, time::Duration};
 use tonic::{
     Request,
     metadata::{MetadataMap, MetadataValue},
+    transport::Channel,
 };
 
 /// Sends rate limit requests to a running server and prints its decisions.
 ///
-/// Admitted requests are counted. `--hits 0` checks without consuming.
+/// Admitted requests are counted. `--hits 0` checks without consuming. `--hold` keeps the slots of requests in flight, and
+/// estimates of costs, for a while before their end.
 #[derive(Args)]
 pub(in crate::cli) struct Call {
     /// Domain of the request.
@@ -50,6 +52,12 @@ pub(in crate::cli) struct Call {
     /// Number of requests to send, one after the other.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
+    /// Hold slots and estimates of admitted requests this long after the last response, or until Ctrl-C, then end them.
+    #[arg(long, value_name = "TIME", conflicts_with = "give_back", value_parser = humantime::parse_duration)]
+    hold: Option<Duration>,
+    /// Actual cost of each request at its end, in the place of its estimate, which stays by default; 0 gives it back.
+    #[arg(long, value_name = "N", requires = "hold")]
+    cost: Option<u64>,
     /// Timeout for connecting and for each response.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -70,20 +78,49 @@ impl Call {
     async fn send_all(&self) -> Result<(), Failure> {
         let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
         let mut client = RateLimitServiceClient::new(channel);
+        let mut tickets = Vec::new();
+        let sent = self.send_requests(&mut client, &mut tickets).await;
+        match self.hold {
+            None => sent,
+            Some(_) if tickets.is_empty() => {
+                if sent.is_ok() {
+                    eprintln!(
+                        "nothing to hold: no response has a ticket; those of admitted requests have one, if a limit is of \
+                         requests in flight or reserves"
+                    );
+                }
+                sent
+            }
+            Some(hold) => {
+                if sent.is_ok() {
+                    tokio::select! {
+                        () = tokio::time::sleep(hold) => {}
+                        // If the signal cannot be handled, it ends the process as by default.
+                        Ok(()) = tokio::signal::ctrl_c() => {}
+                    }
+                }
+                let ended = self.end_all(&mut client, tickets).await;
+                sent.and(ended)
+            }
+        }
+    }
+
+    /// Sends the requests and prints the responses; `tickets` are those to be held.
+    async fn send_requests(
+        &self,
+        client: &mut RateLimitServiceClient<Channel>,
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<(), Failure> {
         let mut rows =
             table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
         let mut detail_lines = Vec::new();
         for number in 1..=self.repeat {
-            let mut request = Request::new(self.message());
-            request.set_timeout(self.timeout);
-            request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
-            request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
-            let response = client
-                .should_rate_limit(request)
-                .await
-                .map_err(|status| target::call_failure(&self.addr, &self.tls, &status))?;
+            let response = self.send(client, self.message()).await?;
             let windows = windows(response.metadata());
             let response = response.into_inner();
+            if self.hold.is_some() {
+                tickets.extend(response.dynamic_metadata.as_ref().and_then(Ticket::of));
+            }
             if self.json {
                 table::print_line(self.to_json(&response, &windows));
             } else {
@@ -95,6 +132,42 @@ impl Call {
         if !self.json {
             table::print_line(rows);
             detail_lines.iter().for_each(table::print_line);
+        }
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        client: &mut RateLimitServiceClient<Channel>,
+        message: RateLimitRequest,
+    ) -> Result<tonic::Response<RateLimitResponse>, Failure> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
+        request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
+        let sent = client.should_rate_limit(request).await;
+        sent.map_err(|status| target::call_failure(&self.addr, &self.tls, &status))
+    }
+
+    /// Ends what admitted requests hold, and prints it.
+    async fn end_all(
+        &self,
+        client: &mut RateLimitServiceClient<Channel>,
+        tickets: Vec<Ticket>,
+    ) -> Result<(), Failure> {
+        let count = tickets.len();
+        for ticket in tickets {
+            let cost = self.cost.unwrap_or(ticket.cost);
+            let line = json!({ "ended": ticket.slot, "cost": cost });
+            self.send(client, ticket.end(&self.domain, self.cost)).await?;
+            if self.json {
+                table::print_line(line);
+            }
+        }
+        if !self.json {
+            let requests = if count == 1 { "request" } else { "requests" };
+            let cost = self.cost.map(|cost| format!(", with a cost of {cost}")).unwrap_or_default();
+            table::print_line(format!("ended {count} {requests}{cost}"));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod snapshot;
 mod store;
 mod target;
 mod test_server;
+mod ticket;
 mod token;
 
 use crate::cli::{

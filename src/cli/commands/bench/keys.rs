@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// Uniform in `0..bound`.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: biased by less than bound / 2^64, which is negligible.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

@@ -2,8 +2,11 @@
 
 use super::{
     call_headers::call_headers,
-    connect::{ConnectError, Socket, Target, authority, connect},
+    connect::{Target, authority},
+    hold::{HoldFigures, HoldPlan, Holds},
     keys::{Keys, Random},
+    link::Link,
+    load_error::{LoadError, STALL},
     outcome::{CallResponse, Failure, Outcome},
     pace::{Length, Pace},
     server_cpu::{CpuError, ServerProcess},
@@ -11,24 +14,23 @@ use super::{
     template::Template,
 };
 use crate::cli::commands::target::no_answer_remedy;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll};
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use tidegate_core::clock::{Clock as _, SystemClock};
-use tidegate_http2::{
-    ConnectionError,
-    client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
-};
+use tidegate_http2::client::{BODY_MAX, Finished, RequestEncoder, StreamEnd, WindowTooSmall};
 
 const READ_BYTES: usize = 128 << 10;
 const PROGRESS_INTERVAL: u64 = 200_000_000;
 /// Time to wait for responses after the last request.
 const GRACE: u64 = 5_000_000_000;
-/// Time without any response after which the run fails.
-const STALL: u64 = 10_000_000_000;
+/// Time after which an end is sent again for which there was no room.
+const RETRY: u64 = 1_000_000;
+/// Token of the ends of held requests; before any time that is measured.
+const END: u64 = 0;
 
 /// Parameters of a run.
 pub(super) struct Plan {
@@ -45,6 +47,8 @@ pub(super) struct Plan {
     /// Whether each call has a `traceparent`, which differs from the others and is not sampled.
     pub(super) traceparent: bool,
     pub(super) template: Template,
+    /// How requests that take slots or estimates are held and ended; none to leave them to the server.
+    pub(super) hold: Option<HoldPlan>,
     pub(super) keys: Keys,
     pub(super) seed: u64,
     /// Whether to poll without sleeping.
@@ -59,56 +63,10 @@ pub(super) struct Measured {
     pub(super) nanos: u64,
     /// Number of connections that ended and were replaced.
     pub(super) reconnects: u64,
+    /// Figures of requests that were held.
+    pub(super) held: Option<HoldFigures>,
     /// CPU time of the server during the measurement.
     pub(super) server_cpu_nanos: Option<u64>,
-}
-
-/// A run that failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LoadError {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error("the server violates HTTP/2: {source}{remedy}")]
-    Connection { source: ConnectionError, remedy: &'static str },
-    #[error("the server answers in HTTP/1; give the address of a gRPC server")]
-    Http1,
-    #[error(transparent)]
-    WindowTooSmall(#[from] WindowTooSmall),
-    #[error(transparent)]
-    Cpu(#[from] CpuError),
-    #[error("a request of {0} bytes is too large; the maximum is {BODY_MAX}")]
-    RequestTooLarge(usize),
-    #[error("the server closed a new connection without a response{}{remedy}", because(.code))]
-    Closed { code: Option<&'static str>, remedy: &'static str },
-    #[error("no response for {} s; {in_flight} requests are in flight", STALL / 1_000_000_000)]
-    Stalled { in_flight: usize },
-    #[error("waiting for sockets failed: {0}")]
-    Poll(#[from] io::Error),
-}
-
-fn because(error: &Option<&'static str>) -> String {
-    error.map(|code| format!(" ({code})")).unwrap_or_default()
-}
-
-/// A connection with its socket.
-struct Link {
-    socket: Box<dyn Socket>,
-    connection: Connection<CallResponse>,
-    has_responded: bool,
-}
-
-impl Link {
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.connection.unwritten().is_empty() {
-            match self.socket.write(self.connection.unwritten()) {
-                Ok(count) => self.connection.wrote(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A run in progress.
@@ -126,6 +84,7 @@ struct Load<'a> {
     longest_message: usize,
     measurement: Option<Measurement>,
     tally: Tally,
+    holds: Option<Holds>,
     /// Calls that just finished; empty except while responses are read.
     finished: Vec<Finished<CallResponse>>,
     buffer: Vec<u8>,
@@ -151,8 +110,14 @@ pub(super) fn run(
     let mut load = Load::new(plan)?;
     let mut events = Events::with_capacity(256);
     let mut next_progress = load.now();
-    while !interrupted.load(Ordering::Relaxed) {
+    loop {
         let now = load.now();
+        if interrupted.load(Ordering::Relaxed) {
+            if load.holds.is_none() {
+                break;
+            }
+            load.pace.stop(now);
+        }
         if load.measurement.is_none() && now >= load.pace.measured_from() {
             load.measurement = Some(Measurement { cpu_nanos: load.server_cpu()? });
         }
@@ -164,12 +129,12 @@ pub(super) fn run(
         if load.plan.rate.is_some() {
             load.send_due(now)?;
         }
+        load.end_held(now)?;
         if load.is_done(now)? {
             load.fail_in_flight(now);
             break;
         }
-        let wait = if load.plan.busy { Duration::ZERO } else { Duration::from_nanos(PROGRESS_INTERVAL) };
-        match load.poll.poll(&mut events, Some(wait)) {
+        match load.poll.poll(&mut events, Some(load.wait(now))) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
             _ => {}
         }
@@ -190,10 +155,11 @@ impl<'a> Load<'a> {
         let headers = if plan.traceparent { headers.traced() } else { headers };
         let poll = Poll::new()?;
         let links = (0..plan.connections)
-            .map(|position| open_link(&plan.target, &headers, &poll, position))
+            .map(|position| Link::open(&plan.target, &headers, &poll, position))
             .collect::<Result<_, _>>()?;
         let clock = SystemClock::new();
         let start = clock.now().as_nanos();
+        let holds = plan.hold.clone().map(|hold| Holds::new(hold, plan.connections));
         let warm_up = u64::try_from(plan.warm_up.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self {
             random: Random::from_seed(plan.seed),
@@ -207,6 +173,7 @@ impl<'a> Load<'a> {
             longest_message,
             measurement: None,
             tally: Tally::new(),
+            holds,
             finished: Vec::new(),
             buffer: vec![0; READ_BYTES],
             last_response: start,
@@ -227,9 +194,48 @@ impl<'a> Load<'a> {
         self.links.iter().map(|link| link.connection.in_flight()).sum()
     }
 
+    /// Time to wait for sockets at most.
+    fn wait(&self, now: u64) -> Duration {
+        if self.plan.busy {
+            return Duration::ZERO;
+        }
+        let next_end = self.holds.as_ref().and_then(Holds::next_end);
+        Duration::from_nanos(
+            next_end.map_or(PROGRESS_INTERVAL, |end| end.saturating_sub(now).min(PROGRESS_INTERVAL)),
+        )
+    }
+
+    /// Whether a request may be sent on a connection. In a closed loop one that is held takes the place of the next.
     fn has_room(&self, position: usize) -> Result<bool, WindowTooSmall> {
         let connection = &self.links[position].connection;
-        Ok(connection.in_flight() < self.plan.streams && connection.has_room(self.longest_message)?)
+        let held = match &self.holds {
+            Some(holds) if self.plan.rate.is_none() => holds.of(position),
+            _ => 0,
+        };
+        Ok(connection.in_flight() + held < self.plan.streams && connection.has_room(self.longest_message)?)
+    }
+
+    /// Sends the ends of held requests that are due.
+    fn end_held(&mut self, now: u64) -> Result<(), LoadError> {
+        let Some(holds) = &mut self.holds else { return Ok(()) };
+        // A run of so many requests holds the last ones as long as the others.
+        if self.pace.deadline().is_some() && self.pace.is_over(now) {
+            holds.end_all();
+        }
+        let links = &mut self.links;
+        if links.iter().all(|link| link.connection.is_used_up()) && self.pace.is_over(now) {
+            holds.lose_all();
+        }
+        while let Some((position, end)) = holds.pop(now) {
+            let mut others = (0..links.len()).map(|number| (position + number) % links.len());
+            let free = others.find(|&other| links[other].connection.has_room(end.len()) == Ok(true));
+            let Some(free) = free else {
+                holds.put_back(position, end, now + RETRY);
+                break;
+            };
+            links[free].connection.start(&end, END);
+        }
+        (0..self.links.len()).try_for_each(|position| self.flush(position, now))
     }
 
     fn start(&mut self, position: usize, intended: u64) {
@@ -290,7 +296,7 @@ impl<'a> Load<'a> {
                         }
                     })?;
                     link.has_responded |= !self.finished.is_empty();
-                    self.record(self.now());
+                    self.record(position, self.now());
                     // A short read: the socket is empty, and poll reports when it is readable again. The end of the stream is not
                     // reported twice.
                     if count < self.buffer.len() && !is_closed {
@@ -311,11 +317,22 @@ impl<'a> Load<'a> {
         }
     }
 
-    fn record(&mut self, now: u64) {
+    fn record(&mut self, position: usize, now: u64) {
         if !self.finished.is_empty() {
             (self.last_response, self.last_activity) = (now, now);
         }
         for Finished { token: started, end } in self.finished.drain(..) {
+            if let Some(holds) = &mut self.holds {
+                if started == END {
+                    holds.record_end(Outcome::from(end));
+                    continue;
+                }
+                if let StreamEnd::Complete(response) = &end
+                    && let Some(ticket) = response.ticket()
+                {
+                    holds.add(ticket, position, now, &mut self.random);
+                }
+            }
             if self.pace.counts(started) {
                 self.tally.record(Outcome::from(end), now - started);
             }
@@ -330,8 +347,8 @@ impl<'a> Load<'a> {
         if link.connection.in_flight() > 0 {
             (self.last_response, self.last_activity) = (now, now);
         }
-        let lost = link.connection.close().filter(|&started| self.pace.counts(started)).count();
-        self.tally.fail(Failure::ConnectionLost, lost as u64);
+        let unanswered = link.connection.close().collect();
+        self.fail(Failure::ConnectionLost, unanswered);
         if self.pace.is_over(now) {
             return Ok(());
         }
@@ -342,7 +359,7 @@ impl<'a> Load<'a> {
             });
         }
         self.reconnects += 1;
-        self.links[position] = open_link(&self.plan.target, &self.headers, &self.poll, position)?;
+        self.links[position] = Link::open(&self.plan.target, &self.headers, &self.poll, position)?;
         Ok(())
     }
 
@@ -354,7 +371,8 @@ impl<'a> Load<'a> {
         }
         let quiet = now - self.last_activity;
         if self.pace.is_over(now) {
-            return Ok(in_flight == 0 || quiet > GRACE);
+            let is_held = self.holds.as_ref().is_some_and(|holds| !holds.is_empty());
+            return Ok(in_flight == 0 && !is_held || quiet > GRACE && in_flight > 0);
         }
         if quiet > STALL {
             return Err(LoadError::Stalled { in_flight });
@@ -362,12 +380,19 @@ impl<'a> Load<'a> {
         Ok(self.pace.deadline().is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
     }
 
+    /// Records calls that failed, by their tokens.
+    fn fail(&mut self, failure: Failure, calls: Vec<u64>) {
+        let measured = calls.iter().filter(|&&started| self.pace.counts(started)).count();
+        self.tally.fail(failure, measured as u64);
+        if let Some(holds) = &mut self.holds {
+            holds.figures.lost += calls.iter().filter(|&&started| started == END).count() as u64;
+        }
+    }
+
     /// Records the calls in flight as unanswered.
     fn fail_in_flight(&mut self, now: u64) {
-        for link in &mut self.links {
-            let unanswered = link.connection.close().filter(|&started| self.pace.counts(started)).count();
-            self.tally.fail(Failure::NoAnswer, unanswered as u64);
-        }
+        let unanswered = self.links.iter_mut().flat_map(|link| link.connection.close()).collect();
+        self.fail(Failure::NoAnswer, unanswered);
         self.tally.fail(Failure::NoAnswer, self.pace.overdue(now));
     }
 
@@ -378,20 +403,8 @@ impl<'a> Load<'a> {
             nanos: self.last_response.saturating_sub(self.pace.measured_from()),
             tally: self.tally,
             reconnects: self.reconnects,
+            held: self.holds.map(|holds| holds.figures),
             server_cpu_nanos: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
         })
     }
-}
-
-/// Opens a connection, registered under its position.
-fn open_link(
-    target: &Target,
-    headers: &RequestEncoder,
-    poll: &Poll,
-    position: usize,
-) -> Result<Link, LoadError> {
-    let mut socket = connect(target)?;
-    let connection = Connection::new(headers.clone());
-    poll.registry().register(&mut socket, Token(position), Interest::READABLE | Interest::WRITABLE)?;
-    Ok(Link { socket, connection, has_responded: false })
 }

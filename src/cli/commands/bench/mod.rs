@@ -7,8 +7,11 @@ mod call_headers;
 mod connect;
 #[cfg(feature = "fuzzing")]
 pub(in crate::cli) mod fuzz_bridge;
+mod hold;
 mod keys;
+mod link;
 mod load;
+mod load_error;
 mod outcome;
 mod pace;
 mod plot;
@@ -21,6 +24,7 @@ mod tls;
 
 use self::{
     connect::Target,
+    hold::{HoldPlan, HoldTimes},
     keys::Keys,
     load::Plan,
     pace::Length,
@@ -51,6 +55,9 @@ use std::{
 /// Without --rate the loop is closed: --connections × --streams calls are in flight, each followed by the next. With --rate it
 /// is open: requests are sent on schedule, and latency counts from the scheduled time, so that stalls of the
 /// server are measured (no coordinated omission).
+///
+/// With --hold an admitted request lasts: its slot of requests in flight, or its estimate, is held and then ended by a call of its own, which
+/// the report counts apart. In a closed loop the next request follows that end.
 #[derive(Args)]
 pub(in crate::cli) struct Bench {
     /// Address of the server: host:port or unix:/path/of/socket.
@@ -98,6 +105,14 @@ pub(in crate::cli) struct Bench {
     /// hits_addend of the requests; absent by default, which means 1.
     #[arg(long, value_name = "N")]
     hits: Option<u32>,
+    /// Time for which an admitted request holds its slot or estimate before its end, or a range such as 10ms..2s.
+    ///
+    /// A run of a --duration ends those that are held with itself, one of --requests after their times.
+    #[arg(long, value_name = "TIME")]
+    hold: Option<HoldTimes>,
+    /// Actual cost of a request at its end, in the place of its estimate, which stays by default.
+    #[arg(long, value_name = "N", requires = "hold")]
+    cost: Option<u64>,
     /// grpc-timeout of each call; 0s sends none.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -152,6 +167,12 @@ impl Bench {
                 self.domain
             );
         }
+        if measured.held.is_some_and(|held| held.most == 0) && measured.tally.ok > 0 {
+            eprintln!(
+                "warning: no request was held, since no response had a ticket; those of admitted requests have one, if a limit is of \
+                 requests in flight or reserves"
+            );
+        }
         if let Some(plot) = plot {
             let title = format!("{}: {}", self.address, self.describe_load());
             plot.write(&measured.tally, &title)?;
@@ -175,6 +196,7 @@ impl Bench {
             traceparent: self.traceparent,
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             template: Template::new(&self.domain, &self.descriptors, self.hits),
+            hold: self.hold.map(|times| HoldPlan { times, domain: self.domain.clone(), cost: self.cost }),
             keys: match self.in_order {
                 true => Keys::in_order(self.keys.get()),
                 false => Keys::new(self.keys.get(), self.zipf),
@@ -201,7 +223,8 @@ impl Bench {
             None if self.in_order => "in order".to_owned(),
             None => "uniform".to_owned(),
         };
-        format!("{pace}, {} keys ({spread})", grouped(self.keys.get()))
+        let hold = self.hold.map(|times| format!(", held for {times}")).unwrap_or_default();
+        format!("{pace}, {} keys ({spread}){hold}", grouped(self.keys.get()))
     }
 
     /// Whether limits applied: they did if any request was denied; else the server is probed.
@@ -329,6 +352,8 @@ mod tests {
             &["--rate", "NaN"],
             &["--zipf", "-1"],
             &["--duration", "1s", "--requests", "5"],
+            &["--hold", "2s..1s"],
+            &["--cost", "5"],
             &["--descriptor", "a={b}"],
             &["nowhere"],
         ] {

@@ -1,7 +1,11 @@
 //! The outcome of a call, from the response on its stream.
 
-use crate::{api::grpc::PREFIX_BYTES, api::grpc::status::status_name};
+use crate::{
+    api::grpc::{PREFIX_BYTES, status::status_name},
+    cli::commands::ticket::Ticket,
+};
 use prost::Message as _;
+use prost_types::Struct;
 use std::fmt;
 use tidegate_http2::{
     client::{Response, StreamEnd},
@@ -55,11 +59,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The verdict of a response; the decoder skips all other fields.
+/// The verdict of a response; the decoder skips all other fields but the metadata, which stay encoded.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Verdict {
     #[prost(int32, tag = "1")]
     overall_code: i32,
+    #[prost(bytes = "vec", tag = "6")]
+    metadata: Vec<u8>,
 }
 
 /// The response to one call, as far as received.
@@ -67,7 +73,7 @@ struct Verdict {
 pub(crate) struct CallResponse {
     http_status: Option<u16>,
     grpc_status: Option<u32>,
-    verdict: Option<i32>,
+    verdict: Option<Verdict>,
     /// Received bytes of a message that spans several reads.
     partial: Vec<u8>,
     is_malformed: bool,
@@ -104,15 +110,24 @@ impl CallResponse {
     /// Reads a message with its prefix. Compressed ones are malformed: the client sends no grpc-accept-encoding.
     fn message(&mut self, message: &[u8]) {
         match (message[0], Verdict::decode(&message[PREFIX_BYTES..])) {
-            (0, Ok(verdict)) => self.verdict = Some(verdict.overall_code),
+            (0, Ok(verdict)) => self.verdict = Some(verdict),
             _ => self.is_malformed = true,
         }
+    }
+
+    /// The ticket of an admitted request.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        let metadata = &self.verdict.as_ref()?.metadata;
+        if metadata.is_empty() || self.outcome() != Outcome::Ok {
+            return None;
+        }
+        Ticket::of(&Struct::decode(&metadata[..]).ok()?)
     }
 
     /// The outcome, once the stream has ended.
     fn outcome(&self) -> Outcome {
         match (self.grpc_status, self.http_status) {
-            (Some(0), _) => match self.verdict {
+            (Some(0), _) => match self.verdict.as_ref().map(|verdict| verdict.overall_code) {
                 Some(1) if !self.is_malformed => Outcome::Ok,
                 Some(2) if !self.is_malformed => Outcome::OverLimit,
                 _ => Outcome::Failed(Failure::NoVerdict),

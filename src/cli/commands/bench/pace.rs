@@ -49,6 +49,12 @@ impl Pace {
         intended >= self.measured_from
     }
 
+    /// Has no further request become due.
+    pub(super) fn stop(&mut self, now: u64) {
+        let until_now = Length::Nanos(now.saturating_sub(self.measured_from));
+        self.length = if self.is_over(now) { self.length } else { until_now };
+    }
+
     /// Start of the measurement.
     pub(super) fn measured_from(&self) -> u64 {
         self.measured_from

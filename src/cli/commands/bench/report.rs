@@ -1,6 +1,6 @@
 //! The report of a run, as text or JSON.
 
-use super::load::Measured;
+use super::{hold::HoldFigures, load::Measured};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
@@ -24,6 +24,9 @@ pub(super) struct Report {
     /// Errors by their kind.
     pub(super) errors_by_kind: BTreeMap<String, u64>,
     pub(super) reconnects: u64,
+    /// Requests that were held; absent without `--hold`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held: Option<HoldFigures>,
     /// Latency of the decided requests.
     pub(super) latency_us: Latency,
     /// CPU time of the server per request, in microseconds; null without `--pid`.
@@ -61,6 +64,7 @@ impl Report {
             limited,
             errors_by_kind: tally.failures.iter().map(|(kind, &count)| (kind.to_string(), count)).collect(),
             reconnects: measured.reconnects,
+            held: measured.held,
             latency_us: Latency {
                 mean: rounded(tally.mean_us()),
                 p50: rounded(tally.percentile_us(50.0)),
@@ -100,6 +104,10 @@ impl fmt::Display for Report {
         }
         if self.reconnects > 0 {
             row("reconnects", grouped(self.reconnects));
+        }
+        if let Some(HoldFigures { ended, lost, most }) = self.held {
+            row("held at most", grouped(most));
+            row("ends", format!("{} ({} lost)", grouped(ended), grouped(lost)));
         }
         if let Some(cpu) = self.server_cpu_us_per_request {
             row("server CPU", format!("{cpu:.2} µs per request"));
@@ -158,8 +166,13 @@ mod tests {
             tally.record(Outcome::OverLimit, 2_500_000);
         }
         tally.fail(Failure::Status(14), 3);
-        let measured =
-            Measured { tally, nanos: 2_000_000_000, reconnects: 0, server_cpu_nanos: Some(20_030_000) };
+        let measured = Measured {
+            tally,
+            nanos: 2_000_000_000,
+            reconnects: 0,
+            held: None,
+            server_cpu_nanos: Some(20_030_000),
+        };
         Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured, Some(true))
     }
 
