@@ -15,6 +15,9 @@ const PROTOS: &[&str] = &[
 /// Served where it is enabled, with descriptors of its own for reflection and JSON.
 const CONTROL_PROTO: &str = "tidegate/v1/control.proto";
 
+/// Served where it is enabled, with descriptors of its own for reflection.
+const LEASES_PROTO: &str = "tidegate/v1/leases.proto";
+
 const DESCRIPTORS: &str = "proto/descriptors.binpb";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), with_imports(&all, PROTOS).encode_to_vec())?;
     fs::write(out.join("control_descriptors.bin"), with_imports(&all, &[CONTROL_PROTO]).encode_to_vec())?;
+    fs::write(out.join("leases_descriptors.bin"), with_imports(&all, &[LEASES_PROTO]).encode_to_vec())?;
     tonic_prost_build::configure().include_file("includes.rs").compile_fds(all)?;
     Ok(())
 }

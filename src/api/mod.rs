@@ -11,6 +11,7 @@ pub(crate) mod fuzz_bridge;
 pub(crate) mod grpc;
 mod health;
 pub mod http;
+mod leases;
 mod port;
 pub(crate) mod protobuf_struct;
 pub mod rls;
@@ -22,6 +23,7 @@ mod xds;
 pub use control::ControlApi;
 pub use grpc::LongLivedBounds;
 pub use health::Health;
+pub use leases::LeasesApi;
 pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{RouteSettings, routes};
@@ -34,7 +36,7 @@ pub use xds::{XdsFeed, XdsSettings};
 pub mod pb {
     tonic::include_proto!("includes");
     pub use self::kuadrant::service::ratelimit::v1 as kuadrant_v1;
-    pub use self::tidegate::{test::v1 as test, v1 as control};
+    pub use self::tidegate::{test::v1 as test, v1 as control, v1 as leases};
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
         service::discovery::v3 as discovery, service::ratelimit::v3 as service, r#type::v3 as types,
@@ -44,6 +46,8 @@ pub mod pb {
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+    /// Those of leases.
+    pub const LEASES_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leases_descriptors.bin"));
     /// Those of the control API.
     pub const CONTROL_DESCRIPTORS: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/control_descriptors.bin"));

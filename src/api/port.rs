@@ -346,6 +346,7 @@ impl Service for GrpcPort {
         };
         // Reflection streams its requests; every other method takes one message.
         let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
+        let is_lease = request.uri().path().starts_with("/tidegate.v1.Leases/");
         let is_compressed = has_encoding(&request);
         let share = request.body().share();
         let mut request = request.map(|body| match is_unary {
@@ -362,7 +363,7 @@ impl Service for GrpcPort {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        if explain_unknown_method(&mut response) {
+        if explain_unknown_method(&mut response, is_lease) {
             count(Refusal::UnknownMethod);
         } else if let Some(refusal) = refusal_of_message(&response) {
             count(refusal);

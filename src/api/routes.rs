@@ -3,10 +3,11 @@
 use super::{
     control::{ControlApi, GrpcControl},
     health::Health,
+    leases::LeasesApi,
     pb,
     pb::{
         control::control_server::ControlServer, health::health_server::HealthServer, kuadrant_v1,
-        service::rate_limit_service_server::RateLimitServiceServer,
+        leases::leases_server::LeasesServer, service::rate_limit_service_server::RateLimitServiceServer,
     },
     rls::{KuadrantService, TonicService},
 };
@@ -23,10 +24,11 @@ pub struct RouteSettings {
     pub message_bytes_max: usize,
 }
 
-/// The router, with the control API if there is one, and the health that it reports: NOT_SERVING until it is set.
+/// The router, with the control API and leases if there are any, and the health that it reports: NOT_SERVING until it is set.
 pub fn routes(
     service: RateLimitService,
     control: Option<&ControlApi>,
+    leases: Option<&LeasesApi>,
     settings: RouteSettings,
 ) -> (Routes, Health) {
     let health = Health::default();
@@ -48,7 +50,12 @@ pub fn routes(
         let control = ControlServer::new(GrpcControl(control.clone()));
         routes.add_service(control.max_decoding_message_size(settings.message_bytes_max));
     }
-    let reflection = || reflection(control.is_some());
+    if let Some(leases) = leases {
+        routes.add_service(
+            LeasesServer::new(leases.clone()).max_decoding_message_size(settings.message_bytes_max),
+        );
+    }
+    let reflection = || reflection(control.is_some(), leases.is_some());
     let reflection_v1 = reflection().build_v1().expect("the descriptors were compiled with this crate");
     let reflection_v1alpha =
         reflection().build_v1alpha().expect("the descriptors were compiled with this crate");
@@ -58,11 +65,11 @@ pub fn routes(
     (routes.routes().prepare(), health)
 }
 
-fn reflection(with_control: bool) -> tonic_reflection::server::Builder<'static> {
-    let reflection =
-        tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(pb::DESCRIPTORS);
-    match with_control {
-        true => reflection.register_encoded_file_descriptor_set(pb::CONTROL_DESCRIPTORS),
-        false => reflection,
-    }
+fn reflection(with_control: bool, with_leases: bool) -> tonic_reflection::server::Builder<'static> {
+    let optional = [(with_control, pb::CONTROL_DESCRIPTORS), (with_leases, pb::LEASES_DESCRIPTORS)];
+    let served = optional.into_iter().filter(|(is_served, _)| *is_served).map(|(_, descriptors)| descriptors);
+    [pb::DESCRIPTORS].into_iter().chain(served).fold(
+        tonic_reflection::server::Builder::configure(),
+        tonic_reflection::server::Builder::register_encoded_file_descriptor_set,
+    )
 }

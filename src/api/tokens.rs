@@ -4,7 +4,9 @@
 //! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
 //! by guessing.
 
+use super::bearer_token::bearer_token;
 use crate::{control::Role, transport::San};
+use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 use subtle::ConstantTimeEq;
@@ -106,10 +108,25 @@ impl Tokens {
         found
     }
 
-    /// The name and the role of the greatest role that the names in a verified certificate have.
-    pub(in crate::api) fn find_client(&self, names: &[String]) -> Option<(&str, Role)> {
+    /// The name and the role of the greatest role that the names in a verified certificate have: one that permits what is needed, if
+    /// there is one.
+    pub(in crate::api) fn find_client(&self, names: &[String], needs: Role) -> Option<(&str, Role)> {
         let found = self.clients.iter().filter(|(name, _)| names.contains(name));
-        found.max_by_key(|(_, role)| *role).map(|(name, role)| (&**name, *role))
+        found.max_by_key(|(_, role)| (role.permits(needs), *role)).map(|(name, role)| (&**name, *role))
+    }
+
+    /// The actor and the role of the token in these headers, or else of the names in a verified certificate.
+    pub(in crate::api) fn credential(
+        &self,
+        headers: &HeaderMap,
+        names: &[String],
+        needs: Role,
+    ) -> Option<(String, Role)> {
+        let of_token = bearer_token(headers).and_then(|token| self.find(token));
+        match of_token {
+            Some((name, role)) => Some((format!("token:{name}"), role)),
+            None => self.find_client(names, needs).map(|(name, role)| (format!("san:{name}"), role)),
+        }
     }
 
     /// Number of tokens and of names in certificates.
@@ -245,7 +262,7 @@ mod tests {
         let tokens = Tokens::parse(&file).unwrap();
         assert_eq!(tokens.find(operator.text().as_bytes()), Some(("op", Role::Operate)));
         let error = Tokens::parse(&file.replace(":operate", ":admin")).unwrap_err();
-        assert_eq!(error.to_string(), "line 1: the role is neither read nor operate");
+        assert_eq!(error.to_string(), "line 1: the role is none of lease, read and operate");
     }
 
     #[test]
@@ -255,7 +272,7 @@ mod tests {
         assert_eq!(tokens.count(), 2);
         let find = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            tokens.find_client(&names).map(|(name, role)| (name.to_owned(), role))
+            tokens.find_client(&names, Role::Read).map(|(name, role)| (name.to_owned(), role))
         };
         assert_eq!(find(&["spiffe://prod/ann"]), Some(("spiffe://prod/ann".into(), Role::Read)));
         let both = find(&["spiffe://prod/ann", "ops.example.com"]);

@@ -1,4 +1,4 @@
-//! Access to the control API: the role of a caller, where it is, and how often it may call.
+//! Access to the control API and to leases: the role of a caller, where it is, and how often it may call.
 
 use std::{fmt, fs, net::IpAddr, str::FromStr};
 use tidegate_core::{
@@ -18,16 +18,25 @@ const OVERFLOW_UID: u32 = 65_534;
 /// Callers whose calls are counted.
 const CALLERS_MAX: usize = 10_000;
 
-/// Permissions of a caller. Each role includes those before it.
+/// Permissions of a caller. The order is by how much they permit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Role {
     /// Nothing.
     #[default]
     None,
-    /// Methods that change nothing.
+    /// Leases, and nothing of the control API.
+    Lease,
+    /// Methods of the control API that change nothing, and no leases.
     Read,
     /// All methods.
     Operate,
+}
+
+impl Role {
+    /// Whether a caller with this role may do what needs the other one.
+    pub fn permits(self, needs: Self) -> bool {
+        self == needs || self == Self::Operate || needs == Self::None
+    }
 }
 
 impl FromStr for Role {
@@ -35,9 +44,10 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
+            "lease" => Ok(Self::Lease),
             "read" => Ok(Self::Read),
             "operate" => Ok(Self::Operate),
-            _ => Err("the role is neither read nor operate".into()),
+            _ => Err("the role is none of lease, read and operate".into()),
         }
     }
 }
@@ -46,6 +56,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "none",
+            Self::Lease => "lease",
             Self::Read => "read",
             Self::Operate => "operate",
         })
@@ -59,6 +70,24 @@ pub enum Reach {
     Loopback,
     /// Anywhere.
     Any,
+}
+
+/// A service that callers with a role have access to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessTo {
+    /// The control API.
+    Control,
+    /// Leases. A holder calls as often as its counters need.
+    Leases,
+}
+
+impl fmt::Display for AccessTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Control => "the control API is open to callers on this machine (--control loopback)",
+            Self::Leases => "leases are granted to callers on this machine (--leases loopback)",
+        })
+    }
 }
 
 /// A caller with a role.
@@ -89,8 +118,8 @@ pub enum Denied {
         needs: Role,
     },
     /// It is on another machine.
-    #[error("the control API is open to callers on this machine (--control loopback)")]
-    Reach,
+    #[error("{0}")]
+    Reach(AccessTo),
     /// It calls too often.
     #[error("too many calls of one caller; wait a second")]
     TooMany,
@@ -98,6 +127,7 @@ pub enum Denied {
 
 /// Decides who may call what.
 pub struct Access {
+    to: AccessTo,
     reach: Reach,
     /// The user of this process.
     uid: u32,
@@ -108,7 +138,7 @@ pub struct Access {
 
 impl Access {
     /// Access for callers in this reach.
-    pub fn new(reach: Reach) -> Self {
+    pub fn new(to: AccessTo, reach: Reach) -> Self {
         let rules = RuleSet::parse(&[Source::file("control", RULES)], &LoadOptions::default());
         let rules = rules.expect("a test parses the rules");
         // Strangers cannot choose keys in the table, which are addresses: no secret is needed against them.
@@ -123,7 +153,7 @@ impl Access {
                 "this process has the user that stands for all unmapped ones: callers on Unix sockets need a token; map a user of its own"
             );
         }
-        Self { reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
+        Self { to, reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
     }
 
     /// The caller, if it may call a method that needs the role. `credential` is the actor and the role of the token that it sent, or of
@@ -136,7 +166,7 @@ impl Access {
         now: Timestamp,
     ) -> Result<Caller, Denied> {
         if self.reach == Reach::Loopback && !is_local(peer) {
-            return Err(Denied::Reach);
+            return Err(Denied::Reach(self.to));
         }
         let of_socket = self.role_of_socket(peer);
         let (actor, has) = match (credential, of_socket) {
@@ -147,10 +177,10 @@ impl Access {
             }
             (None, None) => return Err(Denied::TooMany),
         };
-        if !self.is_within_limit("caller", &actor, now) {
+        if self.to == AccessTo::Control && !self.is_within_limit("caller", &actor, now) {
             return Err(Denied::TooMany);
         }
-        if has < needs {
+        if !has.permits(needs) {
             return Err(Denied::Role { actor, has, needs });
         }
         Ok(Caller { actor, role: has, peer: peer.to_owned() })
@@ -203,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_role_is_that_of_the_token_or_of_the_unix_peer() {
-        let access = Access::new(Reach::Any);
+        let access = Access::new(AccessTo::Control, Reach::Any);
         let own = format!("uid:{}", access.uid);
         let stranger = format!("uid:{}", access.uid + 1);
         let admit = |token, peer: &str, needs| {
@@ -225,7 +255,8 @@ mod tests {
         assert_eq!(unmapped_uid("     65534       1000          1\n", "65534\n"), Some(65_534));
         assert_eq!(unmapped_uid("0 1000 1\n1 100000 65536\n", ""), Some(65_534));
         assert_eq!(unmapped_uid("", ""), None);
-        let access = Access { uid: 65_534, unmapped_uid: Some(65_534), ..Access::new(Reach::Any) };
+        let access =
+            Access { uid: 65_534, unmapped_uid: Some(65_534), ..Access::new(AccessTo::Control, Reach::Any) };
         let admit = |peer| access.admit(None, peer, Role::Read, NOW).map(|caller| caller.actor);
         assert_eq!(admit("uid:65534"), Err(Denied::Unauthenticated));
         assert_eq!(admit("uid:0"), Ok("unix:0".into()));
@@ -233,24 +264,39 @@ mod tests {
 
     #[test]
     fn callers_on_other_machines_are_refused_unless_any_are_admitted() {
-        let access = Access::new(Reach::Loopback);
+        let access = Access::new(AccessTo::Control, Reach::Loopback);
         let admit =
             |peer: &str| access.admit(credential(Some(("a", Role::Read))), peer, Role::Read, NOW).err();
         for (peer, denied) in [
             ("127.0.0.1", None),
             ("::/64", None),
             ("unix", None),
-            ("192.0.2.1", Some(Denied::Reach)),
-            ("2001:db8::/64", Some(Denied::Reach)),
-            ("", Some(Denied::Reach)),
+            ("192.0.2.1", Some(Denied::Reach(AccessTo::Control))),
+            ("2001:db8::/64", Some(Denied::Reach(AccessTo::Control))),
+            ("", Some(Denied::Reach(AccessTo::Control))),
         ] {
             assert_eq!(admit(peer), denied, "{peer}");
         }
     }
 
     #[test]
+    fn readers_take_no_credits_and_holders_read_nothing() {
+        let all = [Role::None, Role::Lease, Role::Read, Role::Operate];
+        let permitted = |role: Role| all.map(|needs| u8::from(role.permits(needs)));
+        assert_eq!(all.map(permitted), [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]);
+    }
+
+    #[test]
+    fn holders_call_as_often_as_they_need() {
+        let access = Access::new(AccessTo::Leases, Reach::Loopback);
+        let admit = |peer| access.admit(credential(Some(("a", Role::Lease))), peer, Role::Lease, NOW);
+        assert!((0..1_000).all(|_| admit("127.0.0.1").is_ok()));
+        assert_eq!(admit("192.0.2.1"), Err(Denied::Reach(AccessTo::Leases)));
+    }
+
+    #[test]
     fn calls_of_one_caller_are_bounded_and_those_of_others_go_on() {
-        let access = Access::new(Reach::Any);
+        let access = Access::new(AccessTo::Control, Reach::Any);
         let admit = |name| access.admit(credential(Some((name, Role::Read))), "192.0.2.1", Role::Read, NOW);
         let admitted = (0..200).filter(|_| admit("a").is_ok()).count();
         assert_eq!((admitted, admit("a"), admit("b").is_ok()), (100, Err(Denied::TooMany), true));

@@ -15,7 +15,7 @@ mod task;
 mod top_keys;
 mod what_if;
 
-pub use access::{Access, Caller, Denied, Reach, Role};
+pub use access::{Access, AccessTo, Caller, Denied, Reach, Role};
 pub use audit::{
     AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, INTENT, NotLogged, VerifiedChain,
     verify as verify_audit,
@@ -122,7 +122,7 @@ impl Control {
         let control = Self {
             service,
             started,
-            access: Access::new(settings.reach),
+            access: Access::new(AccessTo::Control, settings.reach),
             clock,
             sources: OnceLock::new(),
             rates: Mutex::default(),

@@ -146,6 +146,7 @@ impl Background {
             tls,
             decision_log,
             shared_store: service.shared_store().cloned(),
+            grants: service.grants().cloned(),
         }
     }
 

@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     api::{
-        self, ControlApi, GrpcPort, Health, RouteSettings,
+        self, ControlApi, GrpcPort, Health, LeasesApi, RouteSettings,
         http::{Hosts, HttpState},
     },
     control::{Control, ControlTask, Live},
     priority::Yields,
-    service::{DecisionReader, RateLimitService},
+    service::{DecisionReader, Grants, RateLimitService},
     telemetry::{self, Traces},
     transport::{self, InheritedSockets, Listener},
 };
@@ -112,6 +112,7 @@ impl Listening {
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone())
             .with_shared_store(settings.shared_store.clone())
+            .with_grants(settings.leases.map(|_| Grants::default()))
             .with_meters(settings.meters.clone());
         let traces = Traces::start()?;
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
@@ -146,16 +147,20 @@ impl Listening {
                 .map_err(|source| ServeError::Start { what: "the control thread", source })
         };
         let control_task = control.as_ref().map(start_task).transpose()?;
-        let of_control = tokens.as_ref().map(TokenFile::tokens);
-        let control_api = control.clone().map(|control| ControlApi::new(control, of_control));
-        let (mut routes, health) = api::routes(service.clone(), control_api.as_ref(), routes);
+        let of_callers = tokens.as_ref().map(TokenFile::tokens);
+        let leases = settings.leases;
+        let leases = leases.map(|reach| LeasesApi::new(service.clone(), reach, of_callers.clone()));
+        let control_api = control.clone().map(|control| ControlApi::new(control, of_callers));
+        let (mut routes, health) =
+            api::routes(service.clone(), control_api.as_ref(), leases.as_ref(), routes);
         if let Some(clock) = &settings.test_clock {
             routes = routes.add_service(clock.clone().service()).prepare();
         }
         let port =
             GrpcPort::new(service.clone(), routes, settings.message_bytes_max, settings.long_lived_calls);
         let port = port.with_body_memory(Arc::clone(&settings.body_memory));
-        let port = Arc::new(if control.is_some() { port.with_peers() } else { port });
+        let has_callers = control.is_some() || leases.is_some();
+        let port = Arc::new(if has_callers { port.with_peers() } else { port });
         let (drain, draining) = watch::channel(false);
         let tls_on_plaintext = tls.on_plaintext("grpc", clock);
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;

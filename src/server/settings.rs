@@ -7,7 +7,7 @@ use crate::{
         http::{HttpBounds, MetricsPath},
     },
     config::{ReloadRequests, watch::WatchSettings},
-    control::ControlSettings,
+    control::{ControlSettings, Reach},
     service::{MeterSettings, ResponseOptions},
     telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
     transport::ListenAddress,
@@ -47,6 +47,8 @@ pub struct Settings {
     pub meters: MeterSettings,
     /// The control API; none if it is off.
     pub control: Option<ControlSettings>,
+    /// Where holders of credits may be; none if no leases are granted.
+    pub leases: Option<Reach>,
     /// The store of shared counters, if there is one.
     pub shared_store: Option<SharedStore>,
     /// Push of metrics to statsd, if any.

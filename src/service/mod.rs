@@ -6,6 +6,8 @@
 mod client_headers;
 mod dynamic_metadata;
 mod event;
+mod granting;
+mod grants;
 mod limit_counts;
 mod limitador_counts;
 mod meters;
@@ -19,6 +21,8 @@ mod trace_context;
 
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 pub use event::{CallOrigin, DecisionReader, Event};
+pub use granting::{CounterId, GrantRules, GrantableCounters};
+pub use grants::Grants;
 pub use limit_counts::{CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome, OutcomeCounts};
 pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
@@ -97,6 +101,8 @@ pub struct RateLimitService {
     propagators: Propagators,
     /// The store of shared counters, if there is one.
     shared: Option<SharedStore>,
+    /// None if it grants no leases.
+    grants: Option<Grants>,
 }
 
 impl RateLimitService {
@@ -121,11 +127,15 @@ impl RateLimitService {
             is_read: false,
             propagators: Propagators::default(),
             shared: None,
+            grants: None,
         }
     }
 
     /// Decides by this limiter from now on. Only the first call has an effect.
     pub fn set_ready(&self, limiter: Arc<Limiter>) {
+        if let Some(grants) = &self.grants {
+            grants.begin(self.clock.now());
+        }
         let _ = self.limiter.set(limiter);
     }
 

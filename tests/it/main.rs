@@ -24,6 +24,7 @@ mod http_bounds;
 mod http_tokens;
 mod json;
 mod kuadrant;
+mod leases;
 mod limitador_server;
 mod limits_file;
 mod metrics;

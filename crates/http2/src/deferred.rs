@@ -30,6 +30,11 @@ impl OnReset {
         Self(Arc::new(Mutex::new(Some(Box::new(hook)))))
     }
 
+    /// Runs all of these functions.
+    pub fn all(hooks: Vec<Self>) -> Self {
+        Self::new(move || hooks.iter().for_each(Self::run))
+    }
+
     /// Runs it now, unless it was run before.
     pub(super) fn run(&self) {
         let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -37,9 +37,11 @@ impl Recheck {
             return true;
         }
         let of_token = self.token.as_ref().and_then(|token| now.find(token));
-        let role = of_token.or_else(|| now.find_client(&self.names)).map_or(Role::None, |(_, role)| role);
+        let role = of_token
+            .or_else(|| now.find_client(&self.names, Role::Read))
+            .map_or(Role::None, |(_, role)| role);
         self.of = Some(now);
-        role >= Role::Read
+        role.permits(Role::Read)
     }
 }
 
@@ -69,16 +71,9 @@ impl ControlApi {
     ) -> Result<Caller, Error> {
         let needs = role_of(method);
         let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
-        let token = tokens.as_ref().and_then(|tokens| tokens.find(bearer_token(headers)?));
-        let credential = match (token, &tokens) {
-            (Some((name, role)), _) => Some((format!("token:{name}"), role)),
-            (None, Some(tokens)) => {
-                tokens.find_client(names).map(|(name, role)| (format!("san:{name}"), role))
-            }
-            (None, None) => None,
-        };
-        let access = self.control.access();
         let needed = needs.unwrap_or(Role::Read);
+        let credential = tokens.and_then(|tokens| tokens.credential(headers, names, needed));
+        let access = self.control.access();
         let caller = access.admit(credential.clone(), peer, needed, self.control.now());
         let caller = caller.map_err(|denied| {
             let is_too_many = denied == Denied::TooMany;

@@ -66,7 +66,7 @@ impl From<Denied> for Error {
     fn from(denied: Denied) -> Self {
         let code = match denied {
             Denied::Unauthenticated => Code::Unauthenticated,
-            Denied::Role { .. } | Denied::Reach => Code::PermissionDenied,
+            Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
             Denied::TooMany => Code::ResourceExhausted,
         };
         Self::new(code, denied.to_string())

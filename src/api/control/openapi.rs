@@ -57,7 +57,7 @@ fn operation(method: &MethodDescriptor, schemas: &mut Schemas) -> Value {
     add(&output, schemas);
     let role = match role_of(method.name()).expect("every method has a role") {
         Role::Operate => "operate",
-        Role::Read | Role::None => "read",
+        Role::Read | Role::Lease | Role::None => "read",
     };
     let (media_type, meaning) = match method.name() {
         TAIL => ("application/x-ndjson", "Objects of this schema without end, one on each line."),

@@ -77,7 +77,8 @@ impl ControlApi {
 
 fn role(role: Role) -> pb::Role {
     match role {
-        Role::None => pb::Role::None,
+        // A holder of credits cannot call it.
+        Role::None | Role::Lease => pb::Role::None,
         Role::Read => pb::Role::Read,
         Role::Operate => pb::Role::Operate,
     }

@@ -66,8 +66,10 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
 }
 
 /// Adds a message to the response that the router has for an unknown service or method; whether it is that response.
-pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) -> bool {
+pub(super) fn explain_unknown_method(response: &mut http::Response<Body>, is_lease: bool) -> bool {
     const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
+    const LEASES: HeaderValue =
+        HeaderValue::from_static("this server grants no leases; start it with --leases");
     const MESSAGE: HeaderValue = HeaderValue::from_static(
         "unknown method; reflection lists the services, the rate limit method is \
          envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -76,7 +78,7 @@ pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) -> boo
     let is_unknown = headers.get(Status::GRPC_STATUS) == Some(&UNIMPLEMENTED)
         && !headers.contains_key(Status::GRPC_MESSAGE);
     if is_unknown {
-        headers.insert(Status::GRPC_MESSAGE, MESSAGE);
+        headers.insert(Status::GRPC_MESSAGE, if is_lease { LEASES } else { MESSAGE });
     }
     is_unknown
 }

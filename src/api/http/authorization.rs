@@ -24,7 +24,9 @@ pub(super) async fn require_token(State(state): State<HttpState>, request: Reque
     let (challenge, reason) = match bearer_token(request.headers()) {
         None => {
             let client = request.extensions().get::<ClientAddress>();
-            if client.is_some_and(|ClientAddress(_, names)| tokens.load().find_client(names).is_some()) {
+            if client
+                .is_some_and(|ClientAddress(_, names)| tokens.load().find_client(names, Role::None).is_some())
+            {
                 return next.run(request).await;
             }
             NO_TOKEN
@@ -45,7 +47,7 @@ impl HttpState {
     pub(super) fn has_role(&self, headers: &HeaderMap, client: Option<&ClientAddress>) -> bool {
         let Some(tokens) = self.tokens.as_ref().map(|tokens| tokens.load()) else { return true };
         let of_token = bearer_token(headers).and_then(|token| tokens.find(token));
-        let of_client = client.and_then(|ClientAddress(_, names)| tokens.find_client(names));
-        of_token.or(of_client).is_some_and(|(_, role)| role >= Role::Read)
+        let of_client = client.and_then(|ClientAddress(_, names)| tokens.find_client(names, Role::Read));
+        of_token.or(of_client).is_some_and(|(_, role)| role.permits(Role::Read))
     }
 }

@@ -6,7 +6,11 @@ use super::{
     paths,
     state::{ClientAddress, HttpState},
 };
-use crate::console::{self, CONTENT_SECURITY_POLICY, File, INDEX};
+use crate::{
+    api::tokens::Tokens,
+    console::{self, CONTENT_SECURITY_POLICY, File, INDEX},
+    control::Role,
+};
 use axum::{
     Extension, Router,
     extract::{Path, State},
@@ -43,7 +47,10 @@ async fn access(
     client: Option<Extension<ClientAddress>>,
 ) -> impl IntoResponse {
     let names = client.as_ref().map_or(&[][..], |Extension(ClientAddress(_, names))| names);
-    let needs_token = state.tokens.as_ref().is_some_and(|tokens| tokens.load().find_client(names).is_none());
+    let has_role = |tokens: &Tokens| {
+        tokens.find_client(names, Role::Read).is_some_and(|(_, role)| role.permits(Role::Read))
+    };
+    let needs_token = state.tokens.as_ref().is_some_and(|tokens| !has_role(&tokens.load()));
     let body = serde_json::json!({ "needsToken": needs_token }).to_string();
     ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], body)
 }

@@ -6,7 +6,7 @@ use tidegate_core::limit::{
 };
 
 /// The request, or why it is refused.
-pub(super) fn request<'m>(
+pub(in crate::api) fn request<'m>(
     message: &'m service::RateLimitRequest,
     limits: &RequestLimits,
 ) -> Result<Request<'m>, RequestError> {

@@ -4,7 +4,7 @@
 //! [`Request`](tidegate_core::limit::Request) is not checked again.
 
 mod call;
-mod decode;
+pub(super) mod decode;
 mod encode;
 pub(super) mod fast_path;
 #[cfg(feature = "fuzzing")]
@@ -18,4 +18,4 @@ pub use call::{PRECISION_HEADER, WINDOWS_HEADER};
 pub use encode::Precision;
 pub(super) use kuadrant::KuadrantService;
 pub(super) use response::response;
-pub(super) use tonic_service::TonicService;
+pub(super) use tonic_service::{TonicService, status as status_of};

@@ -40,7 +40,7 @@ impl rate_limit_service_server::RateLimitService for TonicService {
 }
 
 /// The status of a call that gets no response.
-pub(super) fn status(error: CallError, form: RequestForm) -> Status {
+pub(in crate::api) fn status(error: CallError, form: RequestForm) -> Status {
     match error {
         // The reference server has no code of its own for errors.
         CallError::Request(RequestError::EmptyDomain | RequestError::NoDescriptors)

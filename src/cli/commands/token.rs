@@ -18,7 +18,7 @@ pub(in crate::cli) struct Token {
     /// File to append the line to; created if it does not exist.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Role in the control API (docs/control.md): read, or operate, which includes read. Without it the token has none.
+    /// Role: lease (docs/leases.md), read (docs/control.md), or operate, which includes both. Without it the token has none.
     #[arg(long)]
     role: Option<Role>,
 }

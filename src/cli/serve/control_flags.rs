@@ -22,11 +22,20 @@ pub(super) struct ControlFlags {
 
 /// Where callers may be.
 #[derive(Clone, Copy, ValueEnum)]
-enum ReachChoice {
+pub(super) enum ReachChoice {
     /// On this machine only.
     Loopback,
     /// Anywhere.
     Any,
+}
+
+impl From<ReachChoice> for Reach {
+    fn from(choice: ReachChoice) -> Self {
+        match choice {
+            ReachChoice::Loopback => Self::Loopback,
+            ReachChoice::Any => Self::Any,
+        }
+    }
 }
 
 impl ControlFlags {
@@ -53,10 +62,7 @@ impl ControlFlags {
 
     /// The settings, for a server with this data directory.
     pub(super) fn settings(&self, data: Option<&Path>) -> Option<ControlSettings> {
-        let reach = match self.control? {
-            ReachChoice::Loopback => Reach::Loopback,
-            ReachChoice::Any => Reach::Any,
-        };
+        let reach = self.control?.into();
         let kept = |name| data.map(|directory| directory.join(name));
         let audit_log = self.audit_log.clone().or_else(|| kept("audit.jsonl"));
         Some(ControlSettings { reach, audit_log, overlays: kept("overrides.json") })

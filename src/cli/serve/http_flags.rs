@@ -11,13 +11,13 @@ use tidegate_core::rules::Expression;
 
 /// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
 #[derive(Args)]
-#[command(group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control"]).multiple(true))]
+#[command(group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control", "leases"]).multiple(true))]
 pub(super) struct HttpFlags {
     /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none; repeatable.
     #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]
     pub(super) http_listen: Vec<ListenAddress>,
     /// File of bearer tokens, as `tidegate token` writes it. Requests of the HTTP port then need a token, except those of probes;
-    /// callers of the control API have their roles from it, on the gRPC port too. Read again when it changes.
+    /// callers of the control API and holders of leases have their roles from it, on the gRPC port too. Read again when it changes.
     #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "uses_of_tokens")]
     http_token_file: Option<PathBuf>,
     /// Maximum number of HTTP connections. Beyond it the idlest one is closed.

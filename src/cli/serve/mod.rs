@@ -6,6 +6,7 @@ mod control_flags;
 mod data_dir;
 mod decision_log_flags;
 mod http_flags;
+mod leases_flags;
 mod limitador_env;
 mod metrics_flags;
 mod reference_env;
@@ -32,6 +33,7 @@ use control_flags::ControlFlags;
 use data_dir::DataDir;
 use decision_log_flags::DecisionLogFlags;
 use http_flags::HttpFlags;
+use leases_flags::LeasesFlags;
 use metrics_flags::MetricsFlags;
 use response_options::ResponseOptions;
 use rule_flags::RuleFlags;
@@ -132,6 +134,8 @@ pub(in crate::cli) struct Serve {
     http: HttpFlags,
     #[command(flatten, next_help_heading = "Control API")]
     control: ControlFlags,
+    #[command(flatten, next_help_heading = "Leases")]
+    leases: LeasesFlags,
     #[command(flatten, next_help_heading = "Metrics")]
     metrics: MetricsFlags,
     #[command(flatten, next_help_heading = "Decision log")]
@@ -313,6 +317,7 @@ impl Serve {
         })?;
         self.control
             .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
+        self.leases.require_callers(self.http.has_tokens(), &self.listen)?;
         let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
         let is_reference = self.read_as.compat == Some(Compat::Reference);
         let is_lenient = is_reference || self.http.limitador().is_some();
@@ -321,6 +326,7 @@ impl Serve {
             test_clock: None,
             decision_log: None,
             control: self.control.settings(self.data.directory()),
+            leases: self.leases.reach(),
             shared_store: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),

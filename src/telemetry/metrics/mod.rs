@@ -1,6 +1,7 @@
 //! The metrics, read at each request from where the figures are kept.
 
 mod connections;
+mod granter;
 mod limit_series;
 mod limitador;
 mod limits;
@@ -24,7 +25,7 @@ use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, si
 use super::{COMMIT, DecisionLog, VERSION, exposition::MetricsFormat};
 use crate::{
     config::{Config, ControlPlaneCounts},
-    service::Meters,
+    service::{Grants, Meters},
     transport::TlsCounts,
 };
 use std::{
@@ -59,6 +60,8 @@ pub struct Sources {
     pub decision_log: Option<DecisionLog>,
     /// The store of shared counters, where there is one.
     pub shared_store: Option<SharedStore>,
+    /// The leases of the counters, where they are granted.
+    pub grants: Option<Grants>,
 }
 
 /// The metrics.
@@ -135,6 +138,7 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
         tls,
         decision_log,
         shared_store,
+        grants,
     } = sources;
     page.decisions(meters)?;
     page.connections(connections)?;
@@ -145,6 +149,7 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
+    grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
     let rules = limiter.rules();
     let series = series.of(&rules);
     page.limits(&meters.limits, &rules, &series)?;

@@ -44,7 +44,7 @@ pub struct Controlled {
     pub folder: TempDir,
 }
 
-fn token(file: &Path, name: &str, role: &[&str]) -> String {
+pub fn token(file: &Path, name: &str, role: &[&str]) -> String {
     let file = file.to_str().expect("UTF-8");
     let args = [&["token", name, "--file", file], role].concat();
     let made = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("the command runs");

@@ -5,6 +5,7 @@ use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time:
 use tempfile::TempDir;
 use tidegate::{
     api::{LongLivedBounds, pb::service::rate_limit_service_client::RateLimitServiceClient},
+    control::Reach,
     server::{
         self, ConnectionBounds, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings, Start,
         TlsSettings,
@@ -35,8 +36,17 @@ impl InProcess {
         Self::start_with(Start::Fresh(Box::new(limiter(yaml))), start)
     }
 
+    /// Serves these rules to holders of credits too, and stands at `start`.
+    pub fn granting(yaml: &str, start: Timestamp) -> Self {
+        Self::serve(Start::Fresh(Box::new(limiter(yaml))), start, Some(Reach::Loopback))
+    }
+
     /// Serves from these counters, and stands at `start`.
     pub fn start_with(counters: Start<ServeError>, start: Timestamp) -> Self {
+        Self::serve(counters, start, None)
+    }
+
+    fn serve(counters: Start<ServeError>, start: Timestamp, leases: Option<Reach>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
@@ -44,6 +54,7 @@ impl InProcess {
             test_clock: None,
             decision_log: None,
             control: None,
+            leases,
             shared_store: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: Vec::new(),

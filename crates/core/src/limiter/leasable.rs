@@ -122,6 +122,11 @@ impl<'r> LeasableCharge<'r> {
         self.0.algorithm()
     }
 
+    /// Whether a denial has a response of its own.
+    pub fn has_on_deny(&self) -> bool {
+        self.0.has_on_deny()
+    }
+
     /// Hits.
     pub fn hits(&self) -> u64 {
         self.0.hits()

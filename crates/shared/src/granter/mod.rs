@@ -7,19 +7,21 @@
 //!
 //! - A claim is met only under the rules by which the node got the number of the counter: under others it reports, and gets nothing.
 //! - Nothing is granted in the first lease length of a process. Nodes declare meanwhile what a former process granted.
-//! - Numbers of leases are bounded: on a counter, and in total.
+//! - Numbers of leases are bounded: on a counter, of one node on it, and in total.
+//! - A false claim takes nothing from others that a true one could not: no more counts as spent than was granted, dated no earlier than
+//!   it can have been spent.
 
 #[cfg(test)]
 mod tests;
 
-use crate::lease::{Epoch, LeaseRequest, LeaseResponse, Settings, SharedCounter, Supply, Terms};
+use crate::lease::{Epoch, HolderTerms, LeaseRequest, LeaseResponse, Settings, SharedCounter, Supply, Terms};
 use std::{
     collections::{HashMap, VecDeque},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 use tidegate_core::{
-    algorithm::{Algorithm, Leased},
+    algorithm::{Algorithm, Lease, Leased},
     limit::{Reset, Timestamp},
     limiter::Pinned,
     store::Key,
@@ -28,6 +30,15 @@ use tidegate_core::{
 
 /// The most leases on one counter.
 const LEASES_OF_COUNTER_MAX: usize = 1_024;
+
+/// The most leases of one node on one counter: a holder that is dropped may be followed by others before its lease has ended.
+const LEASES_OF_NODE_MAX: usize = 4;
+
+/// The most hits that a claim may demand in one lease length.
+const DEMAND_MAX: u64 = u32::MAX as u64;
+
+/// Totals of a claim are below: a sum of two is no overflow, and each is exact as a double.
+pub const TOTAL_MAX: u64 = 1 << 53;
 
 /// The most leases on all counters. One takes some 60 bytes.
 const LEASES_MAX: usize = 65_536;
@@ -53,13 +64,11 @@ struct Out {
     leases: usize,
 }
 
-/// What a node has to know of a counter in order to hold credits of it.
+/// What a node has to know of a counter in order to hold credits of it, or to keep denials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CounterTerms {
-    /// Hits that the empty counter admits.
-    pub limit: u64,
-    /// Time that a hit counts.
-    pub span: Duration,
+    /// The numbers of its holder.
+    pub holder: HolderTerms,
     /// Time for which the hits of the request are certainly denied; zero if they are not, or by credits that are out.
     pub denied_for: Duration,
 }
@@ -111,15 +120,13 @@ impl Granter {
     /// The terms of a counter, after a request for so many hits of it was decided; none if it is not leased.
     pub fn terms(&self, rules: &Pinned<'_>, key: Key, hits: u64, now: Timestamp) -> Option<CounterTerms> {
         rules.with_leases(key, now, |algorithm, leased| {
-            let terms = self.terms_of(algorithm)?;
+            let holder = Terms::of(algorithm, self.settings)?.for_holder();
             leased.expire(algorithm, now);
-            let numbers = terms.numbers();
             let denied_for = match algorithm.until_admits(&leased.state, hits, now) {
                 Reset::After(wait) => wait,
                 Reset::Never => Duration::MAX,
             };
-            let (limit, span) = (numbers.limit, Duration::from_micros(numbers.span));
-            Some(CounterTerms { limit, span, denied_for })
+            Some(CounterTerms { holder, denied_for })
         })?
     }
 
@@ -141,12 +148,16 @@ impl Granter {
         let has_room = out.leases < LEASES_MAX;
         let (mut leases, mut end) = (0, now);
         let response = rules.with_leases(key, now, |algorithm, leased| {
-            let is_known = leased
-                .leases
-                .iter()
-                .any(|lease| (lease.node, lease.holder) == (request.node.0, request.holder));
-            let fits = is_known || has_room && leased.leases.len() < LEASES_OF_COUNTER_MAX;
-            let response = self.lease_of(algorithm, leased, request, is_current && fits, now);
+            leased.expire(algorithm, now);
+            let of_node = leased.leases.iter().filter(|lease| lease.node == request.node.0).count();
+            let has_room =
+                has_room && leased.leases.len() < LEASES_OF_COUNTER_MAX && of_node < LEASES_OF_NODE_MAX;
+            let fits = has_room || lease_of(leased, request).is_some();
+            let response = if fits {
+                self.lease_of(algorithm, leased, request, is_current, now)
+            } else {
+                Some(self.nothing(request))
+            };
             (leases, end) =
                 (leased.leases.len(), leased.leases.iter().map(|lease| lease.end).max().unwrap_or(now));
             response
@@ -178,17 +189,12 @@ impl Granter {
     ) -> Option<LeaseResponse> {
         let granting = self.terms_of(algorithm).filter(|_| may_grant);
         let terms = granting.unwrap_or(Terms { algorithm, settings: self.settings });
-        let demand = if granting.is_some() { request.demand } else { 0 };
-        let settled = |leased: &Leased| {
-            let of_node = |lease: &&tidegate_core::algorithm::Lease| {
-                (lease.node, lease.holder) == (request.node.0, request.holder)
-            };
-            leased.leases.iter().find(of_node).map(|lease| lease.settled)
-        };
-        leased.expire(algorithm, now);
-        let before = settled(leased);
+        let request = &self.plausible(terms, lease_of(leased, request), request, now);
+        let request =
+            &LeaseRequest { demand: if granting.is_some() { request.demand } else { 0 }, ..*request };
+        let before = lease_of(leased, request).map(|lease| lease.settled);
         let mut counter = SharedCounter::of(std::mem::take(leased));
-        let response = counter.lease(terms, self.epoch, &LeaseRequest { demand, ..*request }, now);
+        let response = counter.lease(terms, self.epoch, request, now);
         *leased = counter.into_leased();
         let mut response = response?;
         if let Some(before) = before {
@@ -202,17 +208,45 @@ impl Granter {
         Some(response)
     }
 
+    /// The claim as far as it can be true.
+    fn plausible(
+        &self,
+        terms: Terms<'_>,
+        lease: Option<&Lease>,
+        request: &LeaseRequest,
+        now: Timestamp,
+    ) -> LeaseRequest {
+        let length = self.settings.length_nanos();
+        // A former process may have granted more than this one knows of.
+        let declared = if self.epoch.is_learning(length, now) { terms.for_holder().limit } else { 0 };
+        let credits = lease.map_or(0, |lease| lease.outstanding).max(declared);
+        let settled = lease.map_or(request.acknowledged, |lease| lease.settled);
+        let spent = match lease {
+            // Those of a lease that has ended count already.
+            None if declared == 0 => request.spent,
+            _ => request.spent.min(settled.saturating_add(credits)),
+        };
+        LeaseRequest {
+            spent: spent.min(TOTAL_MAX),
+            kept: request.kept.min(credits),
+            demand: request.demand.min(DEMAND_MAX),
+            // Hits that were not reported are of the last lease length: a claim or the end of the lease dates them.
+            spent_ago: request.spent_ago.min(length),
+            ..*request
+        }
+    }
+
     /// The terms of counters that are leased.
     fn terms_of<'a>(&self, algorithm: &'a Algorithm) -> Option<Terms<'a>> {
         Terms::of(algorithm, self.settings).filter(|terms| !terms.is_small())
     }
 
-    /// The response to a claim to a counter that does not exist: an exact decision makes it.
+    /// The response to a claim to a counter that does not exist, which an exact decision makes, or that has no room for another lease.
     fn nothing(&self, request: &LeaseRequest) -> LeaseResponse {
         LeaseResponse {
             sequence: request.sequence,
             epoch: self.epoch.id,
-            spend_to: request.spent,
+            spend_to: request.spent.min(TOTAL_MAX),
             valid_for: Duration::ZERO,
             supply: Supply::TooSmall,
             report_after: self.settings.length / 2,
@@ -239,6 +273,11 @@ impl Granter {
     fn count(&self, count: Count, by: u64) {
         self.counts[count as usize].fetch_add(by, Ordering::Relaxed);
     }
+}
+
+/// The lease of the holder that sent the claim.
+fn lease_of<'l>(leased: &'l Leased, request: &LeaseRequest) -> Option<&'l Lease> {
+    leased.leases.iter().find(|lease| (lease.node, lease.holder) == (request.node.0, request.holder))
 }
 
 impl Out {

@@ -34,6 +34,11 @@ impl<'r> PlainCharge<'r> {
         Self { key, rule, limit, hits }
     }
 
+    /// Whether a denial has a response of its own.
+    pub(in crate::limiter) fn has_on_deny(&self) -> bool {
+        self.rule.info.on_deny.is_some()
+    }
+
     pub(in crate::limiter) fn algorithm(&self) -> &'r Algorithm {
         &self.limit.algorithm
     }

@@ -161,8 +161,8 @@ impl Server {
                 let Some(terms) = self.granter.terms(&pinned, charge.key(), hits, now) else { return };
                 let (high, low) = charge.key().halves();
                 writer.bytes(1, &(u128::from(high) << 64 | u128::from(low)).to_be_bytes());
-                writer.number(2, terms.limit);
-                writer.number(3, terms.span.as_micros() as u64);
+                writer.number(2, terms.holder.limit);
+                writer.number(3, terms.holder.span);
                 writer.number(4, terms.denied_for.as_micros() as u64);
             });
         }

@@ -1,0 +1,148 @@
+//! `tidegate.v1.Leases`: holders of credits, which decide requests to counters of this server by themselves.
+
+mod convert;
+
+use super::{
+    pb::{leases, service::RateLimitRequest},
+    port::RoutedPeer,
+    rls::{CallError, CallResponse, Purpose, call, decode, status_of},
+    tokens::Tokens,
+};
+use crate::{
+    control::{Access, AccessTo, Denied, Reach, Role},
+    service::RateLimitService,
+};
+use arc_swap::ArcSwap;
+use convert::{Claims, claims};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use tidegate_http2::OnReset;
+use tonic::{Code, Request, Response, Status};
+
+/// The service, for callers with a role. Clones share everything.
+#[derive(Clone)]
+pub struct LeasesApi(Arc<Shared>);
+
+struct Shared {
+    service: RateLimitService,
+    access: Access,
+    /// None if there are no tokens.
+    tokens: Option<Arc<ArcSwap<Tokens>>>,
+}
+
+impl LeasesApi {
+    /// Grants leases of the counters of `service` to callers in this reach.
+    pub fn new(service: RateLimitService, reach: Reach, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
+        Self(Arc::new(Shared { service, access: Access::new(AccessTo::Leases, reach), tokens }))
+    }
+
+    /// The caller, if it may hold credits.
+    fn admit<M>(&self, request: &Request<M>) -> Result<String, Status> {
+        let Shared { service, access, tokens } = &*self.0;
+        let peer = request.extensions().get::<RoutedPeer>();
+        let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
+        let tokens = tokens.as_ref().map(|tokens| tokens.load());
+        let headers = request.metadata().as_ref();
+        let credential = tokens.and_then(|tokens| tokens.credential(headers, names, Role::Lease));
+        let caller = access.admit(credential, peer, Role::Lease, service.clock().now());
+        caller.map(|caller| caller.actor).map_err(|denied| {
+            let code = match denied {
+                Denied::Unauthenticated => Code::Unauthenticated,
+                Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
+                Denied::TooMany => Code::ResourceExhausted,
+            };
+            Status::new(code, denied.to_string())
+        })
+    }
+
+    /// Decides a request as `ShouldRateLimit` does.
+    async fn decide<M>(
+        &self,
+        call_of: &Request<M>,
+        message: &RateLimitRequest,
+    ) -> Result<CallResponse, CallError> {
+        let peer = call_of.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
+        let metadata = call_of.metadata().as_ref();
+        call(&self.0.service, metadata, peer, Purpose::Limit, Duration::MAX, message).await
+    }
+
+    /// The responses to claims.
+    fn grants(&self, claims: &Claims) -> Result<Vec<leases::exchange_response::Grant>, Status> {
+        let rules = self.0.service.grant_rules().map_err(|error| Status::unavailable(error.to_string()))?;
+        let is_current = (claims.epoch, claims.generation) == (rules.epoch(), rules.generation());
+        let grant = |(id, claim)| convert::grant(rules.lease(id, &claim, is_current));
+        Ok(claims.iter().map(grant).collect())
+    }
+
+    /// The response, with what a holder has to know of the counters that the decided requests were charged to.
+    fn response(
+        &self,
+        request: &leases::ExchangeRequest,
+        decided: Vec<Result<CallResponse, CallError>>,
+        grants: Vec<leases::exchange_response::Grant>,
+    ) -> Result<(leases::ExchangeResponse, Vec<OnReset>), Status> {
+        let service = &self.0.service;
+        let (limits, mut resets) = (service.request_limits(), Vec::new());
+        // One set of rules for all counters of the response.
+        let rules = service.grant_rules().map_err(|error| Status::unavailable(error.to_string()))?;
+        let decision =
+            |(message, decided): (&RateLimitRequest, Result<CallResponse, CallError>)| match decided {
+                Ok(CallResponse { message: response, on_reset, .. }) => {
+                    resets.extend(on_reset);
+                    let counters = decode::request(message, limits).ok();
+                    let counters = counters.and_then(|request| rules.counters(service, &request));
+                    convert::decision(response, counters.unwrap_or_default())
+                }
+                Err(error) => convert::error(&status_of(error, limits.form)),
+            };
+        let decisions = request.decisions.iter().zip(decided).map(decision).collect();
+        let is_known = request.epoch == rules.epoch();
+        let response = leases::ExchangeResponse {
+            epoch: rules.epoch(),
+            generation: rules.generation(),
+            decisions,
+            grants,
+            settings: (!is_known).then(|| convert::settings(rules.granter().settings())),
+        };
+        Ok((response, resets))
+    }
+}
+
+#[tonic::async_trait]
+impl leases::leases_server::Leases for LeasesApi {
+    async fn exchange(
+        &self,
+        request: Request<leases::ExchangeRequest>,
+    ) -> Result<Response<leases::ExchangeResponse>, Status> {
+        let actor = self.admit(&request)?;
+        // Reports first: what they return is free for the decisions. Both at once would be late by the longest wait of a decision.
+        let grants = self.grants(&claims(request.get_ref(), &actor)?)?;
+        let decisions = &request.get_ref().decisions;
+        let decided = all(decisions.iter().map(|message| self.decide(&request, message))).await;
+        let (response, resets) = self.response(request.get_ref(), decided, grants)?;
+        let mut response = Response::new(response);
+        if !resets.is_empty() {
+            // The connection finds it there.
+            response.extensions_mut().insert(OnReset::all(resets));
+        }
+        Ok(response)
+    }
+}
+
+/// The outputs of all futures, most of which are ready at once.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    let polled = poll_fn(|context| {
+        let mut is_ready = true;
+        for (future, output) in &mut running {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *output = Some(value),
+                    Poll::Pending => is_ready = false,
+                }
+            }
+        }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    });
+    polled.await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}

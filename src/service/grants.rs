@@ -1,0 +1,26 @@
+//! The granter of leases of a server, from when it decides.
+
+use std::sync::{Arc, OnceLock};
+use tidegate_core::limit::Timestamp;
+use tidegate_shared::granter::Granter;
+
+/// The granter of a server; none until it decides. Clones share it.
+#[derive(Clone, Default)]
+pub struct Grants(Arc<OnceLock<Granter>>);
+
+impl Grants {
+    /// The granter, once the server decides.
+    pub fn granter(&self) -> Option<&Granter> {
+        self.0.get()
+    }
+
+    /// Begins to grant. Only the first call has an effect.
+    pub(super) fn begin(&self, now: Timestamp) {
+        self.0.get_or_init(|| {
+            let mut id = [0; 8];
+            // Without random numbers, the time differs from that of any former process.
+            let id = getrandom::fill(&mut id).map_or(now.as_nanos(), |()| u64::from_le_bytes(id));
+            Granter::new(id, now)
+        });
+    }
+}
