@@ -472,7 +472,10 @@ func decode(allowed bool, response *rls.RateLimitResponse) Decision {
 		decision.ResponseHeaders = append(decision.ResponseHeaders, Header{header.Key, value(header.Value, header.RawValue)})
 	}
 	decision.Body = response.RawBody
-	decision.Ticket = response.GetDynamicMetadata().GetFields()["slot"].GetStringValue()
+	metadata := response.GetDynamicMetadata().GetFields()
+	if decision.Ticket = metadata["slot"].GetStringValue(); decision.Ticket != "" {
+		decision.TicketCost = max(uint64(max(metadata["cost"].GetNumberValue(), 0)), 1)
+	}
 	return decision
 }
 

@@ -285,6 +285,10 @@ func TestSlots(t *testing.T) {
 					} else {
 						slots[step.Slot].ReleasePart(*step.Cost)
 					}
+				case "commit":
+					slots[step.Slot].Commit(*step.Cost)
+				case "cancel":
+					slots[step.Slot].Cancel()
 				case "end":
 					func() { defer slots[step.Slot].Release() }()
 				case "peek":

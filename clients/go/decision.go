@@ -71,8 +71,10 @@ type Decision struct {
 	ResetAfter time.Duration
 	// RetryAfter is the time after which a denied request would be admitted; Never if allowed, or if no wait helps.
 	RetryAfter time.Duration
-	// Ticket names the slots that the request holds; empty if it holds none. See [Client.Acquire].
+	// Ticket names the slots and estimates that the request holds; empty if it holds none. See [Client.Acquire].
 	Ticket string
+	// TicketCost is the number of hits of the largest of them; 0 without a ticket.
+	TicketCost uint64
 	// Statuses has one status for each descriptor, in order; empty without an answer.
 	Statuses []Status
 	// Failure is why no answer arrived: the name of a gRPC status code, or BREAKER_OPEN; empty if one did.

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Slot is a resource: the slots of limits of requests in flight that a request holds until it is over. It has the decision on the
-// request; one that is denied holds none.
+// Slot is a resource: the slots of limits of requests in flight that a request holds until it is over, and the estimates of limits
+// that reserve. It has the decision on the request; one that is denied holds none.
 type Slot struct {
 	// Decision is the decision on the request.
 	Decision
@@ -19,10 +19,13 @@ type Slot struct {
 	isReleased bool
 }
 
-// Acquire takes hits as [Client.Allow] does, and holds the slots of limits of requests in flight. No denial is kept.
+// Acquire takes hits as [Client.Allow] does, and holds the slots of limits of requests in flight, and estimates of costs that are known
+// at the end. No denial is kept.
 //
 //	slot, err := client.Acquire(ctx, tidegate.Key("user", "ann"))
 //	defer slot.Release()
+//	…
+//	slot.Commit(tokens)
 //
 // A slot of a request that is not allowed, or that is nil since there is an error, releases nothing.
 func (c *Client) Acquire(ctx context.Context, options ...CallOption) (*Slot, error) {
@@ -36,29 +39,55 @@ func (c *Client) Acquire(ctx context.Context, options ...CallOption) (*Slot, err
 	return &Slot{Decision: decision, client: c, context: context.WithoutCancel(ctx), request: r}, nil
 }
 
-// Release releases the slots; a second call does nothing. What fails is logged, and the server frees them after max_hold.
-func (s *Slot) Release() { s.release(nil) }
+// Release releases the slots, and keeps the estimates charged; after another end it does nothing. What fails is logged, and the limits
+// end it after max_hold.
+func (s *Slot) Release() { s.end(nil) }
 
-// ReleasePart releases so many hits of each of the slots.
-func (s *Slot) ReleasePart(cost uint64) { s.release(&cost) }
+// Commit ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back.
+func (s *Slot) Commit(cost uint64) { s.end(&cost) }
 
-func (s *Slot) release(cost *uint64) {
-	if s == nil || s.Ticket == "" {
+// Cancel ends the request as one that cost nothing.
+func (s *Slot) Cancel() { s.Commit(0) }
+
+// ReleasePart releases so many hits of each of the slots. Of estimates it is the end, less so many hits.
+func (s *Slot) ReleasePart(cost uint64) {
+	if s.isHeld(false) {
+		s.send(Key("slot", s.Ticket).Cost(cost).GivingBack())
+	}
+}
+
+// end ends the request with a cost, or with its estimate.
+func (s *Slot) end(cost *uint64) {
+	if !s.isHeld(true) {
 		return
+	}
+	descriptor, estimate := Key("slot", s.Ticket), max(s.TicketCost, 1)
+	switch {
+	case cost == nil:
+		s.send(descriptor.Cost(estimate))
+	case *cost == 0:
+		// Zero hits are a peek, which releases no slot.
+		s.send(descriptor.Cost(estimate).GivingBack())
+	default:
+		s.send(descriptor.Cost(*cost))
+	}
+}
+
+// isHeld returns whether something is held, which an end ends.
+func (s *Slot) isHeld(isEnd bool) bool {
+	if s == nil || s.Ticket == "" {
+		return false
 	}
 	s.mutex.Lock()
-	isReleased := s.isReleased
-	s.isReleased = isReleased || cost == nil
-	s.mutex.Unlock()
-	if isReleased {
-		return
-	}
+	defer s.mutex.Unlock()
+	wasReleased := s.isReleased
+	s.isReleased = wasReleased || isEnd
+	return !wasReleased
+}
+
+func (s *Slot) send(descriptor Descriptor) {
 	r := s.client.request(1, nil)
 	r.domain, r.usesLocal = s.request.domain, false
-	descriptor := Key("slot", s.Ticket)
-	if cost != nil {
-		descriptor = descriptor.Cost(*cost).GivingBack()
-	}
 	r.descriptors = []Descriptor{descriptor}
 	if _, err := s.client.decide(s.context, &r); err != nil {
 		s.client.failures.log().WarnContext(s.context, "a slot was not released: the server frees it after max_hold", "error", err)

@@ -161,6 +161,32 @@ func TestASlotIsReleasedOnceAlsoAfterItsContextAndNoneWithoutATicket(t *testing.
 	if part.Domain != "other" || !part.GivesBack || !slices.Equal(part.Descriptors[0].Entries(), named) || whole.GivesBack {
 		t.Fatalf("%+v", calls)
 	}
+	decision.TicketCost = 40
+	type end struct {
+		cost      uint64
+		givesBack bool
+	}
+	for _, ends := range []struct {
+		call     func(*Slot)
+		expected end
+	}{
+		{(*Slot).Release, end{40, false}},
+		{func(s *Slot) { s.Commit(7) }, end{7, false}},
+		{func(s *Slot) { s.Commit(0) }, end{40, true}},
+		{(*Slot).Cancel, end{40, true}},
+	} {
+		calls = nil
+		slot, err := client.Acquire(context.Background(), Key("user", "ann"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends.call(slot)
+		slot.Commit(3)
+		slot.Release()
+		if len(calls) != 2 || (end{*calls[1].Descriptors[0].cost, calls[1].GivesBack}) != ends.expected {
+			t.Fatalf("%+v is not %+v", calls, ends.expected)
+		}
+	}
 	for _, decision = range []Decision{Denied(time.Second), Failed(FailOpen, "UNAVAILABLE"), Admitted()} {
 		calls = nil
 		slot, err := client.Acquire(context.Background(), Key("user", "ann"))
@@ -174,4 +200,5 @@ func TestASlotIsReleasedOnceAlsoAfterItsContextAndNoneWithoutATicket(t *testing.
 	}
 	var none *Slot
 	none.Release()
+	none.Commit(1)
 }

@@ -21,6 +21,10 @@ class Client(Protocol):
 
     def release(self, slot: Any, cost: int | None) -> None: ...
 
+    def commit(self, slot: Any, cost: int) -> None: ...
+
+    def cancel(self, slot: Any) -> None: ...
+
     def end(self, slot: Any) -> None: ...
 
     def close(self) -> None: ...
@@ -39,6 +43,12 @@ class SyncClient:
 
     def release(self, slot: Any, cost: int | None) -> None:
         slot.release(cost)
+
+    def commit(self, slot: Any, cost: int) -> None:
+        slot.commit(cost)
+
+    def cancel(self, slot: Any) -> None:
+        slot.cancel()
 
     def end(self, slot: Any) -> None:
         slot.__exit__(None, None, None)
@@ -61,6 +71,12 @@ class AioClient:
 
     def release(self, slot: Any, cost: int | None) -> None:
         self._runner.run(slot.release(cost))
+
+    def commit(self, slot: Any, cost: int) -> None:
+        self._runner.run(slot.commit(cost))
+
+    def cancel(self, slot: Any) -> None:
+        self._runner.run(slot.cancel())
 
     def end(self, slot: Any) -> None:
         self._runner.run(slot.__aexit__(None, None, None))

@@ -149,6 +149,10 @@ def test_slots(case: Any, make: Callable[..., Client]) -> None:
             where = f"step {number}"
             if step["op"] == "release":
                 client.release(slots[step["slot"]], step["cost"])
+            elif step["op"] == "commit":
+                client.commit(slots[step["slot"]], step["cost"])
+            elif step["op"] == "cancel":
+                client.cancel(slots[step["slot"]])
             elif step["op"] == "end":
                 client.end(slots[step["slot"]])
             elif step["op"] == "peek":

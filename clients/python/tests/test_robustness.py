@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -192,6 +192,7 @@ async def test_the_test_double_decides_as_the_test_says() -> None:
 
 
 def test_a_slot_is_released_once_also_after_an_exception_and_none_without_a_ticket() -> None:
+    from tidegate import Slot
     from tidegate.testing import FakeAioTidegate, FakeTidegate, admitted, denied, failed
 
     client = FakeTidegate(lambda call: admitted(ticket="slot-1") if "user" in call.entries[0] else admitted())
@@ -208,6 +209,18 @@ def test_a_slot_is_released_once_also_after_an_exception_and_none_without_a_tick
     releases = [(call.domain, call.entries, call.costs, call.gives_back) for call in client.calls[1:]]
     named = ({"slot": "slot-1"},)
     assert releases == [("other", named, (2,), True), ("other", named, (1,), False)]
+    ends: list[tuple[Callable[[Slot], None], int, bool]] = [
+        (Slot.release, 40, False),
+        (lambda slot: slot.commit(7), 7, False),
+        (lambda slot: slot.commit(0), 40, True),
+        (Slot.cancel, 40, True),
+    ]
+    for end, cost, gives_back in ends:
+        client = FakeTidegate(admitted(ticket="slot-1", ticket_cost=40))
+        with client.acquire(user="ann") as slot:
+            end(slot)
+            slot.commit(3)
+        assert [(call.costs, call.gives_back) for call in client.calls[1:]] == [((cost,), gives_back)]
     for decision in (denied(), failed(), admitted()):
         client = FakeTidegate(decision)
         with client.acquire(user="ann") as slot:

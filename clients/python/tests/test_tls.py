@@ -19,7 +19,10 @@ RULES = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_
 
 @contextmanager
 def serve_with_tls(
-    authority: trustme.CA, folder: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), listen: str = "127.0.0.1:0"
+    authority: trustme.CA,
+    folder: Path,
+    names: tuple[str, ...] = ("localhost", "127.0.0.1"),
+    listen: str = "127.0.0.1:0",
 ) -> Iterator[Server]:
     """Start a server that requires certificates of the authority."""
     certificate, key, clients = folder / "server.crt", folder / "server.key", folder / "clients.crt"
@@ -93,8 +96,6 @@ def test_each_of_several_servers_is_verified_by_its_own_name(kind: str, tmp_path
         # The first of each server.
         assert [decision.remaining for decision in decisions].count(99) == 2
 
-        stranger = CLIENTS[kind](
-            server("127.0.0.3", "127.0.0.1"), domain="d", timeout=5, credentials=credentials
-        )
+        stranger = CLIENTS[kind](server("127.0.0.3", "127.0.0.1"), domain="d", timeout=5, credentials=credentials)
         assert stranger.call("limit", {"user": "a"}).reason == Reason.FAILED_OPEN
         stranger.close()

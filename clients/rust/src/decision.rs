@@ -92,8 +92,10 @@ pub struct Decision {
     pub reset_after: Option<Duration>,
     /// Time after which a denied request would be admitted; None if allowed, or if no wait helps.
     pub retry_after: Option<Duration>,
-    /// Names the slots that the request holds; None if it holds none. See [`Tidegate::acquire`](crate::Tidegate::acquire).
+    /// Names the slots and estimates that the request holds; None if it holds none. See [`Tidegate::acquire`](crate::Tidegate::acquire).
     pub ticket: Option<String>,
+    /// Hits of the largest of them; 1 without a ticket.
+    pub ticket_cost: u64,
     /// One status for each descriptor, in order; empty without an answer.
     pub statuses: Vec<Status>,
     /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
@@ -120,6 +122,7 @@ impl Decision {
             reset_after: None,
             retry_after: None,
             ticket: None,
+            ticket_cost: 1,
             statuses,
             error: None,
             error_message: None,

@@ -35,16 +35,21 @@ pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
     decision.request_headers = headers(answer.request_headers_to_add);
     decision.response_headers = headers(answer.response_headers_to_add);
     decision.body = answer.raw_body.into();
-    decision.ticket = answer.dynamic_metadata.and_then(ticket);
+    if let Some((ticket, cost)) = answer.dynamic_metadata.and_then(ticket) {
+        (decision.ticket, decision.ticket_cost) = (Some(ticket), cost);
+    }
     decision
 }
 
-/// The ticket of the slots that a request holds.
-fn ticket(mut metadata: prost_types::Struct) -> Option<String> {
-    match metadata.fields.remove("slot")?.kind? {
-        Kind::StringValue(ticket) => Some(ticket),
-        _ => None,
-    }
+/// The ticket of the slots and estimates that a request holds, and hits of the largest of them.
+fn ticket(mut metadata: prost_types::Struct) -> Option<(String, u64)> {
+    let mut field = |name| metadata.fields.remove(name)?.kind;
+    let Kind::StringValue(ticket) = field("slot")? else { return None };
+    let cost = match field("cost") {
+        Some(Kind::NumberValue(cost)) => (cost as u64).max(1),
+        _ => 1,
+    };
+    Some((ticket, cost))
 }
 
 fn header(header: HeaderValue) -> (String, String) {

@@ -1,4 +1,4 @@
-//! Slots of limits of requests in flight, as guards.
+//! Slots of limits of requests in flight, and estimates of costs that are known at the end, as guards.
 
 use crate::{
     client::{Error, Tidegate},
@@ -7,8 +7,8 @@ use crate::{
 };
 use std::ops::Deref;
 
-/// The slots that a request holds until it is over, released when this is dropped; see [`Tidegate::acquire`]. It derefs to the decision.
-/// A request that is not allowed holds none.
+/// The slots and estimates that a request holds until it is over, released when this is dropped; see [`Tidegate::acquire`]. It derefs to
+/// the decision. A request that is not allowed holds none.
 ///
 /// Dropped outside of a runtime of tokio it releases nothing, and the server frees the slots after `max_hold`.
 #[must_use = "the slots are released when this is dropped"]
@@ -18,6 +18,8 @@ pub struct Slot {
     client: Tidegate,
     domain: Option<String>,
     is_held: bool,
+    /// Of the end; without one the estimates stay charged.
+    cost: Option<u64>,
 }
 
 impl Deref for Slot {
@@ -29,8 +31,8 @@ impl Deref for Slot {
 }
 
 impl Tidegate {
-    /// Takes hits as [`limit`](Self::limit) does, and holds the slots of limits of requests in flight until the guard is dropped. No
-    /// denial is kept.
+    /// Takes hits as [`limit`](Self::limit) does, and holds the slots of limits of requests in flight until the guard is dropped. Of limits
+    /// that reserve it holds estimates, which [`commit`](Slot::commit) replaces. No denial is kept.
     ///
     /// ```no_run
     /// # async fn example(client: tidegate_client::Tidegate) -> Result<(), tidegate_client::Error> {
@@ -46,7 +48,7 @@ impl Tidegate {
         let request = request.into().without_local_denials();
         let domain = request.domain.clone();
         let decision = self.limit(request).await?;
-        Ok(Slot { is_held: decision.ticket.is_some(), decision, client: self.clone(), domain })
+        Ok(Slot { is_held: decision.ticket.is_some(), decision, client: self.clone(), domain, cost: None })
     }
 }
 
@@ -56,29 +58,52 @@ impl Slot {
         &self.decision
     }
 
-    /// Releases the slots, and waits for the answer. What fails is logged, and the server frees them after `max_hold`.
-    pub async fn release(mut self) {
-        if let Some(release) = self.request(None) {
-            send(&self.client, release).await;
+    /// Releases the slots, keeps the estimates charged, and waits for the answer. What fails is logged, and the server frees them after
+    /// `max_hold`.
+    pub async fn release(self) {
+        self.end(None).await;
+    }
+
+    /// Ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back.
+    pub async fn commit(self, cost: u64) {
+        self.end(Some(cost)).await;
+    }
+
+    /// Ends the request as one that cost nothing.
+    pub async fn cancel(self) {
+        self.commit(0).await;
+    }
+
+    /// Releases so many hits of each of the slots, and waits for the answer. Of estimates it is the end, less so many hits.
+    pub async fn release_part(&mut self, cost: u64) {
+        if let Some(part) = self.request(|ticket| ticket.cost(cost).giving_back()) {
+            send(&self.client, part).await;
+        }
+    }
+
+    async fn end(mut self, cost: Option<u64>) {
+        // Dropped before the answer, it is sent again with the same cost.
+        self.cost = cost;
+        if let Some(end) = self.end_request() {
+            send(&self.client, end).await;
         }
         self.is_held = false;
     }
 
-    /// Releases so many hits of each of the slots, and waits for the answer.
-    pub async fn release_part(&mut self, cost: u64) {
-        if let Some(release) = self.request(Some(cost)) {
-            send(&self.client, release).await;
-        }
+    /// The request that ends what is held; none if there is nothing.
+    fn end_request(&self) -> Option<Request> {
+        let estimate = self.decision.ticket_cost.max(1);
+        self.request(|ticket| match self.cost {
+            None => ticket.cost(estimate),
+            // Zero hits are a peek, which releases no slot.
+            Some(0) => ticket.cost(estimate).giving_back(),
+            Some(cost) => ticket.cost(cost),
+        })
     }
 
-    /// The request that releases so many hits, or all; none if there are no slots.
-    fn request(&self, cost: Option<u64>) -> Option<Request> {
+    fn request(&self, with_cost: impl FnOnce(Descriptor) -> Descriptor) -> Option<Request> {
         let ticket = self.decision.ticket.as_deref().filter(|_| self.is_held)?;
-        let whole = Descriptor::new([("slot", ticket)]);
-        let descriptor = match cost {
-            Some(cost) => whole.cost(cost).giving_back(),
-            None => whole,
-        };
+        let descriptor = with_cost(Descriptor::new([("slot", ticket)]));
         let request = Request::new([descriptor]).without_local_denials();
         Some(match &self.domain {
             Some(domain) => request.domain(domain.clone()),
@@ -95,7 +120,7 @@ async fn send(client: &Tidegate, release: Request) {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let Some(release) = self.request(None) else { return };
+        let Some(release) = self.end_request() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return tracing::warn!(
                 "a slot was dropped outside of a runtime: the server frees it after max_hold"

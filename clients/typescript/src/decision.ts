@@ -42,6 +42,7 @@ export interface Extras {
   readonly responseHeaders?: readonly Header[];
   readonly body?: Uint8Array;
   readonly ticket?: string | undefined;
+  readonly ticketCost?: bigint | undefined;
 }
 
 /** Whether a request may proceed, and what is left of its limits. */
@@ -70,8 +71,10 @@ export class Decision {
   readonly responseHeaders: readonly Header[];
   /** The body that the rules give a denial; empty if they give none. */
   readonly body: Uint8Array;
-  /** Names the slots that the request holds; undefined if it holds none. */
+  /** Names the slots and estimates that the request holds; undefined if it holds none. */
   readonly ticket: string | undefined;
+  /** Hits of the largest of them; 1 without a ticket. */
+  readonly ticketCost: bigint;
   readonly #statuses: readonly Status[];
   readonly #elapsedNs: bigint;
 
@@ -91,6 +94,7 @@ export class Decision {
     this.responseHeaders = extras.responseHeaders ?? [];
     this.body = extras.body ?? EMPTY;
     this.ticket = extras.ticket;
+    this.ticketCost = extras.ticketCost ?? 1n;
     this.#statuses = statuses;
     this.#elapsedNs = elapsedNs;
     const governing = allowed ? leastRemaining(statuses) : longestWait(statuses, true);

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { Permit } from "./breaker.js";
-import { Decision, type Header, type Limit, type Mode, type Status } from "./decision.js";
+import { Decision, type Extras, type Header, type Limit, type Mode, type Status } from "./decision.js";
 import { LocalDenials } from "./denials.js";
 import { unitNs } from "./limit.js";
 import {
@@ -15,7 +15,7 @@ import type {
   RateLimitResponse_HeaderValue as HeaderValue,
   RateLimitResponse_RateLimit as RateLimit,
 } from "./proto/rls_pb.js";
-import { Descriptor, Request, type Cost, type DescriptorLike } from "./request.js";
+import { Request, type Cost, type DescriptorLike } from "./request.js";
 import { Server, Servers } from "./servers.js";
 import { Slot } from "./slot.js";
 import { CallError, type Transport } from "./transport.js";
@@ -145,7 +145,8 @@ export class RateLimiter {
 
   /**
    * Takes hits as `limit` does, and holds the slots of limits of requests in flight until the end of a scope:
-   * `await using slot = await client.acquire({ user: id })`. No denial is kept.
+   * `await using slot = await client.acquire({ user: id })`. Of limits that reserve it holds estimates, which `slot.commit(cost)`
+   * replaces. No denial is kept.
    */
   async acquire(
     descriptors: DescriptorLike | readonly DescriptorLike[],
@@ -153,8 +154,7 @@ export class RateLimiter {
   ): Promise<Slot> {
     const { domain } = options;
     const decision = await this.limit(descriptors, { ...options, localDenials: false });
-    return new Slot(decision, async (ticket, cost) => {
-      const release = new Descriptor({ slot: ticket }, cost === undefined ? {} : { cost, giveBack: true });
+    return new Slot(decision, async (release) => {
       try {
         await this.limit(release, { localDenials: false, ...(domain !== undefined && { domain }) });
       } catch (error) {
@@ -389,14 +389,16 @@ function decode(response: RateLimitResponse): Decision {
     requestHeaders: response.requestHeadersToAdd.map(decodeHeader),
     responseHeaders: response.responseHeadersToAdd.map(decodeHeader),
     body: response.rawBody,
-    ticket: ticketOf(response),
+    ...ticketOf(response),
   });
 }
 
-/** The ticket of the slots that a request holds. */
-function ticketOf(response: RateLimitResponse): string | undefined {
+/** The ticket of the slots and estimates that a request holds. */
+function ticketOf(response: RateLimitResponse): Pick<Extras, "ticket" | "ticketCost"> {
   const slot = response.dynamicMetadata?.["slot"];
-  return typeof slot === "string" ? slot : undefined;
+  const cost = response.dynamicMetadata?.["cost"];
+  const ticketCost = typeof cost === "number" && cost >= 1 ? BigInt(Math.trunc(cost)) : 1n;
+  return typeof slot === "string" ? { ticket: slot, ticketCost } : {};
 }
 
 function decodeLimit({ requestsPerUnit: requests, unit: sent, name, window }: RateLimit): Limit {

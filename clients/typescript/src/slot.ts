@@ -1,18 +1,19 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Decision } from "./decision.js";
+import { Descriptor } from "./request.js";
 
 /**
- * The slots of limits of requests in flight that a request holds until it is over: `await using slot = await client.acquire(…)`
- * releases them at the end of the scope. A request that is not allowed holds none.
+ * The slots of limits of requests in flight that a request holds until it is over, and the estimates of limits that reserve:
+ * `await using slot = await client.acquire(…)` releases them at the end of the scope. A request that is not allowed holds none.
  */
 export class Slot {
   /** The decision on the request. */
   readonly decision: Decision;
-  readonly #send: (ticket: string, cost: bigint | number | undefined) => Promise<void>;
+  readonly #send: (release: Descriptor) => Promise<void>;
   #isReleased = false;
 
-  /** Creates the slots of a decision; `send` sends the release of their ticket: of so many hits, or of all. */
-  constructor(decision: Decision, send: (ticket: string, cost: bigint | number | undefined) => Promise<void>) {
+  /** Creates the slots of a decision; `send` sends the descriptor that releases them. */
+  constructor(decision: Decision, send: (release: Descriptor) => Promise<void>) {
     this.decision = decision;
     this.#send = send;
   }
@@ -22,26 +23,44 @@ export class Slot {
     return this.decision.allowed;
   }
 
-  /** Names the slots; undefined if the request holds none. */
+  /** Names the slots and estimates; undefined if the request holds none. */
   get ticket(): string | undefined {
     return this.decision.ticket;
   }
 
   /**
-   * Releases the slots, or so many hits of each. A second release of all does nothing. What fails is logged, and the server
-   * frees them after `max_hold`.
+   * Releases the slots and keeps the estimates charged, or releases so many hits of each. A second end does nothing. What fails is
+   * logged, and the server frees them after `max_hold`.
    */
-  async release(cost?: bigint | number): Promise<void> {
+  release(cost?: bigint | number): Promise<void> {
+    return cost === undefined
+      ? this.#sendHeld(this.decision.ticketCost, false, true)
+      : this.#sendHeld(cost, true, false);
+  }
+
+  /** Ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back. */
+  commit(cost: bigint | number): Promise<void> {
+    // Zero hits are a peek, which releases no slot.
+    return Number(cost) === 0 ? this.cancel() : this.#sendHeld(cost, false, true);
+  }
+
+  /** Ends the request as one that cost nothing. */
+  cancel(): Promise<void> {
+    return this.#sendHeld(this.decision.ticketCost, true, true);
+  }
+
+  /** Releases the slots at the end of a scope, and keeps the estimates charged unless their cost was named before. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.release();
+  }
+
+  async #sendHeld(cost: bigint | number, giveBack: boolean, isEnd: boolean): Promise<void> {
     const { ticket } = this.decision;
     if (ticket === undefined || this.#isReleased) {
       return;
     }
-    this.#isReleased = cost === undefined;
-    await this.#send(ticket, cost);
-  }
-
-  /** Releases the slots at the end of a scope. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.release();
+    const release = new Descriptor({ slot: ticket }, { cost, giveBack });
+    this.#isReleased = isEnd;
+    await this.#send(release);
   }
 }

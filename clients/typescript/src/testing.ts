@@ -16,6 +16,8 @@ export interface FakeCall {
   readonly entries: readonly Readonly<Record<string, string>>[];
   /** Hits of each descriptor; 0 of a peek. */
   readonly costs: readonly bigint[];
+  /** Whether hits are given back. */
+  readonly givesBack: boolean;
 }
 
 /** The decision on each call, or a function that makes it. */
@@ -57,7 +59,7 @@ export class FakeTidegate extends RateLimiter {
     const entries = request.message().descriptors.map((descriptor) => {
       return Object.fromEntries(descriptor.entries.map(({ key, value }) => [key, value]));
     });
-    const call = { operation, domain, entries, costs: request.costs };
+    const call = { operation, domain, entries, costs: request.costs, givesBack: request.givesBack };
     this.calls.push(call);
     return typeof this.#decide === "function" ? this.#decide(call) : this.#decide;
   }
@@ -70,18 +72,19 @@ const minute = (requests: number, name: string): Limit => ({
   windowNs: unitNs("minute"),
 });
 
-/** An admission under a limit of 100 requests a minute, unless another one is given; with a `ticket` it holds a slot. */
+/** An admission under a limit of 100 requests a minute, unless another one is given; with a `ticket` it holds so many hits. */
 export function admitted(
   given: {
     readonly limit?: number;
     readonly remaining?: number;
     readonly rule?: string;
     readonly ticket?: string;
+    readonly ticketCost?: bigint;
   } = {},
 ): Decision {
-  const { limit = 100, remaining = 99, rule = "", ticket } = given;
+  const { limit = 100, remaining = 99, rule = "", ticket, ticketCost } = given;
   const status = { overLimit: false, limit: minute(limit, rule), remaining, resetAfterNs: 60_000_000_000n };
-  return new Decision(true, "decided", [status], { ticket });
+  return new Decision(true, "decided", [status], { ticket, ticketCost });
 }
 
 /** A denial by a limit of 100 requests a minute, unless another one is given. */

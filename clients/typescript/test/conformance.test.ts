@@ -247,7 +247,7 @@ interface SlotCase {
   readonly name: string;
   readonly rules: string;
   readonly steps: readonly {
-    readonly op: "acquire" | "release" | "end" | "peek";
+    readonly op: "acquire" | "release" | "commit" | "cancel" | "end" | "peek";
     readonly at: Time;
     readonly slot: string;
     readonly descriptors: readonly CaseDescriptor[];
@@ -274,6 +274,10 @@ test.each(overBoth(cases<SlotCase>("slots")))("slots: $name over $transport", as
       slots.set(step.slot, acquired);
     } else if (step.op === "release") {
       await slot?.release(step.cost ?? undefined);
+    } else if (step.op === "commit") {
+      await slot?.commit(step.cost ?? 0);
+    } else if (step.op === "cancel") {
+      await slot?.cancel();
     } else if (step.op === "end") {
       await slot?.[Symbol.asyncDispose]();
     } else {

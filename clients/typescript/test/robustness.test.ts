@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
-import { constant, header, RequestError, Tidegate, type TidegateOptions } from "../src/index.js";
+import { constant, header, RequestError, type Slot, Tidegate, type TidegateOptions } from "../src/index.js";
 import { rateLimit } from "../src/next.js";
 import { admitted, denied, failed, FakeTidegate } from "../src/testing.js";
 import { serve, unusedPort } from "./servers.js";
@@ -180,6 +180,21 @@ test("a slot is released once, in its domain, and none without a ticket", async 
     ["other", [{ slot: "slot-1" }], [2n]],
     ["other", [{ slot: "slot-1" }], [1n]],
   ]);
+  const reserving = new FakeTidegate(admitted({ ticket: "slot-1", ticketCost: 40n }));
+  const ends: [(slot: Slot) => Promise<void>, bigint, boolean][] = [
+    [(one) => one.release(), 40n, false],
+    [(one) => one.commit(7), 7n, false],
+    [(one) => one.commit(0n), 40n, true],
+    [(one) => one.cancel(), 40n, true],
+  ];
+  for (const [end, cost, givesBack] of ends) {
+    reserving.calls.length = 0;
+    const one = await reserving.acquire({ user: "ann" });
+    await end(one);
+    await one.commit(3);
+    await one[Symbol.asyncDispose]();
+    expect(reserving.calls.slice(1).map((call) => [call.costs, call.givesBack])).toEqual([[[cost], givesBack]]);
+  }
   for (const decision of [denied(), failed(), admitted()]) {
     const other = new FakeTidegate(decision);
     const none = await other.acquire({ user: "ann" });

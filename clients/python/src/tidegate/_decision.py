@@ -98,6 +98,7 @@ class Decision:
         "retry_after_ns",
         "rule",
         "ticket",
+        "ticket_cost",
     )
 
     def __init__(
@@ -112,6 +113,7 @@ class Decision:
         response_headers: Sequence[tuple[str, str]] = (),
         body: bytes = b"",
         ticket: str | None = None,
+        ticket_cost: int = 1,
     ) -> None:
         #: Whether the request is admitted.
         self.allowed = allowed
@@ -128,8 +130,10 @@ class Decision:
         self.response_headers = response_headers
         #: The body that the rules give a denial; empty for the caller's own.
         self.body = body
-        #: What names the slots that the request holds; None if it holds none.
+        #: What names the slots and estimates that the request holds; None if it holds none.
         self.ticket = ticket
+        #: Hits of the largest of them; 1 without a ticket.
+        self.ticket_cost = ticket_cost
         self._elapsed_ns = 0
         self._set_statuses(statuses)
 
@@ -156,7 +160,7 @@ class Decision:
             self.request_headers = _headers(response.request_headers_to_add)
             self.response_headers = _headers(response.response_headers_to_add)
             self.body = response.raw_body
-            self.ticket = _ticket(response)
+            self.ticket, self.ticket_cost = _ticket(response)
             self._set_statuses([_status(status) for status in response.statuses])
             return getattr(self, name)
 
@@ -214,6 +218,7 @@ class Decision:
         later.response_headers = [(name, _aged(name, value, elapsed_ns)) for name, value in self.response_headers]
         later.body = self.body
         later.ticket = None
+        later.ticket_cost = 1
         later.limit = self.limit
         later.remaining = self.remaining
         later.rule = self.rule
@@ -313,9 +318,12 @@ def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:
     return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns, mode)
 
 
-def _ticket(response: pb.RateLimitResponse) -> str | None:
-    slot = response.dynamic_metadata.fields.get("slot")
-    return None if slot is None else slot.string_value or None
+def _ticket(response: pb.RateLimitResponse) -> tuple[str | None, int]:
+    """Return the ticket, and its cost."""
+    fields = response.dynamic_metadata.fields
+    slot, cost = fields.get("slot"), fields.get("cost")
+    ticket = None if slot is None else slot.string_value or None
+    return ticket, 1 if ticket is None or cost is None else max(int(cost.number_value), 1)
 
 
 def _nanos(duration: Duration) -> int:

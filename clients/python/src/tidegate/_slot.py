@@ -1,4 +1,4 @@
-"""Slots of limits of requests in flight, as resources."""
+"""Slots of limits of requests in flight, and estimates of costs that are known at the end, as resources."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate._request import Descriptor
 
 _logger = logging.getLogger("tidegate")
 
-#: The descriptor that releases slots.
+#: The descriptor that releases slots, or ends estimates.
 Release: TypeAlias = Descriptor
 
 
 class _Held:
-    """A decision, and the slots that its request holds; true if the request is allowed."""
+    """A decision, and the slots and estimates that its request holds; true if the request is allowed."""
 
     __slots__ = ("_is_held", "decision")
 
@@ -28,16 +28,27 @@ class _Held:
 
     @property
     def ticket(self) -> str | None:
-        """What names the slots; None if the request holds none."""
+        """What names the slots and estimates; None if the request holds none."""
         return self.decision.ticket
 
     def _begin_release(self, cost: int | None) -> Release | None:
-        """Return the release to send; None if there is nothing to release."""
+        """Return the release of a part, or of all with the estimates kept; None if there is nothing to release."""
+        estimate = self.decision.ticket_cost
+        return self._begin(estimate, is_end=True) if cost is None else self._begin(cost, give_back=True)
+
+    def _begin_commit(self, cost: int) -> Release | None:
+        """Return the end with the actual cost; None if there is nothing to end."""
+        if cost == 0:
+            # Zero hits are a peek, which releases no slot.
+            return self._begin(self.decision.ticket_cost, give_back=True, is_end=True)
+        return self._begin(cost, is_end=True)
+
+    def _begin(self, cost: int, *, give_back: bool = False, is_end: bool = False) -> Release | None:
         ticket = self.decision.ticket
         if ticket is None or not self._is_held:
             return None
-        release = Descriptor({"slot": ticket}, cost=1 if cost is None else cost, give_back=cost is not None)
-        self._is_held = cost is not None
+        release = Descriptor({"slot": ticket}, cost=cost, give_back=give_back)
+        self._is_held = not is_end
         return release
 
     def __bool__(self) -> bool:
@@ -50,7 +61,8 @@ class _Held:
 class Slot(_Held):
     """The slots of a request in flight: `with client.acquire(user="ann") as slot:` releases them at the end.
 
-    A slot is true if the request is allowed. One that is denied holds nothing, and releases nothing.
+    Estimates of costs stay charged then, unless `commit` or `cancel` was called before. A slot is true if the request
+    is allowed. One that is denied holds nothing, and releases nothing.
     """
 
     __slots__ = ("_send",)
@@ -60,8 +72,18 @@ class Slot(_Held):
         self._send = send
 
     def release(self, cost: int | None = None) -> None:
-        """Release the slots, or so many hits of each. A second release of all does nothing."""
-        release = self._begin_release(cost)
+        """Release the slots and keep the estimates, or release so many hits of each. A second end does nothing."""
+        self._sent(self._begin_release(cost))
+
+    def commit(self, cost: int) -> None:
+        """End the request with its actual cost, in the place of its estimates. Zero gives them back."""
+        self._sent(self._begin_commit(cost))
+
+    def cancel(self) -> None:
+        """End the request as one that cost nothing."""
+        self.commit(0)
+
+    def _sent(self, release: Release | None) -> None:
         if release is None:
             return
         try:
@@ -86,11 +108,21 @@ class AioSlot(_Held):
         self._send = send
 
     async def release(self, cost: int | None = None) -> None:
-        """Release the slots, or so many hits of each. A second release of all does nothing.
+        """Release the slots and keep the estimates, or release so many hits of each. A second end does nothing.
 
         A task that is cancelled meanwhile still sends the release.
         """
-        release = self._begin_release(cost)
+        await self._shielded(self._begin_release(cost))
+
+    async def commit(self, cost: int) -> None:
+        """End the request with its actual cost, in the place of its estimates. Zero gives them back."""
+        await self._shielded(self._begin_commit(cost))
+
+    async def cancel(self) -> None:
+        """End the request as one that cost nothing."""
+        await self.commit(0)
+
+    async def _shielded(self, release: Release | None) -> None:
         if release is not None:
             await asyncio.shield(asyncio.ensure_future(self._sent(release)))
 

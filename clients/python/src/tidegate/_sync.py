@@ -137,9 +137,10 @@ class Tidegate:
         timeout: float | None = None,
         **entries: str,
     ) -> Slot:
-        """Take `cost` hits as `limit` does, and hold the slots of limits of requests in flight.
+        """Take `cost` hits as `limit` does, and hold slots of requests in flight, and estimates of costs.
 
-        `with client.acquire(user="ann") as slot:` releases them at the end. No denial is kept.
+        `with client.acquire(user="ann") as slot:` releases them at the end, and `slot.commit(1234)` in it names the
+        actual cost. No denial is kept.
         """
         decision = self.limit(
             *descriptors,

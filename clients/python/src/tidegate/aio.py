@@ -140,9 +140,10 @@ class Tidegate:
         timeout: float | None = None,
         **entries: str,
     ) -> Acquiring:
-        """Take `cost` hits as `limit` does, and hold the slots of limits of requests in flight.
+        """Take `cost` hits as `limit` does, and hold slots of requests in flight, and estimates of costs.
 
-        `async with client.acquire(user="ann") as slot:` releases them at the end. No denial is kept.
+        `async with client.acquire(user="ann") as slot:` releases them at the end, and `await slot.commit(1234)` in it
+        names the actual cost. No denial is kept.
         """
 
         async def acquired() -> AioSlot:

@@ -52,10 +52,11 @@ def admitted(
     rule: str = "",
     reset_after: float = 60.0,
     ticket: str | None = None,
+    ticket_cost: int = 1,
 ) -> Decision:
-    """Return an admission under a limit of so many requests a minute; with a `ticket` it holds a slot."""
+    """Return an admission under a limit of so many requests a minute; with a `ticket` it holds so many hits."""
     status = Status(False, Limit(limit, "minute", rule), remaining, int(reset_after * _NANOS))
-    return Decision(True, Reason.DECIDED, [status], ticket=ticket)
+    return Decision(True, Reason.DECIDED, [status], ticket=ticket, ticket_cost=ticket_cost)
 
 
 def denied(*, retry_after: float | None = 60.0, limit: int = 100, rule: str = "", body: bytes = b"") -> Decision:

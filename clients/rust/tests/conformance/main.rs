@@ -210,10 +210,15 @@ async fn slots(case: &Value) {
             ("release", Some(slot)) if !step["cost"].is_null() => {
                 slot.release_part(self::number(&step["cost"])).await;
             }
+            ("commit", Some(_)) => {
+                let slot = slots.remove(name).expect("it was found");
+                slot.commit(self::number(&step["cost"])).await;
+            }
+            ("cancel", Some(_)) => slots.remove(name).expect("it was found").cancel().await,
             ("release", Some(_)) => slots.remove(name).expect("it was found").release().await,
             ("end", Some(_)) => drop(slots.remove(name)),
             // Released by value: nothing is left to be released again.
-            ("release" | "end", None) => {}
+            ("release" | "commit" | "cancel" | "end", None) => {}
             ("peek", _) => {
                 // The release of a dropped slot is sent by a task.
                 let began = Instant::now();

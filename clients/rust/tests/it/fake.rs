@@ -72,6 +72,8 @@ async fn a_slot_is_released_once_and_none_without_a_ticket() {
     let calls = calls.lock().expect("no panic").clone();
     assert_eq!([&calls[1], &calls[2], &calls[4]], [&named(true), &named(false), &named(false)]);
 
+    assert_eq!(calls.len(), 5);
+
     let count = Arc::new(AtomicU64::new(0));
     for decision in
         [Decision::denied(None), Decision::failed(OnFailure::Open, "UNAVAILABLE"), Decision::admitted()]
@@ -84,6 +86,33 @@ async fn a_slot_is_released_once_and_none_without_a_ticket() {
         client.acquire(request()).await.expect("a decision").release().await;
     }
     assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn an_end_has_the_actual_cost_or_else_the_estimate_also_if_its_call_is_dropped() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let mut admitted = Decision::admitted();
+    (admitted.ticket, admitted.ticket_cost) = (Some("slot-1".to_owned()), 40);
+    let client = Tidegate::fake(move |call| {
+        seen.lock().expect("no panic").push((call.costs[0], call.gives_back));
+        admitted.clone()
+    });
+    let ends = |number: usize| calls.lock().expect("no panic").get(number).copied();
+    let acquire = async || client.acquire([("user", "ann")]).await.expect("a decision");
+    acquire().await.release().await;
+    acquire().await.commit(7).await;
+    acquire().await.commit(0).await;
+    acquire().await.cancel().await;
+    assert_eq!([1, 3, 5, 7].map(ends), [(40, false), (7, false), (40, true), (40, true)].map(Some));
+    let slot = acquire().await;
+    drop(slot.commit(9));
+    // The task of the dropped slot.
+    while ends(9).is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ends(9), Some((40, false)), "a future that was never polled has not begun");
+    assert_eq!(ends(10), None);
 }
 
 type Answer = fn(Request<Empty<bytes::Bytes>>) -> http::Result<Response<Empty<bytes::Bytes>>>;

@@ -46,8 +46,9 @@ pub(super) const LANGUAGE: Language = Language {
                 "\"Service Unavailable\", http.StatusServiceUnavailable",
                 "\"Service Unavailable\", http.StatusTooManyRequests",
             ),
-            ("slot.go", "s.Ticket == \"\" {", "s.Ticket == \"\" || cost == nil {"),
+            ("slot.go", "s.Ticket == \"\" {", "s.Ticket == \"\" || isEnd {"),
             ("slot.go", "\tr.usesLocal = false\n", ""),
+            ("slot.go", "descriptor.Cost(*cost)", "descriptor.Cost(estimate)"),
         ],
         test: &[
             "go",

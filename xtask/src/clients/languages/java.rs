@@ -50,12 +50,17 @@ pub(super) const LANGUAGE: Language = Language {
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
                 "|| wasReleased) {",
-                "|| wasReleased || cost == null) {",
+                "|| wasReleased || isEnd) {",
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
                 "limitAsync(descriptors, options.localDenials(false))",
                 "limitAsync(descriptors, options)",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
+                "send(checked, false, true)",
+                "send(decision.ticketCost(), false, true)",
             ),
         ],
         test: &[

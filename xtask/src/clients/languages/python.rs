@@ -67,9 +67,14 @@ pub(super) const LANGUAGE: Language = Language {
             (
                 "src/tidegate/_slot.py",
                 "if ticket is None or not self._is_held:",
-                "if ticket is None or not self._is_held or cost is None:",
+                "if ticket is None or not self._is_held or is_end:",
             ),
             ("src/tidegate/_sync.py", "            local_denials=False,\n            **entries,", "            **entries,"),
+            (
+                "src/tidegate/_slot.py",
+                "return self._begin(cost, is_end=True)",
+                "return self._begin(self.decision.ticket_cost, is_end=True)",
+            ),
         ],
         test: &[
             "env",

@@ -49,8 +49,9 @@ pub(super) const LANGUAGE: Language = Language {
                 "Self::NoAnswer => StatusCode::SERVICE_UNAVAILABLE",
                 "Self::NoAnswer => StatusCode::TOO_MANY_REQUESTS",
             ),
-            ("src/slot.rs", ".filter(|_| self.is_held)?", ".filter(|_| self.is_held && cost.is_some())?"),
+            ("src/slot.rs", "None => ticket.cost(estimate),", "None => ticket.cost(0),"),
             ("src/slot.rs", "request.into().without_local_denials()", "Into::<Request>::into(request)"),
+            ("src/slot.rs", "Some(cost) => ticket.cost(cost),", "Some(_) => ticket.cost(estimate),"),
         ],
         test: &[
             "env",

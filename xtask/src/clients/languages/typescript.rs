@@ -44,8 +44,13 @@ pub(super) const LANGUAGE: Language = Language {
                 "false",
             ),
             ("src/guard.ts", "status: 503", "status: 429"),
-            ("src/slot.ts", "|| this.#isReleased) {", "|| this.#isReleased || cost === undefined) {"),
+            ("src/slot.ts", "|| this.#isReleased) {", "|| this.#isReleased || isEnd) {"),
             ("src/engine.ts", "{ ...options, localDenials: false }", "options"),
+            (
+                "src/slot.ts",
+                "this.cancel() : this.#sendHeld(cost, false, true)",
+                "this.cancel() : this.#sendHeld(this.decision.ticketCost, false, true)",
+            ),
         ],
         test: &[
             "npx",

@@ -40,13 +40,20 @@ final class Answers {
             response.getRawBody().toByteArray(),
             null,
             null,
-            ticket(response)));
+            ticket(response),
+            ticketCost(response)));
   }
 
-  /** The ticket of the slots that a request holds. */
+  /** The ticket of the slots and estimates that a request holds. */
   private static @Nullable String ticket(RateLimitResponse response) {
     Value slot = response.getDynamicMetadata().getFieldsMap().get("slot");
     return slot == null || !slot.hasStringValue() ? null : slot.getStringValue();
+  }
+
+  /** Hits of the largest of them. */
+  private static long ticketCost(RateLimitResponse response) {
+    Value cost = response.getDynamicMetadata().getFieldsMap().get("cost");
+    return cost == null ? 1 : Math.max((long) cost.getNumberValue(), 1);
   }
 
   /** Whether the answer has a verdict. */

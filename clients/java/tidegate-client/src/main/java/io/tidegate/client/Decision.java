@@ -29,9 +29,10 @@ public final class Decision {
       byte[] body,
       @Nullable String error,
       @Nullable String errorMessage,
-      @Nullable String ticket) {
+      @Nullable String ticket,
+      long ticketCost) {
     static final Additions NONE =
-        new Additions(List.of(), List.of(), new byte[0], null, null, null);
+        new Additions(List.of(), List.of(), new byte[0], null, null, null, 1);
   }
 
   Decision(boolean allowed, Reason reason, List<Status> statuses, Additions additions) {
@@ -103,7 +104,7 @@ public final class Decision {
         isOpen,
         isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
         List.of(),
-        new Additions(List.of(), List.of(), new byte[0], error, message, null));
+        new Additions(List.of(), List.of(), new byte[0], error, message, null, 1));
   }
 
   /**
@@ -122,7 +123,8 @@ public final class Decision {
             body.clone(),
             additions.error(),
             additions.errorMessage(),
-            additions.ticket());
+            additions.ticket(),
+            additions.ticketCost());
     return new Decision(allowed, reason, statuses, more, elapsed);
   }
 
@@ -133,6 +135,17 @@ public final class Decision {
    * @return the decision
    */
   public Decision withTicket(String ticket) {
+    return withTicket(ticket, 1);
+  }
+
+  /**
+   * Returns the decision on a request that holds slots or estimates, for tests of applications.
+   *
+   * @param ticket what names them
+   * @param cost hits of the largest of them
+   * @return the decision
+   */
+  public Decision withTicket(String ticket, long cost) {
     Additions more =
         new Additions(
             additions.requestHeaders(),
@@ -140,7 +153,8 @@ public final class Decision {
             additions.body(),
             additions.error(),
             additions.errorMessage(),
-            ticket);
+            ticket,
+            cost);
     return new Decision(allowed, reason, statuses, more, elapsed);
   }
 
@@ -222,9 +236,14 @@ public final class Decision {
     return Optional.ofNullable(additions.errorMessage());
   }
 
-  /** {@return what names the slots that the request holds; empty if it holds none} */
+  /** {@return what names the slots and estimates that the request holds; empty if it holds none} */
   public Optional<String> ticket() {
     return Optional.ofNullable(additions.ticket());
+  }
+
+  /** {@return hits of the largest slot or estimate of the ticket; 1 without one} */
+  public long ticketCost() {
+    return additions.ticketCost();
   }
 
   /** {@return headers that the rules add to the request} */

@@ -9,9 +9,9 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The slots of limits of requests in flight that a request holds until it is over: {@code try (Slot
- * slot = tidegate.acquire(user))} releases them at the end. A request that is not allowed holds
- * none. Thread-safe.
+ * The slots of limits of requests in flight that a request holds until it is over, and the
+ * estimates of limits that reserve: {@code try (Slot slot = tidegate.acquire(user))} releases them
+ * at the end. A request that is not allowed holds none. Thread-safe.
  */
 public final class Slot implements AutoCloseable {
   private final Decision decision;
@@ -33,35 +33,63 @@ public final class Slot implements AutoCloseable {
     return decision.allowed();
   }
 
-  /** {@return what names the slots; empty if the request holds none} */
+  /** {@return what names the slots and estimates; empty if the request holds none} */
   public Optional<String> ticket() {
     return decision.ticket();
   }
 
   /**
-   * Releases the slots; a second release does nothing. Waits for the answer, but not in an
-   * interrupted thread. What fails is logged, and the server frees them after {@code max_hold}.
+   * Releases the slots, and keeps the estimates charged; a second end does nothing. Waits for the
+   * answer, but not in an interrupted thread. What fails is logged, and the server frees them after
+   * {@code max_hold}.
    */
   public void release() {
-    await(send(null));
+    await(releaseAsync());
   }
 
   /**
-   * Releases so many hits of each of the slots.
+   * Releases so many hits of each of the slots. Of estimates it is the end, less so many hits.
    *
    * @param cost 0 or more
    */
   public void release(long cost) {
-    await(send(CallOptions.checkedCost(cost)));
+    await(send(CallOptions.checkedCost(cost), true, false));
   }
 
   /**
-   * Releases the slots; a second release does nothing.
+   * Releases the slots, and keeps the estimates charged; a second end does nothing.
    *
    * @return completes after the answer, never with an exception
    */
   public CompletableFuture<Void> releaseAsync() {
-    return send(null);
+    return send(decision.ticketCost(), false, true);
+  }
+
+  /**
+   * Ends the request with its actual cost, in the place of its estimates, and releases the slots.
+   * Waits as {@link #release()} does.
+   *
+   * @param cost 0 or more; 0 gives the estimates back
+   */
+  public void commit(long cost) {
+    await(commitAsync(cost));
+  }
+
+  /**
+   * Ends the request with its actual cost, in the place of its estimates, and releases the slots.
+   *
+   * @param cost 0 or more; 0 gives the estimates back
+   * @return completes after the answer, never with an exception
+   */
+  public CompletableFuture<Void> commitAsync(long cost) {
+    long checked = CallOptions.checkedCost(cost);
+    // Zero hits are a peek, which releases no slot.
+    return checked == 0 ? send(decision.ticketCost(), true, true) : send(checked, false, true);
+  }
+
+  /** Ends the request as one that cost nothing. Waits as {@link #release()} does. */
+  public void cancel() {
+    commit(0);
   }
 
   /** The same as {@link #release()}. */
@@ -70,15 +98,15 @@ public final class Slot implements AutoCloseable {
     release();
   }
 
-  /** Sends the release of so many hits, or of all. */
-  private CompletableFuture<Void> send(@Nullable Long cost) {
+  /** Sends a release, unless there was an end. */
+  private CompletableFuture<Void> send(long cost, boolean givesBack, boolean isEnd) {
     String ticket = decision.ticket().orElse(null);
-    boolean wasReleased = cost == null ? isReleased.getAndSet(true) : isReleased.get();
+    boolean wasReleased = isEnd ? isReleased.getAndSet(true) : isReleased.get();
     if (ticket == null || wasReleased) {
       return CompletableFuture.completedFuture(null);
     }
-    Descriptor whole = Descriptor.of("slot", ticket);
-    Descriptor release = cost == null ? whole : whole.cost(cost).givingBack();
+    Descriptor whole = Descriptor.of("slot", ticket).cost(cost);
+    Descriptor release = givesBack ? whole.givingBack() : whole;
     CompletableFuture<Void> sent = new CompletableFuture<>();
     // The end of a request is reported after its context has been cancelled.
     Context.ROOT.run(

@@ -98,7 +98,8 @@ public final class Tidegate implements AutoCloseable {
 
   /**
    * Takes hits as {@link #limit(Descriptor...)} does, and holds the slots of limits of requests in
-   * flight until it is closed. No denial is kept.
+   * flight, and estimates of costs that are known at the end, until it is closed. No denial is
+   * kept.
    *
    * @param descriptors one or more, decided as one request
    * @return the slots; none of a request that is not allowed

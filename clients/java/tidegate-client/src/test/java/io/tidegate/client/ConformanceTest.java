@@ -133,7 +133,13 @@ class ConformanceTest {
             Reason.valueOf(given.get("reason").asText().toUpperCase(Locale.ROOT)),
             statuses,
             new Decision.Additions(
-                List.of(), headers(given.get("response_headers")), new byte[0], null, null, null));
+                List.of(),
+                headers(given.get("response_headers")),
+                new byte[0],
+                null,
+                null,
+                null,
+                1));
     JsonNode fields = one.get("fields");
     assertEquals(number(fields.get("limit")), boxed(decision.limit()));
     assertEquals(number(fields.get("remaining")), boxed(decision.remaining()));
@@ -231,6 +237,8 @@ class ConformanceTest {
             slots.get(name).release(step.get("cost").asLong());
           }
         }
+        case "commit" -> slots.get(name).commit(step.get("cost").asLong());
+        case "cancel" -> slots.get(name).cancel();
         case "end" -> slots.get(name).close();
         case "peek" -> {
           Decision decision =

@@ -24,11 +24,13 @@ import java.time.Duration;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -256,6 +258,25 @@ class TidegateTest {
       }
       assertEquals(1, calls.size());
     }
+    Tidegate reserving =
+        Tidegate.fake(
+            call -> {
+              calls.add(call);
+              return Decision.admitted().withTicket("slot-1", 40);
+            });
+    Map<Consumer<Slot>, Long> ends =
+        Map.of(Slot::release, 40L, slot -> slot.commit(7), 7L, slot -> slot.commit(0), -40L);
+    ends.forEach(
+        (end, expected) -> {
+          calls.clear();
+          try (Slot slot = reserving.acquire(Descriptor.of("user", "ann"))) {
+            end.accept(slot);
+            slot.cancel();
+          }
+          assertEquals(2, calls.size());
+          assertEquals(List.of(Math.abs(expected)), calls.get(1).costs());
+          assertEquals(expected < 0, calls.get(1).givesBack());
+        });
     // A closed client: logged, and no exception of the block.
     try (Slot slot = client.acquire(Descriptor.of("user", "ann"))) {
       client.close();
