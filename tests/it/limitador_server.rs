@@ -6,6 +6,7 @@ use std::{
     fs,
     net::{Ipv4Addr, TcpListener},
     os::unix::fs::symlink,
+    path::Path,
     process::{Child, Command, Output, Stdio},
     time::Duration,
 };
@@ -79,13 +80,19 @@ impl Limitador {
             .spawn()
             .expect("it starts");
         let server = Self { child, folder, grpc, http };
-        for _ in 0..500 {
-            if server.get("/status").await.is_some() {
-                return server;
+        server.until(async || server.get("/status").await.is_some()).await;
+        server
+    }
+
+    /// Waits until it is so.
+    async fn until(&self, holds: impl AsyncFn() -> bool) {
+        for _ in 0..1_000 {
+            if holds().await {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("it does not serve: {}", server.log());
+        panic!("it never is: {}", self.log());
     }
 
     fn log(&self) -> String {
@@ -189,13 +196,7 @@ async fn a_changed_file_of_limits_is_in_force_soon_and_a_bad_one_is_not() {
         fs::rename(new, &file).expect("renamed");
     };
     let until = async |field: &str, value: u64| {
-        for _ in 0..1_000 {
-            if server.json("/status").await[field] == value {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("{field} is not {value}: {}", server.log());
+        server.until(async || server.json("/status").await[field] == value).await;
     };
     replace(&LIMITS.replace("max_value: 3", "max_value: 9"));
     until("config_version", 1).await;
@@ -221,6 +222,59 @@ async fn metrics_have_the_labels_that_an_expression_makes() {
         "limited_calls{limitador_namespace=\"shop\",user_id=\"ann\"} 1",
     ] {
         assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+    }
+}
+
+/// A volume of a ConfigMap: the file is a link through a link to a directory, and the latter is replaced as a whole.
+fn config_map(volume: &Path, version: &str, limits: &str) {
+    let versioned = volume.join(format!("..{version}"));
+    fs::create_dir(&versioned).expect("a directory");
+    fs::write(versioned.join("limitador-config.yaml"), limits).expect("a file");
+    let next = volume.join("..data_tmp");
+    symlink(format!("..{version}"), &next).expect("a link");
+    fs::rename(next, volume.join("..data")).expect("renamed");
+    let file = volume.join("limitador-config.yaml");
+    if !file.is_symlink() {
+        symlink("..data/limitador-config.yaml", file).expect("a link");
+    }
+}
+
+/// With the arguments that the Kuadrant operator writes, in its order, for a resource with all options, and the limits that it writes: none
+/// at first, then those of a policy.
+#[tokio::test]
+async fn the_deployment_of_the_kuadrant_operator_gets_ready_and_follows_its_config_map() {
+    let options = [
+        "--rate-limit-headers",
+        "DRAFT_VERSION_03",
+        "--limit-name-in-labels",
+        "--tracing-endpoint",
+        "rpc://127.0.0.1:9",
+        "-vvv",
+    ];
+    let labels = ["--metric-labels-default", "{'user': descriptors[0]['auth.identity.userid']}"];
+    let policy = "- conditions:\n  - descriptors[0][\"limit.all__1f2a\"] == \"1\"\n  max_value: 2\n  name: all\n  \
+                  namespace: default/toystore\n  seconds: 3600\n  variables:\n  - descriptors[0][\"auth.identity.userid\"]\n";
+    for storage in [&["memory"][..], &["disk", "--optimize", "throughput", "data"], &["disk", "data"]] {
+        let (folder, mut command) = program("");
+        config_map(folder.path(), "1", "[]\n");
+        let [http, grpc] = [free_port(), free_port()];
+        let ports = ["--http-port".to_owned(), http.to_string(), "--rls-port".to_owned(), grpc.to_string()];
+        let log = fs::File::create(folder.path().join("log")).expect("a log");
+        command.args(options).args(ports).args(labels).arg("limitador-config.yaml").args(storage);
+        let child = command.stdin(Stdio::null()).stderr(log).spawn().expect("it starts");
+        let server = Limitador { child, folder, grpc, http };
+        // The probes of the Deployment.
+        server.until(async || server.get("/status").await.is_some()).await;
+        assert_eq!(server.json("/limits/default%2Ftoystore").await, json!([]));
+        config_map(server.folder.path(), "2", policy);
+        server.until(async || server.json("/limits/default%2Ftoystore").await != json!([])).await;
+        let values = json!({ "limit.all__1f2a": "1", "auth.identity.userid": "ann" });
+        let body = json!({ "namespace": "default/toystore", "values": values, "delta": 2 });
+        assert_eq!(server.post("/check_and_report", &body).await.0, 200, "{storage:?}");
+        assert_eq!(server.post("/check_and_report", &body).await.0, 429, "{storage:?}");
+        let metrics = server.get("/metrics").await.expect("metrics");
+        let sample = "authorized_hits{limitador_namespace=\"default/toystore\",user=\"ann\"} 2";
+        assert!(metrics.contains(sample), "{metrics}");
     }
 }
 

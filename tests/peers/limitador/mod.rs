@@ -6,14 +6,25 @@
 mod comparison;
 mod limits;
 mod process;
+mod scenarios;
 
 use crate::{limitador::comparison::Tally, rng::Rng, tests_with};
 use limits::Domain;
 use process::{Call, LimitadorServer};
+use scenarios::{
+    a_changed_file_keeps_the_counters_of_limits_that_stay, an_empty_domain_is_refused_by_both,
+    each_scenario_has_the_same_verdicts_counters_and_metrics,
+};
 use std::{path::Path, process::Command};
 use tempfile::TempDir;
 
-tests_with!(LIMITADOR: random_calls_have_the_answers_of_limitador_server);
+tests_with!(
+    LIMITADOR:
+    random_calls_have_the_answers_of_limitador_server,
+    each_scenario_has_the_same_verdicts_counters_and_metrics,
+    a_changed_file_keeps_the_counters_of_limits_that_stay,
+    an_empty_domain_is_refused_by_both,
+);
 
 /// Domains, each with its own limits.
 const DOMAINS: u64 = 200;

@@ -120,9 +120,26 @@ impl LimitadorServer {
         panic!("{} does not serve: {log}", program.display());
     }
 
-    async fn page(&self, path: &str) -> Option<Value> {
+    async fn text(&self, path: &str) -> Option<String> {
         let response = http1::fetch(Ipv4Addr::LOCALHOST, self.http, http::Request::get(path)).await.ok()?;
-        (response.status() == 200).then(|| serde_json::from_slice(response.body()).ok())?
+        (response.status() == 200).then(|| String::from_utf8(response.into_body()).ok())?
+    }
+
+    async fn page(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&self.text(path).await?).ok()
+    }
+
+    /// The samples of calls and hits of a namespace, sorted.
+    pub async fn samples(&self, namespace: &str) -> Vec<String> {
+        let page = self.text("/metrics").await.expect("metrics");
+        let label = format!("limitador_namespace=\"{namespace}\"");
+        let of_calls = |line: &&str| {
+            let name = line.split('{').next().unwrap_or_default();
+            ["authorized_calls", "authorized_hits", "limited_calls"].contains(&name) && line.contains(&label)
+        };
+        let mut lines: Vec<String> = page.lines().filter(of_calls).map(str::to_owned).collect();
+        lines.sort();
+        lines
     }
 
     /// Limits and counters of a namespace.
@@ -167,14 +184,7 @@ impl LimitadorServer {
             "delta": call.hits,
             "response_headers": "DraftVersion03",
         });
-        let body = body.to_string();
-        let request =
-            http::Request::post(path).header("content-type", "application/json").body(body.as_str());
-        let response = http1::send(Ipv4Addr::LOCALHOST, self.http, request.expect("well-formed")).await;
-        let response = match response {
-            Ok(response) => response,
-            Err(error) => return Answer::Failed(error.to_string()),
-        };
+        let response = self.post_json(path, &body).await;
         let headers = response.headers().iter().filter_map(|(name, value)| {
             let name = name.as_str();
             name.starts_with("x-ratelimit")
@@ -185,6 +195,16 @@ impl LimitadorServer {
             429 => Answer::Denied(headers.collect()),
             status => Answer::Failed(format!("{status}: {}", String::from_utf8_lossy(response.body()))),
         }
+    }
+}
+
+impl LimitadorServer {
+    pub async fn post_json(&self, path: &str, body: &Value) -> http::Response<Vec<u8>> {
+        let body = body.to_string();
+        let request =
+            http::Request::post(path).header("content-type", "application/json").body(body.as_str());
+        let request = request.expect("well-formed");
+        http1::send(Ipv4Addr::LOCALHOST, self.http, request).await.expect("a response")
     }
 }
 

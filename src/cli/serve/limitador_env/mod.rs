@@ -255,8 +255,8 @@ impl Settings<'_> {
     fn tracing_endpoint(&self) -> Option<String> {
         let endpoint = self.arguments.tracing_endpoint.as_deref().or_else(|| self.text("TRACING_ENDPOINT"));
         let endpoint = endpoint.filter(|endpoint| !endpoint.is_empty())?;
-        // Kuadrant's documentation has the scheme rpc.
-        let address = endpoint.strip_prefix("rpc://");
+        // Kuadrant's documentation has the scheme rpc, and its operator's tests grpc.
+        let address = endpoint.strip_prefix("rpc://").or_else(|| endpoint.strip_prefix("grpc://"));
         let is_set = self.text("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
         (!is_set).then(|| address.map_or_else(|| endpoint.to_owned(), |address| format!("http://{address}")))
     }

@@ -124,6 +124,7 @@ fn the_endpoint_of_traces_is_that_of_open_telemetry() {
         Settings { arguments: LimitadorServer::default(), variables: &variables }.tracing_endpoint()
     };
     assert_eq!(endpoint(&[("TRACING_ENDPOINT", "rpc://c:4317")]).as_deref(), Some("http://c:4317"));
+    assert_eq!(endpoint(&[("TRACING_ENDPOINT", "grpc://c:4317")]).as_deref(), Some("http://c:4317"));
     assert_eq!(endpoint(&[("TRACING_ENDPOINT", "")]), None);
     assert_eq!(
         endpoint(&[("TRACING_ENDPOINT", "http://c"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://d")]),
