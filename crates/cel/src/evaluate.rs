@@ -360,31 +360,26 @@ fn boolean(value: Result<Value<'_>, Error>) -> Result<bool, Error> {
     }
 }
 
+/// The result for two whole numbers of one type; an error if it does not fit the type.
+macro_rules! checked {
+    ($operator:expr, $left:expr, $right:expr) => {
+        match $operator {
+            Operator::Plus => $left.checked_add(*$right),
+            Operator::Minus => $left.checked_sub(*$right),
+            Operator::Times => $left.checked_mul(*$right),
+            Operator::Over => $left.checked_div(*$right),
+            Operator::Remainder => $left.checked_rem(*$right),
+            _ => return Err(Error::Type),
+        }
+        .ok_or(Error::Number)
+    };
+}
+
 /// Numbers of one type; whole ones that do not fit are errors.
 fn arithmetic<'t>(operator: Operator, left: &Value<'t>, right: &Value<'t>) -> Result<Value<'t>, Error> {
     let value = match (left, right) {
-        (Value::Int(left), Value::Int(right)) => Value::Int(
-            match operator {
-                Operator::Plus => left.checked_add(*right),
-                Operator::Minus => left.checked_sub(*right),
-                Operator::Times => left.checked_mul(*right),
-                Operator::Over => left.checked_div(*right),
-                Operator::Remainder => left.checked_rem(*right),
-                _ => return Err(Error::Type),
-            }
-            .ok_or(Error::Number)?,
-        ),
-        (Value::Uint(left), Value::Uint(right)) => Value::Uint(
-            match operator {
-                Operator::Plus => left.checked_add(*right),
-                Operator::Minus => left.checked_sub(*right),
-                Operator::Times => left.checked_mul(*right),
-                Operator::Over => left.checked_div(*right),
-                Operator::Remainder => left.checked_rem(*right),
-                _ => return Err(Error::Type),
-            }
-            .ok_or(Error::Number)?,
-        ),
+        (Value::Int(left), Value::Int(right)) => Value::Int(checked!(operator, left, right)?),
+        (Value::Uint(left), Value::Uint(right)) => Value::Uint(checked!(operator, left, right)?),
         (Value::Double(left), Value::Double(right)) => Value::Double(match operator {
             Operator::Plus => left + right,
             Operator::Minus => left - right,

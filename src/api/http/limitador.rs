@@ -139,20 +139,13 @@ async fn check(
     client: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Response {
-    let info = match parse(&body) {
-        Ok(info) => info,
-        Err(refusal) => return *refusal,
-    };
-    let response = match decide(&state, client, &headers, Purpose::Check, &info).await {
-        Ok(response) => response,
-        Err(refusal) => return *refusal,
-    };
+) -> Result<Response, Refusal> {
+    let (info, response) = decide(&state, client, &headers, Purpose::Check, &body).await?;
     let fits = response.overall_code() != Code::OverLimit && fits(&state, &info);
     if fits || info.delta == 0 {
-        return json_response(StatusCode::OK, &Value::Null);
+        return Ok(json_response(StatusCode::OK, &Value::Null));
     }
-    (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response()
+    Ok((StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response())
 }
 
 /// Whether several hits would be admitted now, by the counters of this process.
@@ -169,15 +162,9 @@ async fn report(
     client: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Response {
-    let info = match parse(&body) {
-        Ok(info) => info,
-        Err(refusal) => return *refusal,
-    };
-    match decide(&state, client, &headers, Purpose::Report, &info).await {
-        Ok(_) => json_response(StatusCode::OK, &Value::Null),
-        Err(refusal) => *refusal,
-    }
+) -> Result<Response, Refusal> {
+    decide(&state, client, &headers, Purpose::Report, &body).await?;
+    Ok(json_response(StatusCode::OK, &Value::Null))
 }
 
 async fn check_and_report(
@@ -185,15 +172,8 @@ async fn check_and_report(
     client: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Response {
-    let info = match parse(&body) {
-        Ok(info) => info,
-        Err(refusal) => return *refusal,
-    };
-    let decided = match decide(&state, client, &headers, Purpose::Limit, &info).await {
-        Ok(decided) => decided,
-        Err(refusal) => return *refusal,
-    };
+) -> Result<Response, Refusal> {
+    let (info, decided) = decide(&state, client, &headers, Purpose::Limit, &body).await?;
     let status = match decided.overall_code() {
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         Code::Ok | Code::Unknown => StatusCode::OK,
@@ -207,27 +187,37 @@ async fn check_and_report(
             }
         }
     }
-    response
+    Ok(response)
 }
 
-/// Boxed because it is rare and large.
-type Refusal = Box<Response>;
+/// A response to a request that is not decided. Boxed because it is rare and large.
+struct Refusal(Box<Response>);
 
-fn parse(body: &[u8]) -> Result<Info, Refusal> {
-    serde_json::from_slice(body).map_err(|error| {
-        let message =
-            format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
-        Box::new((StatusCode::BAD_REQUEST, message).into_response())
-    })
+impl Refusal {
+    fn new(status: StatusCode, reason: String) -> Self {
+        Self(Box::new((status, reason).into_response()))
+    }
 }
 
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+/// Reads the body of a request, and decides it.
 async fn decide(
     state: &HttpState,
     client: Option<Extension<ClientAddress>>,
     headers: &HeaderMap,
     purpose: Purpose,
-    info: &Info,
-) -> Result<RateLimitResponse, Refusal> {
+    body: &[u8],
+) -> Result<(Info, RateLimitResponse), Refusal> {
+    let info: Info = serde_json::from_slice(body).map_err(|error| {
+        let reason =
+            format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
+        Refusal::new(StatusCode::BAD_REQUEST, reason)
+    })?;
     let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
     let entry = |(key, value): (&String, &String)| Entry { key: key.clone(), value: value.clone() };
     let descriptor = RateLimitDescriptor {
@@ -241,13 +231,14 @@ async fn decide(
         hits_addend: u32::try_from(info.delta).unwrap_or(u32::MAX),
     };
     let called = call(&state.service, headers, peer, purpose, state.bounds.timeout, &message).await;
-    called.map(|response| response.message).map_err(|error| {
+    let response = called.map_err(|error| {
         let status = match error {
             CallError::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Box::new((status, format!("{error}\n")).into_response())
-    })
+        Refusal::new(status, format!("{error}\n"))
+    })?;
+    Ok((info, response.message))
 }
 
 fn json_response(status: StatusCode, value: &Value) -> Response {
