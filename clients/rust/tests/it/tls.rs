@@ -1,6 +1,6 @@
 //! TLS and mTLS against a server that requires client certificates.
 
-use crate::servers::serve;
+use crate::servers::{serve, serve_on};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::fs;
 use tidegate_client::{Decision, Reason, Tidegate};
@@ -19,7 +19,11 @@ fn authority() -> Authority {
 
 /// A certificate for loopback, for servers and clients, and its key.
 fn issue(authority: &Authority) -> (String, String) {
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    issue_for(authority, &["localhost", "127.0.0.1"])
+}
+
+fn issue_for(authority: &Authority, names: &[&str]) -> (String, String) {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut params = CertificateParams::new(names).expect("names");
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -68,4 +72,36 @@ async fn certificates_of_both_sides_are_verified() {
         let decision = decide(&server.address, refused).await;
         assert_eq!(decision.reason, Reason::FailedOpen, "{decision:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_several_servers_is_verified_by_its_own_name() {
+    let (trusted, folder) = (authority(), tempfile::tempdir().expect("a directory"));
+    let server = |host: &str, certified: &str| {
+        let (certificate, key) = issue_for(&trusted, &[certified]);
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(format!("{host}-{name}"));
+            fs::write(&path, text).expect("a file");
+            path.to_str().expect("UTF-8").to_owned()
+        };
+        let (certificate, key) = (write("server.crt", certificate), write("server.key", key));
+        serve_on(&format!("{host}:0"), RULES, &["--tls-cert", &certificate, "--tls-key", &key])
+    };
+    let servers = [server("127.0.0.1", "127.0.0.1"), server("127.0.0.2", "127.0.0.2")];
+    let addresses = servers.each_ref().map(|server| server.address.clone());
+    let [first, second] = addresses;
+    let builder =
+        Tidegate::builder(first).address(second).domain("d").timeout(std::time::Duration::from_secs(5));
+    let client = builder.tls(config(&trusted, None)).build().expect("a client");
+    let mut firsts = 0;
+    for _ in 0..10 {
+        let decision = client.limit([("user", "a")]).await.expect("a decision");
+        assert_eq!(decision.reason, Reason::Decided, "{decision:?}");
+        firsts += u32::from(decision.remaining == Some(99));
+    }
+    assert_eq!(firsts, 2, "the first of each server");
+
+    let stranger = server("127.0.0.3", "127.0.0.1");
+    let decision = decide(&stranger.address, Some(config(&trusted, None))).await;
+    assert_eq!(decision.reason, Reason::FailedOpen, "{decision:?}");
 }
