@@ -161,10 +161,15 @@ proptest! {
         prop_assume!(is_known);
         let now = Timestamp::from_nanos(counter.now);
         let used = counter.used(counter.now);
+        // Sub-windows of one length keep their counts, of which the share that is overlooked follows the limit.
+        let keeps_counts = to.algorithm.reads_as(&from.algorithm);
+        let is_overlooked = keeps_counts && matches!(to.algorithm, Algorithm::SubWindows(_));
         counter.state = to.algorithm.take_over(&from.algorithm, counter.state, now);
         counter.oracle.change_rule(to.model.clone(), counter.now);
         counter.case = to;
-        prop_assert_eq!(counter.used(counter.now), used);
+        if !is_overlooked {
+            prop_assert_eq!(counter.used(counter.now), used);
+        }
         counter.equals_the_oracle()?;
         counter.wait(0.3, 0);
         counter.apply(Event::Take(1));
