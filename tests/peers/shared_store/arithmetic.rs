@@ -15,10 +15,10 @@ use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp},
     limiter::{Compat, Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
+    store::{Key, OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, EncodedRequest, Release, Reply, Undo, Verdict, release_script_with_argument_clock,
+    Batch, EncodedRequest, Release, Reply, Undo, Verdict, mark, release_script_with_argument_clock,
     script_with_argument_clock, undo_script_with_argument_clock,
 };
 
@@ -88,11 +88,10 @@ impl Store {
         let mut batch = Batch::default();
         requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.sha).arg(batch.keys().len() + 1).arg(format!("{}layout", self.prefix));
-        for key in batch.keys() {
-            let (high, low) = key.halves();
-            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
-        }
+        let keys = 1 + batch.keys().len() + batch.given().len();
+        call.arg(&self.sha).arg(keys).arg(format!("{}layout", self.prefix));
+        batch.keys().iter().for_each(|key| _ = call.arg(self.name(*key)));
+        batch.given().iter().for_each(|key| _ = call.arg(mark(&self.name(*key))));
         call.arg(LAYOUT).arg(batch.requests()).arg("").arg(batch.lease_requests());
         batch.limits().for_each(|limit| _ = call.arg(limit));
         call.arg(now.as_nanos() / 1_000);
@@ -106,10 +105,7 @@ impl Store {
     pub(super) fn release(&mut self, release: &Release, now: Timestamp) -> u64 {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.release_sha).arg(release.keys().len());
-        for key in release.keys() {
-            let (high, low) = key.halves();
-            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
-        }
+        release.keys().for_each(|key| _ = call.arg(self.name(key)));
         release.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
         call.arg(now.as_nanos() / 1_000);
         call.query(&mut self.connection).expect("the script runs")
@@ -118,14 +114,18 @@ impl Store {
     /// Takes hits back, under a token of this number.
     pub(super) fn take_back(&mut self, undo: &Undo, token: u64, now: Timestamp) {
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.undo_sha).arg(undo.keys().len() + 1).arg(format!("{}undo:{token}", self.prefix));
-        for key in undo.keys() {
-            let (high, low) = key.halves();
-            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
-        }
+        call.arg(&self.undo_sha).arg(1 + 2 * undo.keys().len()).arg(format!("{}undo:{token}", self.prefix));
+        undo.keys().for_each(|key| _ = call.arg(self.name(key)));
+        undo.keys().for_each(|key| _ = call.arg(mark(&self.name(key))));
         undo.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
         call.arg(1_000).arg(now.as_nanos() / 1_000);
         let _: String = call.query(&mut self.connection).expect("the script runs");
+    }
+
+    /// The name of a counter's key.
+    fn name(&self, key: Key) -> String {
+        let (high, low) = key.halves();
+        format!("{}{high:016x}{low:016x}", self.prefix)
     }
 }
 

@@ -11,7 +11,8 @@ use tidegate_core::{
 use tidegate_shared::{
     lease::{LeaseRequest, LeaseResponse, Terms},
     script::{
-        Batch, EncodedRequest, Reply, Verdict, reset_script_with_argument_clock, script_with_argument_clock,
+        Batch, EncodedRequest, Reply, Verdict, mark, reset_script_with_argument_clock,
+        script_with_argument_clock,
     },
 };
 
@@ -44,18 +45,22 @@ impl Store {
     /// The number of counters that were reset.
     pub(super) fn reset(&mut self, key: Key, now: u64) -> u64 {
         let (high, low) = key.halves();
+        let name = format!("{}{high:016x}{low:016x}", self.prefix);
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.reset_sha).arg(1).arg(format!("{}{high:016x}{low:016x}", self.prefix)).arg(now);
+        call.arg(&self.reset_sha).arg(2).arg(&name).arg(mark(&name)).arg(now);
         call.query(&mut self.connection).expect("the script runs")
     }
 
     pub(super) fn call(&mut self, batch: &Batch, now: u64) -> Reply {
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.sha).arg(batch.keys().len() + 1).arg(format!("{}layout", self.prefix));
-        for key in batch.keys() {
+        let keys = 1 + batch.keys().len() + batch.given().len();
+        call.arg(&self.sha).arg(keys).arg(format!("{}layout", self.prefix));
+        let name = |key: &Key| {
             let (high, low) = key.halves();
-            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
-        }
+            format!("{}{high:016x}{low:016x}", self.prefix)
+        };
+        batch.keys().iter().for_each(|key| _ = call.arg(name(key)));
+        batch.given().iter().for_each(|key| _ = call.arg(mark(&name(key))));
         let run = [&(LENGTH as f64).to_le_bytes()[..], self.run.as_bytes()].concat();
         call.arg(LAYOUT).arg(batch.requests()).arg(run).arg(batch.lease_requests());
         batch.limits().for_each(|limit| _ = call.arg(limit));

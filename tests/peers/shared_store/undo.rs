@@ -14,7 +14,12 @@ use tidegate_core::{
 };
 use tidegate_shared::script::{EncodedRequest, Undo, conclude};
 
-tests_with! { REDIS: denied_requests_over_several_slots_leave_nothing_behind, hits_are_taken_back_once }
+tests_with! {
+    REDIS:
+    denied_requests_over_several_slots_leave_nothing_behind,
+    hits_are_taken_back_once,
+    hits_given_back_in_between_are_not_taken_back_again,
+}
 
 /// Worlds of each kind of limit; `TIDEGATE_UNDO_WORLDS` raises the number.
 const WORLDS: u64 = 60;
@@ -84,7 +89,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
     let server = RedisServer::start();
     let worlds =
         std::env::var("TIDEGATE_UNDO_WORLDS").ok().and_then(|text| text.parse().ok()).unwrap_or(WORLDS);
-    let (mut undone, mut alone, mut peeks) = (0_u64, 0_u64, 0_u64);
+    let (mut undone, mut alone, mut peeks, mut given_back) = (0_u64, 0_u64, 0_u64, 0_u64);
     // The last two kinds are the reference's semantics, and changes of rules.
     for (kind, (name, _)) in KINDS.iter().enumerate().take(ALGORITHMS) {
         for number in 0..worlds {
@@ -101,6 +106,12 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
                 let between = if is_alone { 0 } else { 1 + random.below(3) };
                 for _ in 0..between {
                     now += random.below(1 + world.window / 6);
+                    if random.one_in(4) {
+                        let given = Hits::new(Some(1 + random.below(6)), 0, true);
+                        shared(&mut store, &owned, given, micros(now));
+                        world.model.pin().decide(&request(&[("a", given)]), micros(now));
+                        given_back += 1;
+                    }
                     let hits = hit(1 + random.below(3));
                     if shared(&mut store, &owned, hits, micros(now)).code == Code::Ok {
                         let decision = world.model.pin().decide(&request(&[("a", hits)]), micros(now)).code;
@@ -133,9 +144,9 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
         }
     }
     println!(
-        "denied over several slots: {undone} charges taken back ({alone} with nothing in between), {peeks} peeks, 0 beyond the model"
+        "denied over several slots: {undone} charges taken back ({alone} with nothing in between), {given_back} give-backs in between, {peeks} peeks, 0 beyond the model"
     );
-    assert!(undone > 500 && alone > 200, "{undone} {alone}");
+    assert!(undone > 500 && alone > 200 && given_back > 200, "{undone} {alone} {given_back}");
 }
 
 async fn hits_are_taken_back_once() {
@@ -152,5 +163,43 @@ async fn hits_are_taken_back_once() {
     for _ in 0..3 {
         store.take_back(&undo, 1, at(2));
         assert_eq!(shared(&mut store, &owned, Hits::Peek, at(2)).statuses[0].remaining, 7);
+    }
+}
+
+/// Two hits are used and three charged for a request that is denied elsewhere; others give back four and take four. Had the three never
+/// been charged, four would be used.
+async fn hits_given_back_in_between_are_not_taken_back_again() {
+    let server = RedisServer::start();
+    for (kind, keys) in [
+        ("window", "unit: day, requests_per_unit: 10"),
+        ("sub-windows", "unit: day, requests_per_unit: 10, precision: 4"),
+        ("log", "unit: day, requests_per_unit: 10, algorithm: sliding_log"),
+        ("fixed", "unit: day, requests_per_unit: 10, algorithm: fixed_window"),
+        ("first hit", "unit: day, requests_per_unit: 10, algorithm: fixed_window, aligned: first_hit"),
+        ("tokens", "unit: day, requests_per_unit: 10, algorithm: token_bucket"),
+        ("intervals", "unit: day, requests_per_unit: 10, algorithm: token_bucket, refill: intervals"),
+        ("leaky", "unit: day, requests_per_unit: 10, algorithm: leaky_bucket, burst: 10"),
+    ] {
+        let rules = format!(
+            "domain: d\ndescriptors:\n- {{key: a, rate_limit: {{{keys}}}}}\n\
+             - {{key: b, rate_limit: {{unit: day, requests_per_unit: 0}}}}\n"
+        );
+        let limiter =
+            limiter(&[Source::file("undo.yaml", rules)], &LoadOptions::default()).expect("good rules");
+        let limiter = limiter.with_groups();
+        let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, format!("{kind}:")));
+        let at = |millis: u64| Timestamp::from_millis(1_700_000_000_000 + millis);
+        let left = |decision: Decision<'_>| decision.statuses[0].remaining;
+        assert_eq!(left(shared(&mut store, &owned, hit(2), at(0))), 8, "{kind}");
+        let undo = deny(&mut store, &owned, 3, at(1)).expect("three hits were charged");
+        let give_back = Hits::new(Some(4), 0, true);
+        assert_eq!(left(shared(&mut store, &owned, give_back, at(2))), 9, "{kind}");
+        assert_eq!(left(shared(&mut store, &owned, hit(4), at(3))), 5, "{kind}");
+        store.take_back(&undo, 1, at(4));
+        assert_eq!(left(shared(&mut store, &owned, Hits::Peek, at(4))), 5, "{kind}");
+        // A charge after the give-back is taken back as ever.
+        let undo = deny(&mut store, &owned, 3, at(5)).expect("three hits were charged");
+        store.take_back(&undo, 2, at(6));
+        assert_eq!(left(shared(&mut store, &owned, Hits::Peek, at(6))), 5, "{kind}");
     }
 }

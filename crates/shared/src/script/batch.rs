@@ -11,7 +11,7 @@ use tidegate_core::{
     store::Key,
 };
 
-/// The most counters of one call: the store pushes their keys on the stack of its interpreter.
+/// The most keys of counters in one call: the store pushes them on the stack of its interpreter.
 pub const COUNTERS_MAX: usize = 4_000;
 
 /// The largest whole number that a double and its neighbours represent exactly.
@@ -71,6 +71,12 @@ impl EncodedRequest {
         self.counters.iter().map(|counter| counter.key)
     }
 
+    /// The keys of the counters that it gives hits back to.
+    fn given(&self) -> impl Iterator<Item = Key> {
+        let given = |counter: &&EncodedCounter| counter.given > 0 && counter.slot == 0;
+        self.counters.iter().filter(given).map(|counter| counter.key)
+    }
+
     /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
     fn only_hits(&self) -> Option<NonZeroU8> {
         let [EncodedCounter { charges, given: 0, slot: 0, .. }] = &self.counters[..] else { return None };
@@ -91,6 +97,8 @@ pub struct Batch {
     places: HashMap<Key, u16, foldhash::fast::FixedState>,
     limits: Vec<Bytes>,
     requests: Vec<u8>,
+    /// Counters that hits are given back to.
+    given: Vec<Key>,
     /// Number of counters of each request.
     counters: Vec<usize>,
     lease_requests: Vec<u8>,
@@ -101,11 +109,13 @@ impl Batch {
     /// Whether the request still fits.
     pub fn has_room(&self, request: &EncodedRequest) -> bool {
         self.keys.len() + request.counters() <= COUNTERS_MAX
+            && self.given.len() + request.counters() <= COUNTERS_MAX
     }
 
     /// Adds a request, which must fit.
     pub fn push(&mut self, request: &EncodedRequest) {
         self.counters.push(request.counters.len());
+        self.given.extend(request.given());
         let only_hits = request.only_hits();
         self.requests.push(only_hits.map_or(0, NonZeroU8::get));
         if only_hits.is_none() {
@@ -154,6 +164,11 @@ impl Batch {
     /// The keys of the counters.
     pub fn keys(&self) -> &[Key] {
         &self.keys
+    }
+
+    /// The counters whose marks of give-backs ([`mark`](super::mark)) are the keys after those: the script writes them.
+    pub fn given(&self) -> &[Key] {
+        &self.given
     }
 
     /// The second argument of the script; the first one is the layout, the third the run of the store.

@@ -180,6 +180,7 @@ if general and not general.grant_all(is_learning, replied) then
 end
 
 if header then call('SET', keys[1], header) end
+if general then general.mark_given() end
 local last_expires, text
 for key = 2, #keys do
   local expires, state = changed[key], states[key]

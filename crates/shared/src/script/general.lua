@@ -15,6 +15,9 @@ local descriptors, flags, takes, gives = {}, {}, {}, {}
 -- By descriptor: number of the last request of which it was over its limit. By charge: the same, of those that are over by themselves.
 local over, over_alone, number = {}, {}, 0
 
+-- By number of the key: counters that hits were given back to.
+local given_back = {}
+
 -- The limit among the arguments; nil if the clock of the client is too far from that of the store.
 local function limit_at(index)
   local limit, argument = limits[index], ARGV[index + 4]
@@ -181,7 +184,10 @@ local function decide(position, replied)
       given = given > 0 and min(given, leasing.most_given(limits_met[i], state, leases)) or 0
       leases.exact = max(0, leases.exact - given) + taken
     end
-    if given > 0 and state ~= '' then state, expires = give_back(limits_met[i], state, given) end
+    if given > 0 and state ~= '' then
+      state, expires = give_back(limits_met[i], state, given)
+      given_back[key] = true
+    end
     if taken > 0 then state, expires = add(limits_met[i], state, taken, slots[i]) end
     if state ~= before[i] then
       states[key], changed[key] = state, expires or 0
@@ -265,4 +271,16 @@ local function value_of(key, state, expires)
   return is_leased and leasing.join(state, leases) or state, expires
 end
 
-return { leased = leased, skip = skip, decide = decide, grant_all = grant_all, value_of = value_of }
+-- Marks counters that hits were given back to: their names are keys too, after those of the counters.
+local function mark_given()
+  for key in pairs(given_back) do mark(KEYS[key], now) end
+end
+
+return {
+  leased = leased,
+  skip = skip,
+  decide = decide,
+  grant_all = grant_all,
+  value_of = value_of,
+  mark_given = mark_given,
+}

@@ -7,6 +7,7 @@
 //! docs/shared.md describes the layout of keys and states.
 
 mod batch;
+mod mark;
 mod parts;
 mod release;
 mod reply;
@@ -16,6 +17,7 @@ mod stored;
 mod undo;
 
 pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
+pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use release::Release;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
@@ -30,6 +32,7 @@ pub const LAYOUT_VERSION: u32 = 3;
 /// cost time in every call.
 pub const SCRIPT: &str = concat!(
     include_str!("clock.lua"),
+    include_str!("mark.lua"),
     "local function make_general(now, states, changed, reply, lease_length)\n",
     include_str!("slots.lua"),
     include_str!("arithmetic.lua"),
@@ -44,7 +47,7 @@ pub const RELEASE_SCRIPT: &str =
     concat!(include_str!("clock.lua"), include_str!("slots.lua"), include_str!("release.lua"));
 
 /// The script that resets counters.
-pub const RESET_SCRIPT: &str = include_str!("reset.lua");
+pub const RESET_SCRIPT: &str = concat!(include_str!("mark.lua"), include_str!("reset.lua"));
 
 /// The lines of the script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";

@@ -1,4 +1,4 @@
--- Frees the hits of counters, the keys. Returns how many there were.
+-- Frees the hits of counters, the first half of the keys; the others are their marks. Returns how many there were.
 --
 -- Credits that are out stay counted until they are reported or expire, since their servers may still spend them. A window from the
 -- first hit then stays open with one hit: those that are reported later must not be of no window.
@@ -34,7 +34,7 @@ local function without_hits(value)
 end
 
 local found = 0
-for i = 1, #KEYS do
+for i = 1, #KEYS / 2 do
   local value = redis.call('GET', KEYS[i])
   if value then
     found = found + 1
@@ -44,6 +44,7 @@ for i = 1, #KEYS do
     else
       redis.call('DEL', KEYS[i])
     end
+    mark(KEYS[i], now)
   end
 end
 return found

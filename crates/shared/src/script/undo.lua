@@ -1,10 +1,12 @@
--- Takes back hits that were charged for a request which another slot has denied. Keys: a token, then counters. Arguments: the time
--- of the charge; for each counter the hits, the limit and the state before the charge; the milliseconds for which the token is kept.
+-- Takes back hits that were charged for a request which another slot has denied. Keys: a token, then counters, then their marks.
+-- Arguments: the time of the charge; for each counter the hits, the limit and the state before the charge; the milliseconds for which the
+-- token is kept.
 --
--- A counter then admits no more than if the hits had never been charged, whatever was charged in between; and exactly as much if
--- nothing was, or if it has not been empty since. A second call with the same token changes nothing.
+-- A counter then admits no more than if the hits had never been charged, whatever was charged or given back in between; and exactly as
+-- much if nothing was, or if it has not been empty since. A second call with the same token changes nothing.
 
-local states = redis.call('MGET', unpack(KEYS))
+local counters = (#KEYS - 1) / 2
+local states = redis.call('MGET', unpack(KEYS, 1, counters + 1))
 if states[1] then return 'known' end
 local charged_at, present = ARGV[1] + 0, now
 
@@ -110,12 +112,15 @@ local function undo(limit, state, before, hits)
 end
 
 local changed = {}
-for i = 2, #KEYS do
+for i = 2, counters + 1 do
   local hits, length = unpack_from('<dH', ARGV[i])
   local limit, before, state = read_limit(sub(ARGV[i], 11, 10 + length), true), sub(ARGV[i], 11 + length), states[i] or ''
   -- Converted in between, the hits cannot be told from others, and stay.
   local is_same = sub(before, 1, #limit.signature) == limit.signature or before == ''
-  if state ~= '' and is_same and sub(state, 1, #limit.signature) == limit.signature then
+  -- The hits may be among those that were given back since, and others may have taken them.
+  local given_at = state ~= '' and redis.call('GET', KEYS[i + counters])
+  local is_left = not given_at or given_at + 0 < charged_at or limit.kind == SLOTS
+  if state ~= '' and is_same and is_left and sub(state, 1, #limit.signature) == limit.signature then
     local expires
     state, expires = undo(limit, state, before, hits)
     if expires or state == '' then changed[KEYS[i]] = { state, expires or 0 } end
@@ -129,5 +134,5 @@ for key, change in pairs(changed) do
     redis.call('DEL', key)
   end
 end
-redis.call('SET', KEYS[1], '', 'PX', ARGV[#KEYS + 1])
+redis.call('SET', KEYS[1], '', 'PX', ARGV[counters + 2])
 return 'undone'

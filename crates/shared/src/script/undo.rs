@@ -44,7 +44,7 @@ impl UndoneCounter {
 }
 
 impl Undo {
-    /// The keys of the counters. The script's first key is that of the token.
+    /// The keys of the counters. The script's first key is that of the token, and the last ones are the counters' marks.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
         self.counters.iter().map(|counter| counter.key)
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::script::{
     Batch, EncodedRequest, RELEASE_SCRIPT, RESET_SCRIPT, Release, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict,
-    undo_of,
+    mark, undo_of,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -195,9 +195,10 @@ impl Inner {
     ) -> Result<Reply, RedisError> {
         let command = |name: &str, script: &str| {
             let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(batch.keys().len() + 1);
+            command.arg(name).arg(script).arg(1 + batch.keys().len() + batch.given().len());
             self.write_layout_key(group, &mut command);
             self.write_keys(group, batch.keys().iter().copied(), &mut command);
+            self.write_marks(group, batch.given().iter().copied(), &mut command);
             command.arg(&self.layout.load().text).arg(batch.requests()).arg(run).arg(batch.lease_requests());
             batch.limits().for_each(|limit| _ = command.arg(limit));
             command
@@ -243,8 +244,9 @@ impl Inner {
     ) -> Result<u64, RedisError> {
         let command = |name: &str, script: &str| {
             let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(keys.len());
+            command.arg(name).arg(script).arg(2 * keys.len());
             self.write_keys(group, keys.iter().copied(), &mut command);
+            self.write_marks(group, keys.iter().copied(), &mut command);
             command
         };
         number(self.run(connection, (&self.digests().reset, RESET_SCRIPT), is_asking, command).await?)
@@ -276,9 +278,10 @@ impl Inner {
     ) -> Result<(), RedisError> {
         let command = |name: &str, script: &str| {
             let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(undo.keys().len() + 1);
+            command.arg(name).arg(script).arg(1 + 2 * undo.keys().len());
             command.arg(format!("{}undo:{token:032x}", self.key_prefix(group)));
             self.write_keys(group, undo.keys(), &mut command);
+            self.write_marks(group, undo.keys(), &mut command);
             undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
             command.arg(TOKEN_MS);
             command
@@ -325,13 +328,22 @@ impl Inner {
 
     /// Adds the names of counters: the prefix and 32 hexadecimal digits.
     fn write_keys(&self, group: u16, keys: impl Iterator<Item = Key>, command: &mut Cmd) {
+        self.for_each_name(group, keys, |name| _ = command.arg(name));
+    }
+
+    /// Adds the names of the marks of counters.
+    fn write_marks(&self, group: u16, keys: impl Iterator<Item = Key>, command: &mut Cmd) {
+        self.for_each_name(group, keys, |name| _ = command.arg(mark(name)));
+    }
+
+    fn for_each_name(&self, group: u16, keys: impl Iterator<Item = Key>, mut each: impl FnMut(&str)) {
         let mut name = self.key_prefix(group);
         let length = name.len();
         for key in keys {
             let (high, low) = key.halves();
             name.truncate(length);
             write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
-            command.arg(&name);
+            each(&name);
         }
     }
 }
