@@ -3,8 +3,8 @@
 /// The version of the server.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit of the sources, from the variable `SOURCE_COMMIT` of the build; `unknown` without it. Builds of a working tree do not read
-/// it from git: each commit would compile the crate again.
+/// The commit of the sources, from the variable `SOURCE_COMMIT` of the build, which release builds of a git checkout set themselves
+/// (`build.rs`); `unknown` without it.
 pub const COMMIT: &str = match option_env!("SOURCE_COMMIT") {
     Some(commit) if !commit.is_empty() => commit,
     _ => "unknown",

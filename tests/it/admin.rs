@@ -86,10 +86,12 @@ async fn the_metrics_count_decisions() {
     assert_eq!(get(port, "/livez").await, (200, "alive\n".to_owned()));
     assert_eq!(get(port, "/readyz").await, (200, "serving\n".to_owned()));
     assert_eq!(get(port, "/healthcheck").await, (200, "OK".to_owned()));
+    // Development builds do not read it from git.
+    let commit = option_env!("SOURCE_COMMIT").unwrap_or("unknown");
     assert_eq!(
         get(port, "/version").await.1,
         format!(
-            "{{\"commit\":\"unknown\",\"name\":\"tidegate\",\"version\":\"{}\"}}",
+            "{{\"commit\":\"{commit}\",\"name\":\"tidegate\",\"version\":\"{}\"}}",
             env!("CARGO_PKG_VERSION")
         )
     );
