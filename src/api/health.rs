@@ -8,6 +8,7 @@ use super::pb::{
     },
     service::rate_limit_service_server::SERVICE_NAME,
 };
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio_stream::{StreamExt, wrappers::WatchStream};
 use tonic::{Request, Response, Status, codegen::BoxStream};
@@ -51,6 +52,20 @@ impl Health {
 
     fn status(&self) -> ServingStatus {
         status(*self.0.borrow())
+    }
+
+    /// Whether a message is a request for the health of a name that is known.
+    pub(super) fn is_known(message: &[u8]) -> bool {
+        HealthCheckRequest::decode(message).is_ok_and(|request| NAMES.contains(&&*request.service))
+    }
+
+    /// Appends the response to such a request, as a message of gRPC.
+    pub(super) fn write_response(&self, out: &mut Vec<u8>) {
+        let response = response(self.status());
+        let length = u32::try_from(response.encoded_len()).expect("a response of one number");
+        out.push(0);
+        out.extend_from_slice(&length.to_be_bytes());
+        response.encode(out).expect("a vector has room");
     }
 }
 

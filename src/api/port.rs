@@ -1,22 +1,25 @@
-//! The gRPC port: serves `ShouldRateLimit` on the fast path where it can, and routes every other request to tonic.
+//! The gRPC port: serves `ShouldRateLimit` and checks of the health on the fast path where it can, and routes every other request to
+//! tonic.
 //!
 //! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
 //! where the connection put it; the response is encoded where the connection sends it from. Whenever a request is found
 //! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule that it
-//! reaches may queue it. Responses to calls that a shared store decides are deferred. Refusals are therefore made in one place, and both paths respond alike.
+//! reaches may queue it. Responses to calls that a shared store decides are deferred. Refusals of calls are therefore made in one place, and
+//! both paths respond alike. What is no call is refused for its headers: a client cannot cause much work by a few bytes.
 
 use super::{
     grpc::{
         LongLivedBounds, LongLivedCalls, OneMessage, WholeMessages, explain_unknown_method, is_grpc,
-        one_message, refusal, timeout,
+        malformed_timeout, not_a_call, one_message, timeout,
     },
+    health::Health,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::service::{
     CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
 };
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -33,6 +36,8 @@ const RESPONSE_BYTES: usize = 64;
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+const HEALTH_CHECK: &[u8] = b"/grpc.health.v1.Health/Check";
+
 /// The encodings of responses that a caller accepts.
 const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 
@@ -47,6 +52,8 @@ static FIELD_NAMES: LazyLock<FieldNames> = LazyLock::new(|| {
 /// The headers of a call on the fast path, as far as they matter.
 #[derive(Clone, Copy, Default)]
 pub struct Head {
+    /// Whether it is a check of the health, not a decision.
+    is_health: bool,
     precision: Precision,
     /// None where decisions have no readers.
     trace: Option<TraceContext>,
@@ -59,7 +66,7 @@ pub struct Head {
 pub struct Call<'b> {
     request: limit::Request<'b>,
     head: Head,
-    /// The message, if the response may be deferred.
+    /// The message, if the response may be deferred, or is not that of a decision.
     deferred: Option<&'b [u8]>,
 }
 
@@ -70,6 +77,7 @@ pub struct GrpcPort {
     /// The same service, for tasks.
     of_tasks: Arc<RateLimitService>,
     routes: Routes,
+    health: Health,
     message_bytes_max: usize,
     long_lived: LongLivedCalls,
     /// See [`CallOrigin::peer`].
@@ -87,17 +95,28 @@ pub struct GrpcPort {
 pub(super) struct RoutedPeer(pub(super) Arc<str>, pub(super) Arc<[String]>);
 
 impl GrpcPort {
-    /// The fast path to `service`, and `routes` for all else. `routes` has the same service.
+    /// The fast path to `service` and checks of the health, and `routes` for all else. `routes` has the same service and health.
     pub fn new(
         service: RateLimitService,
-        routes: Routes,
+        (routes, health): (Routes, Health),
         message_bytes_max: usize,
         long_lived: LongLivedBounds,
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
         let (peer, names, needs_peer, bodies) = (Arc::default(), Arc::default(), false, None);
-        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, names, needs_peer, bodies }
+        Self {
+            service,
+            of_tasks,
+            routes,
+            health,
+            message_bytes_max,
+            long_lived,
+            peer,
+            names,
+            needs_peer,
+            bodies,
+        }
     }
 
     /// The same port, whose connections share this memory for incomplete requests.
@@ -146,6 +165,9 @@ impl GrpcPort {
     #[inline]
     fn respond_or_defer(&self, call: &Call<'_>, responses: &mut impl Responses) {
         let Call { request, head, .. } = call;
+        if head.is_health {
+            return responses.push_uncounted(|out| self.health.write_response(out));
+        }
         let origin = CallOrigin { peer: &self.peer, trace: head.trace };
         let is_decided = self.service.decide_at_once(request, origin, |decision| {
             responses.push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
@@ -238,7 +260,10 @@ impl Service for GrpcPort {
         for (name, value) in head.iter() {
             let is_common = match name {
                 b":method" => value == b"POST",
-                b":path" => value == SHOULD_RATE_LIMIT,
+                b":path" => {
+                    call.is_health = value == HEALTH_CHECK;
+                    call.is_health || value == SHOULD_RATE_LIMIT
+                }
                 b"content-type" => {
                     is_grpc_body = is_grpc(value);
                     is_grpc_body
@@ -296,6 +321,10 @@ impl Service for GrpcPort {
     fn decode<'b>(&self, head: Head, body: &'b [u8], call: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         call.head = head;
+        if head.is_health {
+            call.deferred = Some(message);
+            return Health::is_known(message);
+        }
         if fast_path::read(message, self.service.request_limits(), &mut call.request).is_err() {
             return false;
         }
@@ -330,11 +359,16 @@ impl Service for GrpcPort {
         self.service.count_written(Timestamp::from_nanos(received), CodeCounts { admitted, denied });
     }
 
+    fn refuse(&self, request: &Request<RequestBody>) -> Option<Response<Bytes>> {
+        let refusal = not_a_call(request)?;
+        self.service.meters().count_refusal(Refusal::NotGrpc);
+        Some(refusal)
+    }
+
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
         let count = |refusal| self.service.meters().count_refusal(refusal);
-        if let Some(refusal) = refusal(&request) {
-            let is_grpc = refusal.status() == StatusCode::OK;
-            count(if is_grpc { Refusal::MalformedTimeout } else { Refusal::NotGrpc });
+        if let Some(refusal) = malformed_timeout(&request) {
+            count(Refusal::MalformedTimeout);
             return refusal;
         }
         let places = match self.long_lived.start(&request) {

@@ -156,6 +156,7 @@ impl Listening {
         if let Some(clock) = &settings.test_clock {
             routes = routes.add_service(clock.clone().service()).prepare();
         }
+        let routes = (routes, health.clone());
         let port =
             GrpcPort::new(service.clone(), routes, settings.message_bytes_max, settings.long_lived_calls);
         let port = port.with_body_memory(Arc::clone(&settings.body_memory));

@@ -61,8 +61,7 @@ fn port_with(rules: &str, options: ResponseOptions) -> Arc<GrpcPort> {
         RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100, ..RequestLimits::default() };
     let service =
         RateLimitService::new(Arc::new(limiter(rules)), clock, limits).with_response_options(options);
-    let (routes, _) =
-        routes(service.clone(), None, None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
+    let routes = routes(service.clone(), None, None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
     Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX, LongLivedBounds::default()))
 }
 

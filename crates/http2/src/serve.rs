@@ -245,6 +245,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
 
     fn start_tasks(&mut self) {
         while let Some((stream, mut request)) = self.connection.take_routed() {
+            if let Some(refusal) = self.service.refuse(&request) {
+                self.connection.refuse_routed(stream, refusal);
+                continue;
+            }
             request.extensions_mut().insert(self.long_lived.clone());
             let task = routed::start(&self.service, stream, request, &self.tasks);
             self.connection.set_task(stream, task);

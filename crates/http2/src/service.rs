@@ -22,6 +22,9 @@ pub trait Responses {
     /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
     fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
 
+    /// Responds to the next call with the body that the function appends; counted in no class.
+    fn push_uncounted(&mut self, body: impl FnOnce(&mut Vec<u8>));
+
     /// Has the hook run if the client resets the call that was responded to last.
     fn on_reset(&mut self, hook: OnReset);
 
@@ -84,6 +87,11 @@ pub trait Service: Send + Sync + 'static {
     /// read at that time.
     #[inline]
     fn on_written(&self, _received: u64, _responses: ClassCounts) {}
+
+    /// The response to a request that is refused for its headers, without a task; none for any other.
+    fn refuse(&self, _request: &Request<RequestBody>) -> Option<Response<Bytes>> {
+        None
+    }
 
     /// Responds to any other request. The future is dropped if the client cancels it.
     fn route(

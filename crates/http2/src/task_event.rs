@@ -20,6 +20,8 @@ pub(super) enum TaskEvent {
     },
     /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
     Data(Bytes, oneshot::Sender<()>),
+    /// The whole body of the response, and its end.
+    Body(Bytes),
     /// The whole response to a call of the fast path.
     FastPath(DeferredResponse),
     /// The end of the response, with trailers.

@@ -11,6 +11,7 @@ pub(super) use long_lived::LongLivedCalls;
 pub(super) use unary::OneMessage;
 pub(super) use whole_messages::WholeMessages;
 
+use bytes::Bytes;
 use http::{
     HeaderValue, Method, StatusCode,
     header::{ALLOW, CONTENT_TYPE},
@@ -33,9 +34,8 @@ pub(super) fn one_message(body: &[u8], bytes_max: usize) -> Option<&[u8]> {
     }
 }
 
-/// The refusal of a request that the protocol does not allow: 415 for another content type, 405 for another method,
-/// INVALID_ARGUMENT for a malformed timeout. None for one that it allows.
-pub(super) fn refusal<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
+/// The refusal of a request that is no call: 415 for another content type, 405 for another method.
+pub(super) fn not_a_call<B>(request: &http::Request<B>) -> Option<http::Response<Bytes>> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !is_grpc(content_type) {
         let sentence = "this port speaks gRPC: send content-type application/grpc over HTTP/2\n";
@@ -46,12 +46,17 @@ pub(super) fn refusal<B>(request: &http::Request<B>) -> Option<http::Response<Bo
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Some(refusal);
     }
+    None
+}
+
+/// The refusal of a call with a malformed timeout.
+pub(super) fn malformed_timeout<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let malformed = timeout::timeout(request.headers()).err()?;
     Some(Status::invalid_argument(malformed.to_string()).into_http())
 }
 
-fn plain(status: StatusCode, sentence: &'static str) -> http::Response<Body> {
-    let mut refusal = http::Response::new(Body::new(String::from(sentence)));
+fn plain(status: StatusCode, sentence: &'static str) -> http::Response<Bytes> {
+    let mut refusal = http::Response::new(Bytes::from_static(sentence.as_bytes()));
     *refusal.status_mut() = status;
     refusal.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     refusal

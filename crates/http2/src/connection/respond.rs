@@ -31,6 +31,13 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
         }
     }
 
+    fn push_uncounted(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
+        if let Some((stream, send_window)) = self.streams.next() {
+            self.last = stream;
+            self.connection.write_response(stream, send_window, body);
+        }
+    }
+
     fn on_reset(&mut self, hook: OnReset) {
         let now = self.connection.now();
         self.connection.watches.add(self.last, hook, now);

@@ -6,6 +6,8 @@ use super::{
     stream::{RecvState, SendItem},
 };
 use crate::{DeferredResponse, ErrorCode, OnReset, Service, frame, steps, task_event::TaskEvent};
+use bytes::Bytes;
+use http::Response;
 
 /// DATA frames of fewer bytes are counted as control frames if only a window made them so short.
 const FRAGMENT_MAX: usize = 1024;
@@ -37,6 +39,10 @@ impl<S: Service> Connection<S> {
                 stream.send_queue.push_back(SendItem::Data(bytes, Some(sent)));
                 self.flush(id);
             }
+            TaskEvent::Body(bytes) => {
+                stream.send_queue.extend([SendItem::Data(bytes, None), SendItem::End]);
+                self.flush(id);
+            }
             TaskEvent::FastPath(DeferredResponse { body, on_reset }) => {
                 stream.has_response = true;
                 if let Some(hook) = on_reset {
@@ -55,6 +61,16 @@ impl<S: Service> Connection<S> {
                 self.flush(id);
             }
             TaskEvent::Failed => self.reset(id, ErrorCode::Internal),
+        }
+    }
+
+    /// Responds to a routed request without a task.
+    pub(crate) fn refuse_routed(&mut self, id: u32, refusal: Response<Bytes>) {
+        let (head, body) = refusal.into_parts();
+        let is_end = body.is_empty();
+        self.on_task(id, TaskEvent::Head { head: Box::new(head), is_end });
+        if !is_end {
+            self.on_task(id, TaskEvent::Body(body));
         }
     }
 
