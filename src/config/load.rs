@@ -56,10 +56,13 @@ pub fn load(
     result
 }
 
-/// Warns of extensions that no rule has.
+/// Warns of extensions that no rule has, and of overrides that count otherwise than they state.
 pub fn log_ineffective_extensions(rules: &RuleSet) {
     for extension in rules.extensions_without_effect().iter().take(ERRORS_LOGGED_MAX) {
         tracing::warn!("{extension}");
+    }
+    for overridden in rules.overrides_not_shareable().iter().take(ERRORS_LOGGED_MAX) {
+        tracing::warn!("{overridden}");
     }
 }
 

@@ -52,6 +52,7 @@ impl ControlApi {
         }
         let entries = of.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let declared = OverrideRule { id: id.clone(), domain: of.domain, entries, action };
+        self.check_shareable(&declared)?;
         let expires = self.expires("override.expires", of.expires, message.expires_in)?;
         let stored = self.stored(caller, declared, expires, ("override.reason", of.reason))?;
         let response = override_to_message(stored.clone());
@@ -195,6 +196,21 @@ impl ControlApi {
         match limiter.rules().domain(domain) {
             Some(_) => Ok(()),
             None => Err(Error::not_found(format!("no rules for the domain {domain:?}"))),
+        }
+    }
+
+    /// Refuses a limit that a shared store cannot count.
+    fn check_shareable(&self, declared: &OverrideRule) -> Result<(), Error> {
+        let (limiter, config) = (self.control.limiter(), self.control.config());
+        let (limiter, config) = limiter.zip(config).ok_or_else(Error::starting)?;
+        let rules = limiter.rules();
+        let domain = rules.domain(&declared.domain);
+        match domain.and_then(|domain| domain.not_shareable(declared, config.options().semantics)) {
+            Some((0, reason)) => Err(Error::invalid("override.limit", reason.to_string())),
+            Some((index, reason)) => {
+                Err(Error::invalid(format!("override.further_limits[{}]", index - 1), reason.to_string()))
+            }
+            None => Ok(()),
         }
     }
 

@@ -10,7 +10,10 @@ use crate::{
     rules::DomainRules,
     store::{Key, Removed},
 };
-use std::{cell::RefCell, collections::HashMap};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+};
 
 /// Reason why counters cannot be reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -60,12 +63,18 @@ impl Pinned<'_> {
         // While the numbers are pinned, none of them changes its meaning.
         let limits = self.in_force.rules.limits();
         let _pinned = limits.pin();
+        // An override has a path of its own, and the counters of the rule that it continues.
+        let of_path = rules.rules().into_iter().filter(|rule| path == Some(&*rule.info.path));
+        let of_path: HashSet<LimitId> =
+            of_path.flat_map(|rule| rule.limits.iter().map(|limit| limit.id)).collect();
         let known: RefCell<HashMap<LimitId, bool>> = RefCell::default();
         let is_selected = |id: LimitId| {
             *known.borrow_mut().entry(id).or_insert_with(|| {
-                limits.get(id).is_some_and(|info| {
-                    *info.identity.domain == *domain && path.is_none_or(|path| *info.identity.path == *path)
-                })
+                of_path.contains(&id)
+                    || limits.get(id).is_some_and(|info| {
+                        *info.identity.domain == *domain
+                            && path.is_none_or(|path| *info.identity.path == *path)
+                    })
             })
         };
         let counters = match self.has_queues(rules) || self.limiter.has_leases() {

@@ -110,6 +110,32 @@ fn resets_and_give_backs_of_a_blocked_key_reach_the_counters_behind_the_block() 
     }
 }
 
+/// An override of a rule counts in the rule's counters, under a limit of its own.
+#[test]
+fn a_reset_of_a_rule_frees_the_counters_that_an_override_of_it_continues() {
+    let now = Timestamp::from_millis(MIDNIGHT_MILLIS + 2);
+    for (path, is_freed) in [("user", true), ("(override o)", true), ("token", false)] {
+        let limiter = limiter(RULES);
+        put_overlays(&limiter, RULES, overridden(("user", "x"), limits(&["50/hour"])));
+        check(&limiter, &[(0, "user=x +49", &["ok 1"]), (0, "user=y +99", &["ok 1"])]);
+        let reset = |path| limiter.pin().reset_rule("d", Some(path), now).map(|removed| removed.counters);
+        let expected = match path {
+            "user" => 2,
+            "token" => 0,
+            _ => 1,
+        };
+        assert_eq!(reset(path), Ok(expected), "{path}");
+        check(&limiter, &[(3, "user=x ?", &[if is_freed { "ok 50" } else { "ok 1" }])]);
+    }
+    // Counted under the override last, and the override is gone.
+    let limiter = limiter(RULES);
+    put_overlays(&limiter, RULES, overridden(("user", "x"), limits(&["50/hour"])));
+    check(&limiter, &[(0, "user=x +49", &["ok 1"])]);
+    replace_rules(&limiter, RULES);
+    assert_eq!(limiter.pin().reset_rule("d", Some("user"), now).map(|removed| removed.counters), Ok(1));
+    check(&limiter, &[(3, "user=x ?", &["ok 100"])]);
+}
+
 #[test]
 fn hits_given_back_beside_a_blocked_key_do_not_admit_it() {
     let limiter = limiter(RULES);

@@ -24,7 +24,7 @@ pub struct OverrideRule {
 
 impl OverrideRule {
     /// The entries as those of a descriptor.
-    pub(super) fn as_entries(&self) -> Vec<Entry<'_>> {
+    pub(in crate::rules) fn as_entries(&self) -> Vec<Entry<'_>> {
         self.entries.iter().map(|(key, value)| Entry { key, value }).collect()
     }
 }

@@ -21,7 +21,7 @@ pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 
 use super::{Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap};
-use crate::limit::Entry;
+use crate::{algorithm::NotShareable, limit::Entry};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -66,6 +66,8 @@ struct Overlaid {
     id: Box<str>,
     entries: Box<[(SmolStr, ValuePattern)]>,
     rule: Rule,
+    /// Why it counts by another algorithm than it declares, if it does.
+    not_shareable: Option<NotShareable>,
 }
 
 /// Overrides and blocks in the place of the rules.
@@ -102,18 +104,23 @@ impl Overlay {
             has_blocks.then(|| Box::new(build(BLOCKED.to_owned(), "blocks", &OverrideAction::Denied, None)));
         let overrides: Box<[Overlaid]> = overrides
             .into_iter()
-            .map(|declared| Overlaid {
-                id: declared.id.as_str().into(),
-                entries: declared
-                    .entries
-                    .iter()
-                    .map(|(key, value)| (key.as_str().into(), ValuePattern::new(value)))
-                    .collect(),
-                rule: {
-                    // That of the entries as they are written: one with a wildcard may be in the place of several.
-                    let behind = behind(&declared.as_entries());
-                    build(format!("(override {})", declared.id), &declared.id, &declared.action, behind)
-                },
+            .map(|declared| {
+                // That of the entries as they are written: one with a wildcard may be in the place of several.
+                let behind = behind(&declared.as_entries());
+                let entries = declared.entries.iter();
+                Overlaid {
+                    id: declared.id.as_str().into(),
+                    entries: entries
+                        .map(|(key, value)| (key.as_str().into(), ValuePattern::new(value)))
+                        .collect(),
+                    rule: build(
+                        format!("(override {})", declared.id),
+                        &declared.id,
+                        &declared.action,
+                        behind,
+                    ),
+                    not_shareable: context.not_shareable(&declared.action, behind).map(|(_, reason)| reason),
+                }
             })
             .collect();
         let mut exact = HashMap::default();
@@ -187,6 +194,11 @@ impl Overlay {
         self.overridden(entries).map(|overlaid| &overlaid.rule)
     }
 
+    /// The overrides that a shared store cannot count as they are declared, by id, with the reason.
+    pub(super) fn not_shareable(&self) -> impl Iterator<Item = (&str, NotShareable)> {
+        self.overrides.iter().filter_map(|overlaid| Some((&*overlaid.id, overlaid.not_shareable?)))
+    }
+
     /// Every rule.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.blocked.as_deref().into_iter().chain(self.overrides.iter().map(|overlaid| &overlaid.rule))
@@ -199,6 +211,16 @@ impl Overlaid {
         self.entries.len() == entries.len()
             && both.into_iter().all(|((key, value), entry)| *key == *entry.key && value.matches(entry.value))
     }
+}
+
+/// The first limit of an override that a shared store cannot count in the place of the rule `behind`, by its index, and the reason.
+pub(super) fn not_shareable(
+    domain: &Arc<str>,
+    (semantics, is_shared): (Semantics, bool),
+    action: &OverrideAction,
+    behind: Option<&Rule>,
+) -> Option<(usize, NotShareable)> {
+    override_rule::Context { domain, semantics, is_shared }.not_shareable(action, behind)
 }
 
 /// For each key, the numbers of overrides and their wildcards.

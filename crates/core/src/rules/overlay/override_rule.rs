@@ -2,6 +2,7 @@
 
 use super::{OverrideAction, OverrideLimit};
 use crate::{
+    algorithm::{Algorithm, NotShareable},
     limit::{RuleInfo, Unit},
     rules::{
         Charge, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
@@ -19,6 +20,32 @@ pub(super) struct Context<'d> {
 }
 
 impl Context<'_> {
+    /// The first limit of an override that a shared store cannot count in the place of the rule `behind`, by its index, and the
+    /// reason. The rule of such an override counts as if it named no algorithm.
+    pub(super) fn not_shareable(
+        &self,
+        action: &OverrideAction,
+        behind: Option<&Rule>,
+    ) -> Option<(usize, NotShareable)> {
+        let OverrideAction::Limits(declared) = action else { return None };
+        let windows: Vec<_> = declared.iter().map(OverrideLimit::window).collect();
+        declared.iter().enumerate().find_map(|(index, limit)| {
+            let behind = behind.and_then(|behind| behind.overridden_limit(index, &windows));
+            self.algorithm(limit, behind).err().map(|reason| (index, reason))
+        })
+    }
+
+    fn algorithm(
+        &self,
+        declared: &OverrideLimit,
+        behind: Option<&RuleLimit>,
+    ) -> Result<Algorithm, NotShareable> {
+        let algorithm =
+            declared.algorithm(self.semantics, behind.map(|behind| (behind.requests, &behind.algorithm)));
+        let is_local = behind.is_some_and(|behind| behind.is_local);
+        if self.is_shared && !is_local { algorithm.in_microseconds() } else { Ok(algorithm) }
+    }
+
     /// The rule with this path for the action, in the place of the rule `behind` if there is one.
     pub(super) fn rule(
         &self,
@@ -80,23 +107,20 @@ impl Context<'_> {
     ) -> RuleLimit {
         let (requests, window) = (declared.requests(), declared.window());
         let windows: Vec<_> = all.iter().map(OverrideLimit::window).collect();
-        let behind = behind.and_then(|behind| behind.overridden_limit(index, &windows));
-        let algorithm =
-            declared.algorithm(self.semantics, behind.map(|behind| (behind.requests, &behind.algorithm)));
+        let continued =
+            behind.and_then(|behind| Some((&behind.info.path, behind.overridden_limit(index, &windows)?)));
+        let behind = continued.map(|(_, limit)| limit);
         let is_local = behind.is_some_and(|behind| behind.is_local);
-        let algorithm = match self.is_shared && !is_local {
-            true => {
-                algorithm.in_microseconds().unwrap_or_else(|_| self.semantics.algorithm(requests, window))
-            }
-            false => algorithm,
-        };
-        // As long as it has no rule behind it, its counters are those of no rule.
+        let algorithm =
+            self.algorithm(declared, behind).unwrap_or_else(|_| self.semantics.algorithm(requests, window));
         let name: Arc<str> = match index {
             0 => Arc::clone(path),
             _ => format!("{path} per {}", declared.window_text()).into(),
         };
         let tag = tag_of_label(&name);
-        let identity = LimitIdentity { domain: Arc::clone(self.domain), path: Arc::clone(path), tag };
+        // A counter that it continues stays one of the rule, which a reset of the rule frees.
+        let path = Arc::clone(continued.map_or(path, |(path, _)| path));
+        let identity = LimitIdentity { domain: Arc::clone(self.domain), path, tag };
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
         let LimitNumbers { id, index, series } = limits.register(info, name);
         let algorithm_can_reserve = algorithm.can_reserve();

@@ -225,3 +225,39 @@ fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {
     let malformed = rules.successor_with_overlays(&[block_file("=\n")], &options);
     assert!(malformed.is_err_and(|errors| errors.to_string().contains("has no key")));
 }
+
+/// Such an override counted by the default algorithm, without a word to its operator.
+#[test]
+fn an_override_that_a_shared_store_cannot_count_is_named_with_the_reason() {
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let parse = |overlaid: &[Source]| {
+        let sources = [&[Source::file("shop.yaml", RULES)], overlaid].concat();
+        RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let declared = |limits: &[(u32, &str, Option<&str>, Option<u32>)]| {
+        let limits = limits.iter().map(|&(requests, window, algorithm, burst)| {
+            OverrideLimit::new(requests, window, algorithm, burst).expect("a limit")
+        });
+        let action = OverrideAction::Limits(limits.collect());
+        let entries = vec![("user".to_owned(), "bob".to_owned())];
+        OverrideRule { id: "o".into(), domain: "shop".into(), entries, action }
+    };
+    let bucket = (1, "year", Some("token_bucket"), Some(200));
+    for (limits, expected) in [
+        (vec![(5, "minute", None, None)], None),
+        (vec![(10_000, "hour", Some("sliding_log"), None)], None),
+        (vec![(10_001, "hour", Some("sliding_log"), None)], Some((0, NotShareable::Log))),
+        (vec![(5, "minute", None, None), bucket], Some((1, NotShareable::Bucket))),
+    ] {
+        let declared = declared(&limits);
+        let before = parse(&[]);
+        let domain = before.domain("shop").expect("declared");
+        assert_eq!(domain.not_shareable(&declared, options.semantics), expected, "{limits:?}");
+        let rules = parse(&[Source::of_override(declared.clone())]);
+        assert_eq!(rules.overrides_not_shareable().len(), usize::from(expected.is_some()), "{limits:?}");
+        // Counted by one server, each is as it is declared.
+        let sources = [Source::file("shop.yaml", RULES), Source::of_override(declared.clone())];
+        let rules = RuleSet::parse(&sources, &LoadOptions::default()).expect("good rules");
+        assert_eq!(rules.overrides_not_shareable(), [""; 0]);
+    }
+}

@@ -135,6 +135,16 @@ impl RuleSet {
         &self.without_effect
     }
 
+    /// Overrides that a shared store cannot count as they are declared: they count by the default algorithm.
+    pub fn overrides_not_shareable(&self) -> Vec<String> {
+        let overlays = self.domains().filter_map(DomainRules::overlay);
+        let all = overlays.flat_map(|overlay| overlay.not_shareable());
+        all.map(|(id, reason)| {
+            format!("the override {id} counts by another algorithm than it names: {reason}")
+        })
+        .collect()
+    }
+
     /// Warnings about valid rules: descriptors that never apply, networks inside others, hours that overlap. In the order of the
     /// documents.
     pub fn warnings(&self) -> Vec<RuleError> {

@@ -26,11 +26,14 @@ use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::DeclaredDomain,
-    overlay::{Behind, Overlay, OverlayMatch},
+    overlay::{Behind, Overlay, OverlayMatch, OverrideRule, not_shareable},
     redaction::Redaction,
     value_set::SharedValue,
 };
-use crate::limit::{Entry, Override, Unit, Window};
+use crate::{
+    algorithm::NotShareable,
+    limit::{Entry, Override, Unit, Window},
+};
 use node::Level;
 use redactions::Redactions;
 use smallvec::SmallVec;
@@ -123,6 +126,16 @@ impl DomainRules {
     #[inline]
     pub fn overlaid(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
         self.overlay.as_ref().and_then(|overlay| overlay.find(entries))
+    }
+
+    /// The first limit of an override that a shared store cannot count, by its index, and the reason.
+    pub fn not_shareable(
+        &self,
+        declared: &OverrideRule,
+        semantics: Semantics,
+    ) -> Option<(usize, NotShareable)> {
+        let behind = self.follow(&declared.as_entries(), &mut SmallVec::new());
+        not_shareable(&self.name, (semantics, self.is_shared), &declared.action, behind)
     }
 
     pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
