@@ -75,6 +75,35 @@ async fn every_route_but_the_probes_needs_a_token() {
     assert_eq!(http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a response").status(), 401);
 }
 
+/// Comments may name customers, and paths the machine.
+#[tokio::test]
+async fn the_text_of_the_rules_needs_a_token_and_without_one_they_have_neither_comments_nor_paths() {
+    const COMMENTED: &str =
+        "# of ACME\ndomain: demo\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5}}]\n";
+    let rules = async |port: u16, accept: &str, authorization: Option<&str>| {
+        let mut request = Request::get("/rules").header("accept", accept);
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        let response = http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a response");
+        (response.status().as_u16(), String::from_utf8(response.into_body()).expect("UTF-8"))
+    };
+    let (_open, port) = start(COMMENTED, &[]);
+    let (status, text) = rules(port, "application/yaml", None).await;
+    assert_eq!((status, text.contains("needs a token with the role read")), (403, true), "{text}");
+    let (status, json) = rules(port, "application/json", None).await;
+    assert_eq!((status, json.contains("\"demo\"")), (200, true), "{json}");
+    assert!(!json.contains("ACME") && !json.contains("/tmp") && !json.contains(".yaml"), "{json}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    let right = format!("Bearer {}", token("operator", &file));
+    let (_closed, port) = start(COMMENTED, &["--http-token-file", file.to_str().expect("UTF-8")]);
+    assert_eq!(rules(port, "application/yaml", None).await.0, 401);
+    let (status, text) = rules(port, "application/yaml", Some(&right)).await;
+    assert_eq!((status, text.contains("# of ACME")), (200, true), "{text}");
+}
+
 #[tokio::test]
 async fn tokens_are_added_and_revoked_while_the_server_runs() {
     let folder = tempfile::tempdir().expect("a folder");

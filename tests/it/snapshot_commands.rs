@@ -204,6 +204,43 @@ fn a_flipped_bit_is_found_or_has_no_effect() {
     assert!(found > tried / 2, "{found} of {tried} found");
 }
 
+/// Damage to the files of sled made it panic, and `verify` print a backtrace.
+#[test]
+fn damaged_files_are_reported_in_words_and_without_a_backtrace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    copy_folder(&fixture("snapshot-v1").join("data"), &data);
+    for file in files_below(&data) {
+        let intact = fs::read(&file).expect("a file");
+        let overwritten = [&intact[..intact.len() / 2], &vec![0xff; intact.len() / 2][..]].concat();
+        for damaged in [&intact[..intact.len() / 2], &[], &overwritten] {
+            fs::write(&file, damaged).expect("it is written");
+            let mut verify = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+            verify.args(["snapshot", "verify", text(&data)]).env("RUST_BACKTRACE", "full");
+            let output = verify.output().expect("the program runs");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {output:?}", file.display());
+            assert!(!error.contains("panicked") && !error.contains("backtrace"), "{error}");
+            assert!(error.lines().count() <= 2, "{}: {error}", file.display());
+        }
+        fs::write(&file, intact).expect("it is written");
+    }
+    printed(&["verify", text(&data)]);
+}
+
+#[test]
+fn a_lock_that_is_a_directory_is_reported_with_its_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    copy_folder(&fixture("snapshot-v1").join("data"), &data);
+    fs::create_dir(data.join("lock")).expect("a folder");
+    let exported = fixture("snapshot-v1").join("exported.jsonl");
+    for args in [&["verify", text(&data)][..], &["import", text(&exported), text(&data)]] {
+        let error = error_of(args);
+        assert!(error.contains(text(&data.join("lock"))) && error.lines().count() <= 2, "{args:?}: {error}");
+    }
+}
+
 /// The files of a directory and of those in it, but for the lock.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -23,6 +23,7 @@ tests_with! {
     servers_authenticate_as_a_user_with_a_password,
     servers_at_a_socket_and_at_a_port_share_counters,
     a_slow_store_is_given_ten_milliseconds_by_default,
+    a_server_with_many_threads_has_few_connections_to_its_store,
 }
 
 const RULES: &str = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 2}}]";
@@ -197,4 +198,21 @@ async fn a_slow_store_is_given_ten_milliseconds_by_default() {
     }
     let logged = server.logged("shared store unavailable").join("\n");
     assert!(logged.contains("in 10 ms"), "{logged}");
+}
+
+/// 64 threads had 67 connections.
+async fn a_server_with_many_threads_has_few_connections_to_its_store() {
+    let store = RedisServer::start();
+    let socket = format!("unix:{}", store.socket().display());
+    let (server, _rules) = server(&["--counters", &socket, "--threads", "32", "--lease", "auto"]);
+    // Each thread has one of these connections at least.
+    for caller in 0..64 {
+        let mut client = server.client().await;
+        client.hit("d", &[("k", &caller.to_string())]).await.expect("a decision");
+    }
+    let mut own = store.connection();
+    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut own).expect("a text");
+    // Eight for decisions; those that keep the node and renew leases; and that of the test.
+    let connections = clients.lines().count();
+    assert!((9..=12).contains(&connections), "{connections}: {clients}");
 }

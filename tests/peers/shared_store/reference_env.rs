@@ -1,17 +1,19 @@
 //! Counters in the store that the reference server's variables name.
 
-use super::{RedisCluster, RedisServer};
+use super::{RedisCluster, RedisServer, process::free_port, proxy::Proxy};
 use crate::{
     support::{Server, descriptor, rules_file},
     tests_with,
 };
 use std::time::Duration;
 use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+use tonic::Code as Status;
 
 tests_with! {
     REDIS:
     servers_share_counters_by_the_variables_of_the_reference_server,
     counting_stops_over_a_limit_with_a_store_too,
+    a_slow_store_is_awaited_and_one_that_is_gone_is_an_error,
 }
 
 const RULES: &str =
@@ -73,4 +75,37 @@ async fn counting_stops_over_a_limit_with_a_store_too() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// REDIS_TIMEOUT had no effect: with responses after 30 ms, each server admitted its share of the limit once more.
+async fn a_slow_store_is_awaited_and_one_that_is_gone_is_an_error() {
+    let port = free_port();
+    let (store, rules) = (RedisServer::start_on(port, &[]), rules_file(RULES));
+    let proxy = Proxy::start(port).await;
+    let url = format!("127.0.0.1:{}", proxy.port());
+    let start = |timeout: &str| {
+        let variables = [
+            ("TIDEGATE_ENV", "reference"),
+            ("LOG_LEVEL", "INFO"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", &url),
+            ("REDIS_TYPE", "SINGLE"),
+            ("REDIS_TIMEOUT", timeout),
+        ];
+        Server::with_variables(rules.path(), &["--http-listen", "127.0.0.1:0"], &variables)
+    };
+    let (patient, hasty) = (start(""), start("20ms"));
+    let mut client = patient.client().await;
+    proxy.delay(Duration::from_millis(30));
+    let mut codes = Vec::new();
+    for _ in 0..15 {
+        codes.push(client.hit("d", &[("k", "a")]).await.expect("a decision").overall_code());
+    }
+    assert_eq!(codes, [&[Code::Ok; 3][..], &[Code::OverLimit; 12]].concat());
+    let late = hasty.client().await.hit("d", &[("k", "b")]).await;
+    assert_eq!(late.map_err(|status| status.code()).err(), Some(Status::Unavailable));
+
+    drop(store);
+    let gone = client.hit("d", &[("k", "b")]).await;
+    assert_eq!(gone.map_err(|status| status.code()).err(), Some(Status::Unavailable));
 }

@@ -202,6 +202,19 @@ mod tests {
         assert_eq!(rule.until_admits(&state, 1, at(2_000)), Reset::After(Duration::from_secs(9)));
     }
 
+    /// docs/algorithms.md: of hits beyond the limit the dates are not kept, so that a raised limit frees some of them later.
+    #[test]
+    fn hits_beyond_the_limit_count_under_a_raised_one_for_as_long_as_the_newest_of_them() {
+        let (two, four) = (per(2, 10), per(4, 10));
+        let mut state = two.add(State::EMPTY, 1, at(0));
+        state = two.add(state, 1, at(8_000));
+        // Two that were denied, by a rule with `charge: always`.
+        state = two.add(state, 2, at(9_000));
+        assert_eq!(four.used(&state, at(11_000)), 4, "that of 0 s too");
+        assert_eq!(four.until_admits(&state, 1, at(11_000)), Reset::After(Duration::from_secs(7)));
+        assert_eq!(four.used(&state, at(18_000)), 2);
+    }
+
     #[test]
     fn a_lowered_limit_denies_at_once_and_a_raised_one_frees_at_once() {
         let state = per(5, 10).add(State::EMPTY, 4, at(0));
