@@ -212,7 +212,7 @@ async fn a_server_with_many_threads_has_few_connections_to_its_store() {
     }
     let mut own = store.connection();
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut own).expect("a text");
-    // Eight for decisions; those that keep the node and renew leases; and that of the test.
+    // One for each worker, up to eight; those that keep the node and renew leases; and that of the test.
     let connections = clients.lines().count();
-    assert!((9..=12).contains(&connections), "{connections}: {clients}");
+    assert!((2..=12).contains(&connections), "{connections}: {clients}");
 }
