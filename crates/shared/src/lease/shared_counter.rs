@@ -15,10 +15,20 @@ pub struct SharedCounter(pub(super) Leased);
 
 /// Credits for one node.
 struct Grant {
+    /// Of all credits.
+    share: u64,
     /// Beyond those that it keeps.
     credits: u64,
     supply: Supply,
     report_after: Duration,
+}
+
+/// A lease of which a node has reported.
+struct Settled {
+    /// Credits that the node keeps.
+    kept: u64,
+    /// The time up to which they were granted; none if they were declared.
+    end: Option<Timestamp>,
 }
 
 /// Result of an exact decision.
@@ -118,17 +128,20 @@ impl SharedCounter {
     ) -> Option<LeaseResponse> {
         self.expire_leases(terms, now);
         let is_learning = epoch.is_learning(terms.settings.length_nanos(), now);
-        let kept = self.settle(terms, request, is_learning, now)?;
+        let Settled { kept, end: former_end } = self.settle(terms, request, is_learning, now)?;
         let end = terms.end(&self.0.state, now);
         // Without an end no credits are possible; those that the node keeps have passed with their window.
         let kept = if end.is_some() { kept } else { 0 };
         let free = self.free(terms, now).saturating_sub(kept);
-        let none = |supply| Grant { credits: 0, supply, report_after: terms.settings.length / 2 };
+        let none = |supply| Grant { share: 0, credits: 0, supply, report_after: terms.settings.length / 2 };
         let granted = match end {
             _ if is_learning => none(Supply::Learning),
             Some(end) => self.grant(terms, request, kept, free, (now, end)),
             None => none(Supply::TooSmall),
         };
+        // What a node keeps beyond its share is not renewed. It cannot be taken back at once: the node goes on to spend it.
+        let former_end = former_end.filter(|_| !is_learning && kept > granted.share);
+        let end = end.map(|end| former_end.map_or(end, |former| former.min(end)));
         let end_or_now = end.unwrap_or(now);
         let outstanding = kept + granted.credits;
         if request.demand > 0 || outstanding > 0 {
@@ -162,14 +175,14 @@ impl SharedCounter {
         self.0.expire(terms.algorithm, now);
     }
 
-    /// Counts the hits that the request reports and takes the node's lease out. Returns the credits that the node keeps.
+    /// Counts the hits that the request reports and takes the node's lease out.
     fn settle(
         &mut self,
         terms: Terms<'_>,
         request: &LeaseRequest,
         is_learning: bool,
         now: Timestamp,
-    ) -> Option<u64> {
+    ) -> Option<Settled> {
         let Some(index) = self
             .0
             .leases
@@ -178,11 +191,11 @@ impl SharedCounter {
         else {
             // The lease has ended, and all of its credits count as used. Or it was lost: then the declaration applies, but
             // not to windows from the first hit, which only an exact decision opens.
-            if is_learning && !terms.algorithm.is_from_first_hit() {
+            let is_declared = is_learning && !terms.algorithm.is_from_first_hit();
+            if is_declared {
                 self.0.add(terms.algorithm, request.spent.saturating_sub(request.acknowledged), now);
-                return Some(request.kept);
             }
-            return Some(0);
+            return Some(Settled { kept: if is_declared { request.kept } else { 0 }, end: None });
         };
         if request.sequence <= self.0.leases[index].sequence {
             return None;
@@ -191,7 +204,8 @@ impl SharedCounter {
         let spent = request.spent.saturating_sub(lease.settled);
         self.0.add_reported(terms.algorithm, spent, terms.spent_at(request.spent_ago, now));
         let rest = lease.outstanding.saturating_sub(spent);
-        Some(if is_learning { request.kept } else { request.kept.min(rest) })
+        let kept = if is_learning { request.kept } else { request.kept.min(rest) };
+        Some(Settled { kept, end: Some(lease.end) })
     }
 
     /// Credits that are granted beyond those kept, for a lease from `now` to `end` at most.
@@ -209,7 +223,7 @@ impl SharedCounter {
         let horizon = numbers.horizon(demands().sum());
         let report_after = Duration::from_micros(numbers.report_after(horizon));
         if request.demand == 0 {
-            return Grant { credits: 0, supply: Supply::Ample, report_after };
+            return Grant { share: 0, credits: 0, supply: Supply::Ample, report_after };
         }
         let granted_for = u64::try_from(end.since(now).as_micros()).unwrap_or(u64::MAX).min(horizon);
         // Demand varies: a quarter is added for the lease, a half for the shorter time until the next report.
@@ -228,7 +242,7 @@ impl SharedCounter {
         } else {
             report_after
         };
-        Grant { credits, supply: share.supply, report_after }
+        Grant { share: share.credits, credits, supply: share.supply, report_after }
     }
 
     /// Time after which half as many hits are free as become free between two reports, if no credits are returned.

@@ -352,3 +352,66 @@ proptest! {
         prop_assert_eq!(overlooked(terms(&algorithm), &steps), None);
     }
 }
+
+/// A claim after so many milliseconds: of which node, to keep so many credits, with this demand.
+type Claim = (u64, u64, u64, u64);
+
+/// More than any share: a claim is cut down to it before.
+const BEYOND: u64 = u32::MAX as u64;
+
+/// The first claim that renews credits beyond the share of its node. Nothing is ever spent.
+fn renewed_beyond_its_share(terms: Terms<'_>, limit: u64, claims: &[Claim]) -> Option<usize> {
+    let (mut counter, mut millis) = (SharedCounter::default(), 0);
+    assert!(matches!(counter.decide(terms, OLD, 1, at(0)), ExactDecision::Admitted { .. }));
+    for (number, &(wait, node, kept, demand)) in claims.iter().enumerate() {
+        millis += wait;
+        // Those that have ended are gone.
+        counter.decide(terms, OLD, 0, at(millis));
+        let lease_of = |counter: &SharedCounter| {
+            counter
+                .leases()
+                .iter()
+                .find(|lease| lease.node == node)
+                .map(|lease| (lease.outstanding, lease.end))
+        };
+        let former = lease_of(&counter).map(|(_, end)| end);
+        let (node, sequence) = (NodeId(node), number as u64 + 1);
+        let request =
+            LeaseRequest { node, holder: 0, sequence, spent: 0, acknowledged: 0, spent_ago: 0, kept, demand };
+        counter.lease(terms, OLD, &request, at(millis)).unwrap();
+        let greedy = counter.leases().iter().filter(|lease| lease.demand == BEYOND).count() as u64;
+        // A quarter more than demanded, and equal parts for those that demand more than there is.
+        let share = (demand * 5 / 4 + 1).min(limit / if demand == BEYOND { greedy } else { 1 });
+        let renews = |(credits, end)| credits > share && former.is_none_or(|former| end > former);
+        if lease_of(&counter).is_some_and(renews) {
+            return Some(number);
+        }
+    }
+    None
+}
+
+proptest! {
+    /// They end with the lease by which they were granted, however often the node claims them.
+    #[test]
+    fn credits_beyond_the_share_of_a_node_are_not_renewed(
+        claims in prop::collection::vec(
+            (
+                0..60_u64,
+                1..4_u64,
+                prop_oneof![Just(0), 1..200_u64, Just(BEYOND)],
+                prop_oneof![Just(0), 1..200_u64, Just(BEYOND)],
+            ),
+            1..60,
+        ),
+        kind in 0..4_usize,
+    ) {
+        let window = minute();
+        let algorithm = match kind {
+            0 => log(1_000),
+            1 => Algorithm::FixedWindow(FixedWindow { limit: 1_000, schedule: Schedule::Clock(window) }),
+            2 => Algorithm::FixedWindow(FixedWindow { limit: 1_000, schedule: Schedule::FirstHit(window) }),
+            _ => Algorithm::TokenBucket(TokenBucket::greedy(1_000, NonZeroU32::new(1_000).unwrap(), window)),
+        };
+        prop_assert_eq!(renewed_beyond_its_share(terms(&algorithm), 1_000, &claims), None);
+    }
+}

@@ -142,13 +142,13 @@ local function make_lease_functions()
     return max(terms.horizon_min, (divmod(slack, terms.length, 0, 2 * demand)))
   end
 
-  -- The credits for a node beyond those that it keeps, the supply, and the time until its next report.
+  -- The credits for a node beyond those that it keeps, the supply, the time until its next report, and its share of all credits.
   local function grant(terms, leases, demand, kept, free, ends)
     local length, sum = terms.length, demand
     for i = 1, #leases do sum = sum + leases[i].demand end
     local horizon = horizon_of(terms, sum)
     local report_after = horizon == length and floor(length / 4) * 3 or floor(horizon / 2)
-    if demand == 0 then return 0, AMPLE, report_after end
+    if demand == 0 then return 0, AMPLE, report_after, 0 end
     local granted_for = min(ends - now, horizon)
     local function want_of(number) return floor((divmod(number, granted_for, 0, length)) * 5 / 4) + 1 end
     local want, outstanding = want_of(demand), 0
@@ -165,7 +165,7 @@ local function make_lease_functions()
     local available = free + kept + outstanding
     local half = floor(available / 2)
     -- Enough for all, as mostly.
-    if wanted <= half then return min(max(0, want - kept), free), AMPLE, report_after end
+    if wanted <= half then return min(max(0, want - kept), free), AMPLE, report_after, want end
     local function need_of(number) return floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1 end
     local need = need_of(demand)
     for i = 1, #leases do
@@ -180,7 +180,7 @@ local function make_lease_functions()
     elseif pool < wanted and pool < need then
       supply = SCARCE
     end
-    return min(max(0, credits - kept), free), supply, report_after
+    return min(max(0, credits - kept), free), supply, report_after, credits
   end
 
   -- Counts what a node reports as spent, takes back what it does not keep, and grants its share. Returns the state and the grant; nil
@@ -208,12 +208,14 @@ local function make_lease_functions()
     local ends = lease_end(limit, state, terms.length)
     if not ends then kept = 0 end
     local free = max(0, max(0, terms.limit - used_of(limit, state)) - outstanding_of(leases) - kept)
-    local credits, supply, report_after = 0, TOO_SMALL, floor(terms.length / 2)
+    local credits, supply, report_after, share = 0, TOO_SMALL, floor(terms.length / 2), kept
     if is_learning then
       supply = LEARNING
     elseif ends then
-      credits, supply, report_after = grant(terms, leases, request.demand, kept, free, ends)
+      credits, supply, report_after, share = grant(terms, leases, request.demand, kept, free, ends)
     end
+    -- What a server keeps beyond its share is not renewed. It cannot be taken back at once: the server goes on to spend it.
+    if former and kept > share then ends = min(ends, former.ends) end
     local outstanding = kept + credits
     if request.demand > 0 or outstanding > 0 then
       local granted = former or { node = request.node, holder = request.holder }
