@@ -7,6 +7,7 @@
 //! bytes.
 
 mod comparison;
+mod leases;
 mod naive;
 mod naive_queue;
 mod oracle;
