@@ -1,5 +1,6 @@
 //! Leases of a real server's counters: holders beside a client without leases, on the same limits.
 
+mod callers;
 mod edges;
 mod node;
 mod restart;

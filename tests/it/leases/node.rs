@@ -153,6 +153,12 @@ impl Node {
         Ok(Outcome::There(is_admitted))
     }
 
+    /// Spends a hit, if there are credits.
+    pub fn spend(&mut self, value: &str, now: Monotonic) -> bool {
+        let holder = self.known.get(value).and_then(|counter| self.holders.get_mut(counter));
+        holder.is_some_and(|holder| holder.decide(1, now) == Verdict::Covered)
+    }
+
     fn authorized(&self, call: ExchangeRequest) -> Request<ExchangeRequest> {
         let mut request = Request::new(call);
         if let Some(token) = &self.token {
