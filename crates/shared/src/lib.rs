@@ -5,6 +5,7 @@
 //!   admit more than one exact limiter would. Pure.
 //! - `holders` has the leases of this server, and decides by them.
 //! - `granter` grants leases of counters of this process to nodes, which share them without a store.
+//! - `quota` divides limits among clients that decide by assignments and acknowledge nothing. Pure.
 //! - `store` carries requests to the store and verdicts back: connections, batches, deadlines, failures.
 //!
 //! `script` and `store` are the feature `store`, which the default features include.
@@ -15,6 +16,7 @@
 pub mod granter;
 pub mod holders;
 pub mod lease;
+pub mod quota;
 #[cfg(feature = "store")]
 pub mod script;
 #[cfg(feature = "store")]

@@ -6,14 +6,25 @@
 //! - credits that are out count as hits of the present moment, whether they are spent or not;
 //! - credits of a lease that has ended count as hits at its end: the node did not report how many it spent;
 //! - a window from the first hit is opened by an exact decision only, and not closed by give-backs once it was leased: how many
-//!   of the hits that nodes report are in this window is not known.
+//!   of the hits that nodes report are in this window is not known;
+//! - hits of quota count the same way ([`Assigned`]): those that clients may spend at any moment as hits of the present, those that
+//!   they may spend at a rate as time passes.
 
-use super::{Algorithm, FixedWindow, Schedule, State};
+use super::{Algorithm, FixedWindow, Refill, Schedule, State, TokenBucket};
 use crate::limit::Timestamp;
 use std::borrow::Cow;
 
 /// Bytes of a lease as it is stored: seven numbers.
 const LEASE_BYTES: usize = 7 * 8;
+
+/// Bytes of quota as it is stored: six numbers.
+const ASSIGNED_BYTES: usize = 6 * 8;
+
+/// The bit of the number of leases, as it is stored, that marks quota behind them.
+const HAS_QUOTA: u64 = 1 << 63;
+
+/// Nanoseconds of a second in thousandths of a hit: what a rate is divided by.
+const MILLIHIT_SECONDS: u128 = 1_000 * 1_000_000_000;
 
 /// Credits of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +45,23 @@ pub struct Lease {
     pub demand: u64,
 }
 
+/// Hits that all clients of quota together may spend without asking; they report late, and acknowledge nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Assigned {
+    /// Hits that may be spent at any moment: those of the present.
+    pub held: u64,
+    /// Thousandths of a hit per second that may be spent besides. Counted as time passes, spent or not.
+    pub rate: u64,
+    /// Time up to which those are counted.
+    counted: Timestamp,
+    /// The part of a hit, in thousandths of a hit by nanoseconds, that is counted already.
+    ahead: u64,
+    /// Time from which on nothing is spent.
+    pub end: Timestamp,
+    /// Hits that exact decisions admitted since quota was assigned.
+    pub exact: u64,
+}
+
 /// A counter and the leases on it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Leased {
@@ -43,6 +71,45 @@ pub struct Leased {
     pub leases: Vec<Lease>,
     /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
     pub exact: u64,
+    /// Hits of quota, if clients have any.
+    pub assigned: Option<Assigned>,
+}
+
+impl Assigned {
+    /// No hits, until this time.
+    pub fn until(end: Timestamp, now: Timestamp) -> Self {
+        Self { counted: now, end, ..Self::default() }
+    }
+
+    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, and the time since which they
+    /// were spent.
+    fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp) {
+        let (since, until) = (self.counted, now.min(self.end));
+        self.counted = until.max(since);
+        let parts = u128::from(self.rate) * self.counted.since(since).as_nanos();
+        let Some(due) = parts.checked_sub(u128::from(self.ahead)).filter(|&due| due > 0) else {
+            self.ahead -= parts as u64;
+            return (0, since);
+        };
+        let hits = due.div_ceil(MILLIHIT_SECONDS);
+        self.ahead = (hits * MILLIHIT_SECONDS - due) as u64;
+        (u64::try_from(hits).unwrap_or(u64::MAX), since)
+    }
+
+    /// Decodes what was written of it; none of no bytes.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let [held, rate, counted, ahead, end, exact] = bytes.as_chunks::<8>().0 else { return None };
+        let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        Some(Self {
+            held: number(held),
+            rate: number(rate),
+            counted: Timestamp::from_nanos(number(counted)),
+            // Less than a hit, whatever a damaged file has.
+            ahead: number(ahead).min(MILLIHIT_SECONDS as u64 - 1),
+            end: Timestamp::from_nanos(number(end)),
+            exact: number(exact),
+        })
+    }
 }
 
 impl Leased {
@@ -52,7 +119,7 @@ impl Leased {
             State::Leased(leased) => *leased,
             state => {
                 let exact = if algorithm.is_from_first_hit() { algorithm.used(&state, now) } else { 0 };
-                Self { state, leases: Vec::new(), exact }
+                Self { state, exact, ..Self::default() }
             }
         }
     }
@@ -60,13 +127,15 @@ impl Leased {
     /// The state to be stored: without leases, a plain one.
     pub fn into_state(self, algorithm: &Algorithm, now: Timestamp) -> State {
         let is_plain = self.leases.is_empty()
+            && self.assigned.is_none()
             && (!algorithm.is_from_first_hit() || self.exact >= algorithm.used(&self.state, now));
         if is_plain { self.state } else { State::Leased(Box::new(self)) }
     }
 
-    /// Credits that are out.
+    /// Credits that are out, those of quota too.
     pub fn outstanding(&self) -> u64 {
-        self.leases.iter().fold(0, |sum, lease| sum.saturating_add(lease.outstanding))
+        let held = self.assigned.map_or(0, |assigned| assigned.held);
+        self.leases.iter().fold(held, |sum, lease| sum.saturating_add(lease.outstanding))
     }
 
     /// The hits that are used, with the credits that are out as hits of this moment.
@@ -83,8 +152,9 @@ impl Leased {
         }
     }
 
-    /// Counts the hits of leases that have ended as used, dated at the end.
+    /// Counts the hits of leases and quota that have ended as used, dated at the end, and those of the rate of quota.
     pub fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) {
+        self.accrue(algorithm, now);
         let mut ended: Vec<Lease> = self.leases.extract_if(.., |lease| lease.end <= now).collect();
         // In the order of their ends, so that the state is written in the order of time.
         ended.sort_by_key(|lease| lease.end);
@@ -96,9 +166,35 @@ impl Leased {
         }
     }
 
+    /// Counts the hits of quota that were spent at its rate, and all of it once it has ended.
+    fn accrue(&mut self, algorithm: &Algorithm, now: Timestamp) {
+        let Some(mut assigned) = self.assigned else { return };
+        let (hits, since) = assigned.accrue(now);
+        // A bucket that drains no slower than it is filled has the same level as if all had been there from the beginning. What is
+        // refilled at once, or leaves a window, is not known to be older than the end.
+        let at = if algorithm.drains_evenly() { since } else { assigned.counted };
+        self.add_reported(algorithm, hits, at);
+        self.assigned = (assigned.end > now).then_some(assigned);
+        if self.assigned.is_none() {
+            self.add_reported(algorithm, assigned.held, assigned.end);
+        }
+    }
+
+    /// Sets what clients of quota may spend from now on, until the end. Hits that they may spend no longer count as spent now. Expects
+    /// that leases have been expired.
+    pub fn assign(&mut self, algorithm: &Algorithm, held: u64, rate: u64, end: Timestamp, now: Timestamp) {
+        let mut assigned = self.assigned.unwrap_or(Assigned::until(end, now));
+        self.add_reported(algorithm, assigned.held.saturating_sub(held), now);
+        (assigned.held, assigned.rate, assigned.end) = (held, rate, end);
+        self.assigned = Some(assigned);
+    }
+
     /// Counts hits of an exact decision.
     pub fn add_exact(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
         self.add(algorithm, hits, now);
+        if let Some(assigned) = &mut self.assigned {
+            assigned.exact = assigned.exact.saturating_add(hits);
+        }
         self.exact = self.exact.saturating_add(hits);
     }
 
@@ -157,9 +253,12 @@ impl Leased {
     /// The time from which on the counter may be dropped: all leases have ended, and their hits, as if all were of the last end, no
     /// longer count.
     pub fn expires(&self, algorithm: &Algorithm) -> Timestamp {
-        let last = self.leases.iter().map(|lease| lease.end).max().unwrap_or_default();
-        let mut at_end = Self { state: self.state.clone(), ..Self::default() };
-        at_end.add_reported(algorithm, self.outstanding(), last);
+        let ends = self.leases.iter().map(|lease| lease.end);
+        let last = ends.chain(self.assigned.map(|assigned| assigned.end)).max().unwrap_or_default();
+        let mut at_end = Self { state: self.state.clone(), assigned: self.assigned, ..Self::default() };
+        at_end.accrue(algorithm, last);
+        let leased = self.leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.outstanding));
+        at_end.add_reported(algorithm, leased, last);
         algorithm.expires(&at_end.state).max(last)
     }
 
@@ -172,12 +271,15 @@ impl Leased {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut number = |number: u64| out.extend(number.to_le_bytes());
         number(self.exact);
-        number(self.leases.len() as u64);
+        number(self.leases.len() as u64 | if self.assigned.is_some() { HAS_QUOTA } else { 0 });
         for lease in &self.leases {
             let Lease { node, holder, sequence, settled, outstanding, end, demand } = *lease;
             [node, holder, sequence, settled, outstanding, end.as_nanos(), demand]
                 .into_iter()
                 .for_each(&mut number);
+        }
+        if let Some(Assigned { held, rate, counted, ahead, end, exact }) = self.assigned {
+            [held, rate, counted.as_nanos(), ahead, end.as_nanos(), exact].into_iter().for_each(&mut number);
         }
         self.state.encode(out);
     }
@@ -186,8 +288,11 @@ impl Leased {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (&exact, bytes) = bytes.split_first_chunk::<8>()?;
         let (&count, bytes) = bytes.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_le_bytes(count)).ok()?.checked_mul(LEASE_BYTES)?;
-        let (leases, state) = bytes.split_at_checked(length)?;
+        let (count, has_quota) =
+            (u64::from_le_bytes(count) & !HAS_QUOTA, u64::from_le_bytes(count) & HAS_QUOTA);
+        let length = usize::try_from(count).ok()?.checked_mul(LEASE_BYTES)?;
+        let (leases, bytes) = bytes.split_at_checked(length)?;
+        let (assigned, state) = bytes.split_at_checked(if has_quota > 0 { ASSIGNED_BYTES } else { 0 })?;
         let leases = leases.as_chunks::<LEASE_BYTES>().0.iter().map(|lease| {
             let mut numbers = lease.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
             let mut next = || numbers.next().unwrap_or_default();
@@ -202,12 +307,21 @@ impl Leased {
             }
         });
         let leases = leases.collect();
+        let assigned = Assigned::read(assigned);
         let state = State::decode(state).ok().filter(|state| !matches!(state, State::Leased(_)))?;
-        Some(Self { state, leases, exact: u64::from_le_bytes(exact) })
+        Some(Self { state, leases, exact: u64::from_le_bytes(exact), assigned })
     }
 }
 
 impl Algorithm {
+    /// Whether hits drain one by one, at a rate.
+    pub fn drains_evenly(&self) -> bool {
+        matches!(
+            self,
+            Self::LeakyBucket(_) | Self::TokenBucket(TokenBucket { refill: Refill::Greedy(_), .. })
+        )
+    }
+
     /// Whether windows begin with their first hit.
     pub fn is_from_first_hit(&self) -> bool {
         matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
@@ -248,7 +362,7 @@ mod tests {
         let log = log();
         let lease = Lease { node: 1, holder: 2, sequence: 3, settled: 0, outstanding, end, demand: 9 };
         let state = log.add(State::EMPTY, 10, at(1_000));
-        State::Leased(Box::new(Leased { state, leases: vec![lease], exact: 0 }))
+        State::Leased(Box::new(Leased { state, leases: vec![lease], ..Leased::default() }))
     }
 
     #[test]
@@ -270,14 +384,73 @@ mod tests {
         assert_eq!(log.used(&given, at(1_100)), 40);
     }
 
+    fn bucket() -> Algorithm {
+        let tokens = std::num::NonZeroU32::new(10).unwrap();
+        Algorithm::TokenBucket(TokenBucket::greedy(100, tokens, Window::from_secs(1).unwrap()))
+    }
+
+    fn with_quota(algorithm: &Algorithm, held: u64, rate: u64, end: Timestamp, now: Timestamp) -> State {
+        let mut leased = Leased::of(algorithm, State::EMPTY, now);
+        leased.assign(algorithm, held, rate, end, now);
+        leased.into_state(algorithm, now)
+    }
+
+    #[test]
+    fn hits_of_quota_count_while_it_lasts_and_then_as_spent_at_its_end() {
+        let (bucket, log) = (bucket(), log());
+        let state = with_quota(&bucket, 40, 6_000, at(11_000), at(1_000));
+        assert_eq!(bucket.remaining(&state, at(1_000)), 60);
+        let taken = bucket.add(state, 60, at(1_000));
+        // Of ten that drain in a second, clients may have spent six.
+        assert_eq!(bucket.remaining(&taken, at(2_000)), 4);
+        assert_eq!(bucket.remaining(&taken, at(10_999)), 39);
+        assert_eq!(bucket.used(&taken, at(11_000)), 60);
+        assert_eq!(bucket.used(&taken, at(13_000)), 40);
+        assert_eq!(bucket.expires(&taken), at(17_000));
+        let state = with_quota(&log, 40, 0, at(11_000), at(1_000));
+        assert_eq!((log.used(&state, at(10_999)), log.used(&state, at(20_999))), (40, 40));
+        assert_eq!(log.used(&state, at(21_000)), 0);
+    }
+
+    #[test]
+    fn what_quota_gives_up_counts_as_spent() {
+        let bucket = bucket();
+        let mut leased = Leased::of(&bucket, with_quota(&bucket, 40, 0, at(9_000), at(1_000)), at(1_000));
+        leased.assign(&bucket, 10, 0, at(9_000), at(1_000));
+        let state = leased.into_state(&bucket, at(1_000));
+        assert_eq!(bucket.used(&state, at(1_000)), 40);
+        assert_eq!(bucket.used(&state, at(4_000)), 10);
+    }
+
     proptest! {
+        /// However often the counter is read, and rounded up once.
         #[test]
-        fn a_leased_state_is_read_as_it_was_written(numbers in prop::collection::vec(any::<[u64; 7]>(), 0..5), exact: u64) {
+        fn a_rate_of_quota_counts_as_time_passes(rate in 1..100_000_u64, steps in prop::collection::vec(1..2_000_u64, 1..20)) {
+            let never = Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, std::num::NonZeroU32::MIN, Window::from_secs(86_400).unwrap()));
+            let mut state = with_quota(&never, 0, rate, Timestamp::from_nanos(u64::MAX), at(0));
+            let mut now = 0;
+            for step in steps {
+                now += step;
+                let mut leased = Leased::of(&never, state, at(now));
+                leased.expire(&never, at(now));
+                state = leased.into_state(&never, at(now));
+                let spent = (rate * now).div_ceil(1_000_000);
+                let used = never.used(&state, at(now));
+                prop_assert!(used == spent || used + 1 == spent && now > 0, "{used} instead of {spent}");
+            }
+        }
+
+        #[test]
+        fn a_leased_state_is_read_as_it_was_written(numbers in prop::collection::vec(any::<[u64; 7]>(), 0..5), exact: u64, quota: Option<[u64; 6]>) {
             let leases = numbers.iter().map(|&[node, holder, sequence, settled, outstanding, end, demand]| {
                 let end = Timestamp::from_nanos(end);
                 Lease { node, holder, sequence, settled, outstanding, end, demand }
             });
-            let leased = Leased { state: log().add(State::EMPTY, 7, at(5)), leases: leases.collect(), exact };
+            let assigned = quota.map(|[held, rate, counted, ahead, end, exact]| {
+                let [counted, end] = [counted, end].map(Timestamp::from_nanos);
+                Assigned { held, rate, counted, ahead: ahead % MILLIHIT_SECONDS as u64, end, exact }
+            });
+            let leased = Leased { state: log().add(State::EMPTY, 7, at(5)), leases: leases.collect(), exact, assigned };
             let mut bytes = Vec::new();
             State::Leased(Box::new(leased.clone())).encode(&mut bytes);
             prop_assert_eq!(State::decode(&bytes), Ok(State::Leased(Box::new(leased))));

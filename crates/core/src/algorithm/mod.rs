@@ -39,7 +39,7 @@ pub use calendar::{Calendar, Period, Zone};
 pub use concurrency::{Concurrency, Released, Slot, Slots};
 pub use fixed_window::{FixedWindow, Schedule};
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
-pub use leased::{Lease, Leased};
+pub use leased::{Assigned, Lease, Leased};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
 pub use reserved::{Ended, RESERVATIONS_MAX, Reservation, Reserved};

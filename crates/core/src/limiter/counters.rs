@@ -160,7 +160,7 @@ impl Counters for LockedShards<'_> {
 
 /// Rewrites a counter under `limit`: hits used under the former limit count as taken now.
 #[cold]
-fn convert(counter: &mut Counter, limit: &RuleLimit, rules: &RuleSet, now: Timestamp) {
+pub(super) fn convert(counter: &mut Counter, limit: &RuleLimit, rules: &RuleSet, now: Timestamp) {
     let former: LimitId = counter.limit();
     let state = counter.take_state();
     let state = match rules.limits().get(former) {

@@ -2,13 +2,14 @@
 
 use super::{
     Limiter, Pinned,
-    leasable::{LeasableCharges, leasable},
+    counters::convert,
+    leasable::{LeasableCharge, LeasableCharges, leasable},
 };
 use crate::{
     algorithm::{Algorithm, Leased, State},
     limit::{Request, Timestamp},
     rules::LimitTable,
-    store::{Key, Shard, Store},
+    store::{Counter, Key, Shard, Store},
 };
 use std::sync::atomic::Ordering;
 
@@ -16,6 +17,35 @@ impl Pinned<'_> {
     /// The charges of a request to counters of this process, if credits of leases can decide it: see [`super::HeldRules::leasable`].
     pub fn grantable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
         leasable(&self.in_force, self.limiter, request, false)
+    }
+
+    /// Changes what is out of a counter, which is made if there is none; none if the store is full.
+    pub fn with_counter<T>(
+        &self,
+        charge: &LeasableCharge<'_>,
+        now: Timestamp,
+        change: impl FnOnce(&Algorithm, &mut Leased) -> T,
+    ) -> Option<T> {
+        let (store, limit) = (&self.limiter.store, charge.limit());
+        let key = charge.key();
+        let mut shard = store.lock(Store::shard_of(key));
+        if shard.find(key).is_none() {
+            let has_room = store.reserve(1)
+                || (store.search_room(std::iter::once(&mut *shard), now) && store.reserve(1));
+            if !has_room {
+                store.count_no_room();
+                return None;
+            }
+            let dropped = shard.insert(key, Counter::new(State::EMPTY, limit.id, now), now);
+            store.release_expired(dropped);
+        }
+        let slot = shard.find(key)?;
+        let counter = shard.get_mut(slot);
+        if counter.limit() != limit.id {
+            convert(counter, limit, &self.in_force.rules, now);
+        }
+        self.limiter.has_leases.store(true, Ordering::Relaxed);
+        Some(change_leased(counter, &limit.algorithm, now, change))
     }
 
     /// Changes the leases on a counter under the limit that it is counted under; none if there is no such counter.
@@ -30,13 +60,24 @@ impl Pinned<'_> {
         let id = counter.limit();
         let limit = self.in_force.rules.limits().get(id)?;
         self.limiter.has_leases.store(true, Ordering::Relaxed);
-        let mut leased = Leased::of(&limit.algorithm, counter.take_state(), now);
-        let result = change(&limit.algorithm, &mut leased);
-        let state = leased.into_state(&limit.algorithm, now);
-        let expires = limit.algorithm.expires(&state);
-        counter.set(state, id, expires);
-        Some(result)
+        Some(change_leased(counter, &limit.algorithm, now, change))
     }
+}
+
+/// Changes the leases on a counter.
+fn change_leased<T>(
+    counter: &mut Counter,
+    algorithm: &Algorithm,
+    now: Timestamp,
+    change: impl FnOnce(&Algorithm, &mut Leased) -> T,
+) -> T {
+    let id = counter.limit();
+    let mut leased = Leased::of(algorithm, counter.take_state(), now);
+    let result = change(algorithm, &mut leased);
+    let state = leased.into_state(algorithm, now);
+    let expires = algorithm.expires(&state);
+    counter.set(state, id, expires);
+    result
 }
 
 impl Limiter {

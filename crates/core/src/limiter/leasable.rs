@@ -9,7 +9,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     limit::{Code, Decision, Hits, Request, Reset, Status},
-    rules::{ConditionalLimits, DomainRules},
+    rules::{ConditionalLimits, DomainRules, RuleLimit},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -125,6 +125,11 @@ impl<'r> LeasableCharge<'r> {
     /// Whether a denial has a response of its own.
     pub fn has_on_deny(&self) -> bool {
         self.0.has_on_deny()
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &'r RuleLimit {
+        self.0.limit()
     }
 
     /// Hits.

@@ -51,7 +51,7 @@ mod store_grant;
 mod terms;
 
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;
 

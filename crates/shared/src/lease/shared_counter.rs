@@ -234,7 +234,9 @@ impl SharedCounter {
             need: demands().map(need).sum(),
             freed: numbers.freed_per_report,
         };
-        let available = free + kept + self.outstanding();
+        // Hits of quota are not for nodes.
+        let leased: u64 = self.0.leases.iter().map(|lease| lease.outstanding).sum();
+        let available = free + kept + leased;
         let share = claims.share(want(request.demand), available, terms.settings.grant_min);
         let credits = share.credits.saturating_sub(kept).min(free);
         let report_after = if kept + credits == 0 && share.supply == Supply::Scarce {

@@ -43,6 +43,10 @@ impl<'r> PlainCharge<'r> {
         &self.limit.algorithm
     }
 
+    pub(in crate::limiter) fn limit(&self) -> &'r RuleLimit {
+        self.limit
+    }
+
     pub(in crate::limiter) fn hits(&self) -> u64 {
         self.hits
     }

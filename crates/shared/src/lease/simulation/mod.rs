@@ -12,7 +12,7 @@ mod journal;
 mod oracle;
 #[expect(dead_code, reason = "the rest serves the simulator of decisions")]
 #[path = "../../../../../tests/sim/rng.rs"]
-mod rng;
+pub(crate) mod rng;
 mod rule;
 mod store;
 mod usefulness;

@@ -1,0 +1,103 @@
+//! What a client is sent about a bucket: only what Envoy obeys.
+
+use std::time::Duration;
+
+/// The longest fill interval of a rate, in seconds: the least share is one request in it.
+const FILL_SECS_MAX: u64 = 60;
+
+/// The fill interval of slices, which are not to be filled: a year.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// What a client does from now on with requests of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Admits them by a token bucket.
+    ///
+    /// Envoy reads the whole seconds of the interval, takes the assignment for another one only if one of the two numbers or the
+    /// nanoseconds of the interval differ, and then fills the new bucket to the ratio of the former one; the first one is full.
+    Tokens {
+        /// Size of the bucket.
+        max_tokens: u32,
+        /// Tokens in each interval.
+        tokens_per_fill: u32,
+        /// Whole seconds, and a number of the assignment in the nanoseconds.
+        fill_interval: Duration,
+        /// Whole seconds.
+        ttl: Duration,
+    },
+    /// Denies all of them.
+    DenyAll {
+        /// Whole seconds.
+        ttl: Duration,
+    },
+    /// Forgets the bucket. The next request makes it anew and reports at once.
+    Abandon,
+}
+
+/// A rate as Envoy has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fill {
+    tokens: u32,
+    secs: u64,
+}
+
+impl Fill {
+    /// The highest rate up to this one, in thousandths of a token per second, in as short an interval as serves; none if it is too
+    /// low.
+    pub(super) fn at_most(rate: u64) -> Option<Self> {
+        let fill = |secs: u64| {
+            let tokens = u32::try_from(rate.saturating_mul(secs) / 1_000).unwrap_or(u32::MAX);
+            Self { tokens, secs }
+        };
+        let is_close = |fill: &Self| rate - fill.rate_below() <= rate / 512;
+        let close = [1, 2, 5, 10, 20, 30].into_iter().map(fill).find(is_close);
+        Some(close.unwrap_or_else(|| fill(FILL_SECS_MAX))).filter(|fill| fill.tokens > 0)
+    }
+
+    fn rate_below(self) -> u64 {
+        u64::from(self.tokens) * 1_000 / self.secs
+    }
+
+    /// The rate, rounded up.
+    pub(super) fn rate(self) -> u64 {
+        (u64::from(self.tokens) * 1_000).div_ceil(self.secs)
+    }
+
+    /// A bucket of this size.
+    pub(super) fn action(self, max_tokens: u32, salt: u32, ttl: Duration) -> Action {
+        let fill_interval = Duration::new(self.secs, salt % 1_000_000_000);
+        Action::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval, ttl }
+    }
+}
+
+impl Action {
+    /// So many tokens, and no more.
+    pub(super) fn slice(max_tokens: u32, salt: u32, ttl: Duration) -> Self {
+        let fill_interval = NEVER + Duration::from_nanos(u64::from(salt % 1_000_000_000));
+        Self::Tokens { max_tokens, tokens_per_fill: 1, fill_interval, ttl }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_rate_is_sent_in_whole_seconds() {
+        assert_eq!(Fill::at_most(100_000), Some(Fill { tokens: 100, secs: 1 }));
+        assert_eq!(Fill::at_most(3_700), Some(Fill { tokens: 37, secs: 10 }));
+        assert_eq!(Fill::at_most(17), Some(Fill { tokens: 1, secs: 60 }));
+        assert_eq!(Fill::at_most(16), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_is_never_exceeded_and_hardly_missed(rate in 1..10_000_000_u64) {
+            if let Some(fill) = Fill::at_most(rate) {
+                prop_assert!(fill.rate_below() <= rate && u128::from(fill.tokens) * 1_000 <= u128::from(rate) * u128::from(fill.secs));
+                prop_assert!(rate < 10_000 || rate - fill.rate_below() <= rate / 256);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One client's part of one bucket: what it was sent last, and what it may have in force.
+//!
+//! Invariant: whatever the client has in force, of the assignments that it was sent, is no more than `counted`.
+
+use super::{Settings, StreamId, claim::Claim};
+use tidegate_core::limit::Timestamp;
+
+/// What a client may admit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Share {
+    /// Thousandths of a hit per second.
+    pub(super) rate: u64,
+    /// The most hits at once.
+    pub(super) tokens: u32,
+}
+
+/// A client that reports a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) stream: StreamId,
+    /// Time of its last report.
+    pub(super) reported: Timestamp,
+    pub(super) claim: Claim,
+    /// What it was sent last.
+    pub(super) share: Share,
+    pub(super) counted: Share,
+    /// Time of the last assignment, if `is_assigned`.
+    pub(super) sent: Timestamp,
+    /// Time of the last assignment that differs from the one before it.
+    changed: Timestamp,
+    /// Time from which on no assignment before that one is in force.
+    outlasted: Timestamp,
+    /// Number of its assignments.
+    pub(super) salt: u32,
+    /// Reports without a request since the last one with any.
+    pub(super) idle: u8,
+    /// Whether an assignment may be in force.
+    pub(super) is_assigned: bool,
+    /// Whether it reported since the last assignment.
+    pub(super) is_heard: bool,
+    /// Whether its demand was measured.
+    pub(super) is_measured: bool,
+}
+
+/// A share of a client that has left, or of a former process: it is in force until its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remnant {
+    pub(super) end: Timestamp,
+    pub(super) rate: u64,
+    pub(super) tokens: u64,
+}
+
+impl Share {
+    fn max(self, other: Self) -> Self {
+        Self { rate: self.rate.max(other.rate), tokens: self.tokens.max(other.tokens) }
+    }
+}
+
+impl Member {
+    pub(super) fn new(stream: StreamId, claim: Claim, now: Timestamp) -> Self {
+        Self {
+            stream,
+            reported: now,
+            claim,
+            share: Share::default(),
+            counted: Share::default(),
+            sent: now,
+            changed: now,
+            outlasted: now,
+            salt: 0,
+            idle: 0,
+            is_assigned: false,
+            is_heard: true,
+            is_measured: false,
+        }
+    }
+
+    /// The end of what it was sent last.
+    fn end(&self, settings: &Settings) -> Timestamp {
+        self.sent.saturating_add(settings.ttl + settings.round_trip)
+    }
+
+    /// Whether it may have more in force than it was sent last.
+    pub(super) fn is_pending(&self) -> bool {
+        self.counted != self.share
+    }
+
+    /// Notes that it is sent a share.
+    pub(super) fn send(&mut self, share: Share, settings: &Settings, now: Timestamp) {
+        if self.is_assigned && share != self.share {
+            self.outlasted = self.outlasted.max(self.end(settings));
+        }
+        if share != self.share || !self.is_assigned {
+            self.changed = now;
+            self.salt = self.salt.wrapping_add(1);
+        }
+        self.counted = self.counted.max(share);
+        (self.share, self.sent, self.is_assigned, self.is_heard) = (share, now, true, false);
+    }
+
+    /// Notes that it has received what it was sent before that time. Returns the tokens that it cannot have any more.
+    pub(super) fn received(&mut self, before: Timestamp) -> u64 {
+        if !self.is_pending() || self.changed > before {
+            return 0;
+        }
+        self.settle_for_share()
+    }
+
+    /// Notes that it is sent another assignment than before.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        (self.sent, self.changed, self.is_assigned, self.is_heard) = (now, now, true, false);
+        self.salt = self.salt.wrapping_add(1);
+    }
+
+    /// Whether a report that arrives now shows that it has received the last assignment.
+    pub(super) fn has_last_by(&self, now: Timestamp, settings: &Settings) -> bool {
+        self.is_assigned && now.since(self.changed) >= settings.round_trip
+    }
+
+    /// Whether what it was sent last has ended.
+    pub(super) fn has_ended(&self, settings: &Settings, now: Timestamp) -> bool {
+        self.is_assigned && self.end(settings) <= now
+    }
+
+    /// Ends what has ended by time. Returns the tokens that it cannot have any more.
+    pub(super) fn expire(&mut self, settings: &Settings, now: Timestamp) -> u64 {
+        if self.has_ended(settings, now) {
+            (self.share, self.is_assigned) = (Share::default(), false);
+            return self.settle_for_share();
+        }
+        if self.is_pending() && self.outlasted <= now {
+            return self.settle_for_share();
+        }
+        0
+    }
+
+    fn settle_for_share(&mut self) -> u64 {
+        let tokens = self.counted.tokens.saturating_sub(self.share.tokens);
+        self.counted = self.share;
+        tokens.into()
+    }
+
+    /// What stays when it leaves.
+    pub(super) fn remnant(&self, settings: &Settings) -> Remnant {
+        let end = if self.is_assigned { self.end(settings) } else { self.outlasted };
+        let Share { rate, tokens } = self.counted;
+        Remnant {
+            end: end.max(if self.is_pending() { self.outlasted } else { end }),
+            rate,
+            tokens: tokens.into(),
+        }
+    }
+
+    /// Whether what it was sent is to be sent once more, so that it does not end.
+    pub(super) fn is_due(&self, settings: &Settings, now: Timestamp) -> bool {
+        self.is_assigned && self.is_heard && now.since(self.sent) >= settings.ttl / 4
+    }
+}
+
+impl Remnant {
+    /// Adds one to others. Those that end within the same second are one, so that their number is bounded.
+    pub(super) fn add_to(self, remnants: &mut Vec<Self>) {
+        if self.rate == 0 && self.tokens == 0 {
+            return;
+        }
+        let second = |end: Timestamp| end.as_nanos() / 1_000_000_000;
+        match remnants.iter_mut().find(|other| second(other.end) == second(self.end)) {
+            Some(other) => {
+                other.end = other.end.max(self.end);
+                other.rate = other.rate.saturating_add(self.rate);
+                other.tokens = other.tokens.saturating_add(self.tokens);
+            }
+            None => remnants.push(self),
+        }
+    }
+}

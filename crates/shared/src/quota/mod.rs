@@ -1,0 +1,339 @@
+//! Quota: divides limits among clients that decide by assignments, as Envoy's rate_limit_quota filter does (RLQS). Pure: time, reports
+//! and rules are arguments; no sockets, no clocks. The counters of the limiter are the only ones.
+//!
+//! ```text
+//! client (one stream)                       Quota                                the counter of the limiter
+//!   report {allowed, denied}  ───────────▶  report: claims of the clients
+//!                                           poll: max-min shares      ────────▶  the part of all clients, `Assigned`:
+//!   Tokens | DenyAll | Abandon ◀──────────                                       a rate and a burst, or held hits
+//! ```
+//!
+//! **What always holds.** Requests to the server and those that clients admit keep the limit together. Clients acknowledge nothing, so
+//! a share counts until it has certainly ended: another one has been received (a report arrives a round trip after it was sent, or
+//! the connection acknowledges it: [`Quota::acknowledge`]), or its time to live is over. Others grow only into what has ended.
+//!
+//! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, buckets to its burst. The counter counts that
+//!   rate as time passes, and the burst as hits of the present, whether they are spent or not.
+//! - Windows of ten minutes and longer, and slow buckets ([`slices`]): clients get slices of the hits that are left.
+//! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
+//!   by what they admitted.
+//! - A client whose stream has ended has its share until the end of its last assignment.
+//!
+//! Two things are taken for granted. What is sent on a stream is received in order and within the round trip of the settings, or
+//! neither it nor what is sent after it is received: close a stream that cannot be written to. And a client admits nothing without an
+//! assignment: set `no_assignment_behavior` and `expired_assignment_behavior` to deny.
+//!
+//! The reasons are in docs/decisions/0011-quota-is-carved-out-of-the-counter.md.
+
+mod action;
+mod allocation;
+mod bucket;
+mod claim;
+mod member;
+mod rates;
+#[cfg(test)]
+mod simulation;
+mod slices;
+mod terms;
+mod view;
+
+pub use action::Action;
+pub use claim::Usage;
+pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
+pub use view::{BucketView, QuotaCounts, ShareView};
+
+use bucket::{Bucket, Moment};
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, hash_map::Entry};
+use std::time::Duration;
+use tidegate_core::{
+    limit::Timestamp,
+    limiter::{LeasableCharge, Pinned},
+    store::Key,
+};
+
+/// A client: one stream of reports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(pub u64);
+
+/// What one client is to be sent about one bucket. Those of a client are sent in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Push {
+    /// The client.
+    pub stream: StreamId,
+    /// Key of the counter.
+    pub bucket: Key,
+    /// What it does from now on.
+    pub action: Action,
+}
+
+/// Times and bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The life of an assignment, in whole seconds: three intervals between reports, and ten at least, because Envoy reads no parts
+    /// of a second.
+    pub ttl: Duration,
+    /// The longest time in which a message is received, acted on, and responded to.
+    pub round_trip: Duration,
+    /// Reports without a request after which a bucket is abandoned.
+    pub idle_reports: u8,
+    /// The most buckets of a stream.
+    pub buckets_of_stream_max: usize,
+    /// The most subscriptions, over all streams.
+    pub subscriptions_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(15),
+            round_trip: Duration::from_secs(1),
+            idle_reports: 12,
+            buckets_of_stream_max: 1_000,
+            subscriptions_max: 2_000_000,
+        }
+    }
+}
+
+/// Reason why a report of a bucket is not taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The limit cannot be divided.
+    #[error(transparent)]
+    Indivisible(#[from] Indivisible),
+    /// The stream reports too many buckets.
+    #[error("a stream reports at most {max} buckets")]
+    TooManyBuckets {
+        /// The bound.
+        max: usize,
+    },
+    /// There are too many subscriptions.
+    #[error("there are at most {max} subscriptions of buckets")]
+    Full {
+        /// The bound.
+        max: usize,
+    },
+    /// There are as many counters as the store can have.
+    #[error("there is no room for the counter of the bucket")]
+    NoCounter,
+}
+
+/// Number of a bucket in the list of buckets.
+type Slot = u32;
+
+/// The clients of one server, and what they are assigned.
+pub struct Quota {
+    settings: Settings,
+    /// The end of what a former process may have assigned.
+    learned: Timestamp,
+    streams: HashMap<StreamId, HashMap<Slot, u32, RandomState>, RandomState>,
+    slots: HashMap<Key, Slot, RandomState>,
+    buckets: Vec<Option<Box<Bucket>>>,
+    /// Of each bucket, the time by which it is to be looked at.
+    checks: Vec<Timestamp>,
+    free: Vec<Slot>,
+    /// Buckets that are to be divided.
+    dirty: Vec<Slot>,
+    /// Time of the last look at all buckets.
+    looked: Timestamp,
+    /// What is to be sent.
+    pushes: Vec<Push>,
+    subscriptions: usize,
+    counts: QuotaCounts,
+}
+
+impl Quota {
+    /// For a process that began at `began`.
+    pub fn new(settings: Settings, began: Timestamp) -> Self {
+        Self {
+            settings,
+            learned: began.saturating_add(settings.ttl + settings.round_trip),
+            streams: HashMap::default(),
+            slots: HashMap::default(),
+            buckets: Vec::new(),
+            checks: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            looked: began,
+            pushes: Vec::new(),
+            subscriptions: 0,
+            counts: QuotaCounts::default(),
+        }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes in what a stream reports of one bucket; its first report is a subscription. The charge is that of a request with the
+    /// entries of the bucket: see [`Pinned::grantable`].
+    pub fn report(
+        &mut self,
+        rules: &Pinned<'_>,
+        stream: StreamId,
+        charge: &LeasableCharge<'_>,
+        usage: Usage,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.counts.reports += 1;
+        let is_learning = now < self.learned;
+        let moment = Moment { rules, settings: &self.settings, is_learning, now };
+        let slot = match self.slots.entry(charge.key()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let bucket = Box::new(Bucket::new(charge, self.learned, &moment)?);
+                // Divisions change the counter: it has to exist.
+                rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+                let slot = self.free.pop().unwrap_or_else(|| {
+                    self.buckets.push(None);
+                    self.checks.push(now);
+                    self.buckets.len() as Slot - 1
+                });
+                self.buckets[slot as usize] = Some(bucket);
+                self.dirty.push(slot);
+                *new.insert(slot)
+            }
+        };
+        let Some(bucket) = &mut self.buckets[slot as usize] else { return Ok(()) };
+        if bucket.limit != charge.limit().id {
+            rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+            bucket.take_over(charge, &moment)?;
+        }
+        let was_dirty = bucket.is_dirty;
+        let members = self.streams.entry(stream).or_default();
+        let full = members.len() >= self.settings.buckets_of_stream_max;
+        let index = match members.entry(slot) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) if full => {
+                return Err(Refusal::TooManyBuckets { max: self.settings.buckets_of_stream_max });
+            }
+            Entry::Vacant(_) if self.subscriptions >= self.settings.subscriptions_max => {
+                return Err(Refusal::Full { max: self.settings.subscriptions_max });
+            }
+            Entry::Vacant(new) => {
+                self.subscriptions += 1;
+                *new.insert(bucket.subscribe(stream, now) as u32)
+            }
+        };
+        bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
+        let is_idle = bucket.members[index as usize].idle >= self.settings.idle_reports;
+        if bucket.is_dirty && !was_dirty {
+            self.dirty.push(slot);
+        }
+        if is_idle {
+            self.pushes.push(Push { stream, bucket: charge.key(), action: Action::Abandon });
+            self.leave(stream, slot);
+        }
+        Ok(())
+    }
+
+    /// Notes that a client has certainly received, and acts on, everything that was returned by [`Quota::poll`] until `sent`: its
+    /// transport acknowledged it. Without acknowledgements reports show the same, later.
+    pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp) {
+        let Some(members) = self.streams.get(&stream) else { return };
+        for (&slot, &index) in members {
+            let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
+            let bucket::Kind::Rates(rates) = &mut bucket.kind else { continue };
+            let member = &mut bucket.members[index as usize];
+            if member.is_pending() {
+                rates.give_up(member.received(sent));
+                if !bucket.is_dirty {
+                    bucket.is_dirty = true;
+                    self.dirty.push(slot);
+                }
+            }
+        }
+    }
+
+    /// Ends the subscription of a bucket. What the client has of it counts until its end.
+    pub fn unsubscribe(&mut self, stream: StreamId, bucket: Key) {
+        if let Some(&slot) = self.slots.get(&bucket) {
+            self.leave(stream, slot);
+        }
+    }
+
+    /// Ends the subscriptions of a stream that is closed. The client has what it was assigned until its end.
+    pub fn close(&mut self, stream: StreamId) {
+        let slots: Vec<Slot> =
+            self.streams.get(&stream).into_iter().flat_map(HashMap::keys).copied().collect();
+        for slot in slots {
+            self.leave(stream, slot);
+        }
+        self.streams.remove(&stream);
+    }
+
+    /// Divides what is due, and returns what is to be sent. To be called after reports, and once a second at least.
+    pub fn poll(&mut self, rules: &Pinned<'_>, now: Timestamp) -> Vec<Push> {
+        if now.since(self.looked) >= self.settings.round_trip {
+            self.looked = now;
+            for slot in 0..self.checks.len() {
+                if let (true, Some(bucket)) = (self.checks[slot] <= now, &mut self.buckets[slot])
+                    && !bucket.is_dirty
+                {
+                    bucket.is_dirty = true;
+                    self.dirty.push(slot as Slot);
+                }
+            }
+        }
+        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
+        let mut later = Vec::new();
+        let mut unused = Vec::new();
+        for slot in std::mem::take(&mut self.dirty) {
+            let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
+            if now < bucket.divided.saturating_add(self.settings.spacing(bucket.members.len())) {
+                later.push(slot);
+                continue;
+            }
+            self.checks[slot as usize] = bucket.divide(&moment, &mut self.pushes);
+            self.counts.divisions += 1;
+            if bucket.is_unused() {
+                unused.push(slot);
+            }
+        }
+        self.dirty = later;
+        for slot in unused {
+            self.remove(slot, rules, now);
+        }
+        let pushes = std::mem::take(&mut self.pushes);
+        self.counts.count(&pushes);
+        pushes
+    }
+
+    /// Removes a client from a bucket.
+    fn leave(&mut self, stream: StreamId, slot: Slot) {
+        let Some(members) = self.streams.get_mut(&stream) else { return };
+        let (Some(index), Some(bucket)) = (members.remove(&slot), &mut self.buckets[slot as usize]) else {
+            return;
+        };
+        self.subscriptions -= 1;
+        let was_dirty = bucket.is_dirty;
+        if let Some(moved) = bucket.leave(index as usize, &self.settings)
+            && let Some(members) = self.streams.get_mut(&moved)
+        {
+            members.insert(slot, index);
+        }
+        if !was_dirty {
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Removes a bucket that nobody has. What was held for clients counts as spent now.
+    fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
+        let Some(bucket) = self.buckets[slot as usize].take() else { return };
+        rules.with_leases(bucket.key, now, |algorithm, leased| {
+            leased.expire(algorithm, now);
+            leased.assign(algorithm, 0, 0, now, now);
+            leased.expire(algorithm, now);
+        });
+        self.slots.remove(&bucket.key);
+        self.free.push(slot);
+    }
+}
+
+impl Settings {
+    /// The least time between two divisions of a bucket with so many clients, each of which takes time.
+    fn spacing(&self, clients: usize) -> Duration {
+        (Duration::from_micros(100) * clients as u32).min(self.round_trip)
+    }
+}

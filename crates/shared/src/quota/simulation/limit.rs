@@ -1,0 +1,104 @@
+//! Limits, and a naive count of what they admit: it imports nothing of the code under test.
+
+use super::client::SECOND;
+use crate::lease::simulation::rng::Rng;
+use std::collections::VecDeque;
+
+/// A limit.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    /// As in a rule file.
+    pub(super) rule: String,
+    /// Hits per second in the long run.
+    pub(super) rate: f64,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// No more than `burst` and `hits` in every `nanos`, in any interval.
+    Bucket { burst: u64, hits: u64, nanos: u64 },
+    /// No more than `hits` in any interval of so many nanoseconds.
+    Log { hits: u64, nanos: u64 },
+    /// No more than `hits` from one multiple of so many nanoseconds to the next.
+    Fixed { hits: u64, nanos: u64 },
+}
+
+/// What was admitted.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    bound: Bound,
+    /// Of a bucket, hits times nanoseconds that have not drained.
+    level: u128,
+    /// Hits that count, by their times.
+    hits: VecDeque<(u64, u64)>,
+    count: u64,
+    at: u64,
+}
+
+impl Limit {
+    pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {
+        let rate = rng.pick(&[2, 10, 40, 100, 300, 1_000]);
+        match rng.pick(kinds) {
+            0 => Self::bucket("token_bucket", rate, rate * rng.pick(&[1, 1, 2, 4]) / rng.pick(&[1, 1, 2])),
+            1 => Self::bucket("leaky_bucket", rate, rate),
+            2 => Self::log(rate * 10, 10),
+            3 => Self::fixed(rate * 20, 20),
+            4 => Self::fixed(rate * 60, 1_200),
+            _ => Self::log(rate * 30, 1_200),
+        }
+    }
+
+    pub(super) fn bucket(algorithm: &str, rate: u64, burst: u64) -> Self {
+        let burst = burst.max(1);
+        let size = if algorithm == "token_bucket" { "size" } else { "burst" };
+        let rule =
+            format!("algorithm: {algorithm}, {size}: {burst}, unit: second, requests_per_unit: {rate}");
+        let bound = Bound::Bucket { burst, hits: rate, nanos: SECOND };
+        Self { rule, rate: rate as f64, bound }
+    }
+
+    fn log(hits: u64, secs: u64) -> Self {
+        let rule = format!("algorithm: sliding_log, per: {secs}s, requests_per_unit: {hits}");
+        Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Log { hits, nanos: secs * SECOND } }
+    }
+
+    fn fixed(hits: u64, secs: u64) -> Self {
+        let rule = format!("algorithm: fixed_window, per: {secs}s, requests_per_unit: {hits}");
+        Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Fixed { hits, nanos: secs * SECOND } }
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        Tally { bound: self.bound, level: 0, hits: VecDeque::new(), count: 0, at: 0 }
+    }
+}
+
+impl Tally {
+    /// Counts hits that were admitted; returns those beyond the limit.
+    pub(super) fn admit(&mut self, hits: u64, now: u64) -> u64 {
+        match self.bound {
+            Bound::Bucket { burst, hits: rate, nanos } => {
+                let drained = u128::from(rate) * u128::from(now - self.at.min(now));
+                self.level = self.level.saturating_sub(drained) + u128::from(hits) * u128::from(nanos);
+                self.at = now;
+                let most = u128::from(burst) * u128::from(nanos);
+                self.level.saturating_sub(most).div_ceil(u128::from(nanos)) as u64
+            }
+            Bound::Log { hits: limit, nanos } => {
+                self.hits.push_back((now, hits));
+                self.count += hits;
+                while let Some((_, old)) = self.hits.pop_front_if(|(at, _)| *at + nanos <= now) {
+                    self.count -= old;
+                }
+                self.count.saturating_sub(limit)
+            }
+            Bound::Fixed { hits: limit, nanos } => {
+                if now / nanos != self.at / nanos {
+                    self.count = 0;
+                }
+                (self.count, self.at) = (self.count + hits, now);
+                self.count.saturating_sub(limit)
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Simulation of quota: random worlds of clients that behave as Envoy's filter, networks, faults and restarts. Everything that is admitted,
+//! by clients and by the server itself, is counted at its true time by a naive limit.
+//!
+//! A world depends on its seed alone. `cargo test --package tidegate-shared quota::simulation` runs a fixed number of worlds;
+//! `TIDEGATE_QUOTA_WORLDS=10000` runs as many, `TIDEGATE_QUOTA_FIRST=7` starts at 7 instead of 0.
+
+mod client;
+mod fault;
+mod limit;
+mod world;
+
+use crate::lease::simulation::rng::Rng;
+use client::SECOND;
+use fault::Fault;
+use std::env;
+use world::{Conditions, World};
+
+/// Worlds of an ordinary test run.
+const WORLDS: u64 = 100;
+
+/// Every kind of limit.
+const ALL: &[u64] = &[0, 0, 0, 1, 2, 3, 4, 5];
+const BUCKETS: &[u64] = &[0, 1];
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().expect("a whole number"))
+}
+
+fn run(seed: u64, kinds: &[u64], fault: Option<Fault>) -> World {
+    let mut rng = Rng::of_seed(seed);
+    let mut conditions = Conditions { fault, ..Conditions::random(&mut rng, kinds) };
+    if fault.is_some() {
+        // All that is assigned is spent, by clients that come, go and move.
+        conditions.load = 20.0;
+        (conditions.close_gap, conditions.stall_gap) = (8 * SECOND, 8 * SECOND);
+        (conditions.join_gap, conditions.move_gap) = (10 * SECOND, 15 * SECOND);
+        (conditions.restart_gap, conditions.keeps_counters) = (30 * SECOND, true);
+    }
+    let length = conditions.length;
+    let mut world = World::new(conditions, rng);
+    world.run_for(length);
+    world
+}
+
+#[test]
+fn clients_and_requests_together_keep_the_limit() {
+    let first = number("TIDEGATE_QUOTA_FIRST").unwrap_or(0);
+    let worlds = number("TIDEGATE_QUOTA_WORLDS").unwrap_or(WORLDS);
+    let (mut by_clients, mut direct, mut pushes) = (0, 0, 0);
+    for seed in first..first + worlds {
+        let world = run(seed, ALL, None);
+        let (excess, at) = world.excess;
+        let after = (at.saturating_sub(world::START)) as f64 / 1e9;
+        assert!(excess == 0, "seed {seed}: {excess} too many after {after} s\n{:#?}", world.conditions);
+        (by_clients, direct, pushes) =
+            (by_clients + world.admitted(), direct + world.direct_admitted, pushes + world.pushes);
+    }
+    println!(
+        "{worlds} worlds: {by_clients} admitted by clients, {direct} by the server, {pushes} assignments"
+    );
+    assert!(by_clients > 10_000 && direct > 1_000);
+}
+
+/// Whether a fault is found within the default number of worlds.
+fn finds(fault: Fault, kinds: &[u64]) -> bool {
+    let found = (0..WORLDS).find(|&seed| run(seed, kinds, Some(fault)).excess.0 > 0);
+    println!("{fault:?}: {found:?}");
+    found.is_some()
+}
+
+#[test]
+fn forgetting_clients_that_are_gone_is_found() {
+    assert!(finds(Fault::ForgetsClosed, BUCKETS));
+}
+
+#[test]
+fn a_start_without_a_learning_phase_is_found() {
+    assert!(finds(Fault::NoLearning, BUCKETS));
+}
+
+#[test]
+fn a_counter_that_holds_nothing_is_found() {
+    assert!(finds(Fault::HoldsNothing, BUCKETS));
+}

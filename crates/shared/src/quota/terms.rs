@@ -1,0 +1,184 @@
+//! How a limit is divided among clients of quota, by its algorithm alone.
+
+use tidegate_core::{
+    algorithm::{Algorithm, FixedWindow, LeakyBucket, Refill, Schedule, TokenBucket},
+    limit::Timestamp,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Windows, and buckets that take longer to fill, are divided by slices: spent hits of a shorter one are known too late.
+const SLICED_FROM: u64 = 600 * SECOND;
+
+/// The least rate that is divided, in thousandths of a hit per second: one hit in the time between two reports.
+pub(super) const RATE_MIN: u64 = 200;
+
+/// The fewest hits that are divided by slices.
+const SLICED_MIN: u64 = 10;
+
+/// How a limit is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Terms {
+    /// By rates: the shares of all clients add up to the rate of the limit, their buckets to a part of its burst.
+    Rates(RateTerms),
+    /// By slices of the hits that are left.
+    Slices(SliceTerms),
+}
+
+/// A rate that is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateTerms {
+    /// Thousandths of a hit per second, of all clients and requests together.
+    pub(super) rate: u64,
+    /// Hits that clients may spend at once, all together.
+    pub(super) burst: u64,
+    /// Nanoseconds for which a hit of the rate counts as one of the present; 0 where hits drain one by one.
+    pub(super) span: u64,
+    /// Whether the rate counts as time passes. The hits of a window are in `span` alone.
+    pub(super) accrues: bool,
+}
+
+/// Hits that are divided by slices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SliceTerms {
+    /// Hits that the empty counter admits.
+    pub(super) limit: u64,
+    /// Nanoseconds for which a hit counts, about.
+    pub(super) span: u64,
+}
+
+/// Reason why a limit cannot be divided among clients of quota.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Indivisible {
+    /// Requests in flight, or bans.
+    #[error("a limit of {name} cannot be divided: clients of quota report numbers of requests only")]
+    Algorithm {
+        /// The algorithm, as in rule files.
+        name: &'static str,
+    },
+    /// A leaky bucket with `max_wait`.
+    #[error(
+        "a limit with max_wait cannot be divided: clients of quota do not queue requests; remove max_wait"
+    )]
+    Queues,
+    /// Less than a request between two reports.
+    #[error(
+        "the limit is too small to be divided: clients of quota report every 5 s, and it admits less than one request in that \
+         time; raise it to {SLICED_MIN} requests or more, or limit it by ShouldRateLimit"
+    )]
+    TooSmall,
+}
+
+impl Terms {
+    /// The terms of a limit. `tidegate check` reports the reason if there are none.
+    pub fn of(algorithm: &Algorithm) -> Result<Self, Indivisible> {
+        if algorithm.queueing().is_some() {
+            return Err(Indivisible::Queues);
+        }
+        let limit = algorithm.remaining(&Default::default(), Timestamp::EPOCH);
+        let (hits, nanos, span) = match algorithm {
+            Algorithm::Concurrency(_) | Algorithm::Ban(_) => {
+                return Err(Indivisible::Algorithm { name: algorithm.name() });
+            }
+            Algorithm::SlidingWindow(sliding) => window(limit, sliding.window.nanos().get()),
+            Algorithm::SubWindows(sub_windows) => {
+                window(limit, sub_windows.length_nanos().get() * u64::from(sub_windows.precision()))
+            }
+            Algorithm::SlidingLog(log) => window(limit, log.window.nanos().get()),
+            Algorithm::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
+                Schedule::Clock(length) | Schedule::FirstHit(length) => window(limit, length.nanos().get()),
+                Schedule::Calendar(_) => (limit, u64::MAX, u64::MAX),
+            },
+            Algorithm::TokenBucket(TokenBucket { refill, .. }) => match refill {
+                Refill::Greedy(rate) => (rate.to_parts().0, rate.to_parts().1, 0),
+                Refill::Intervals { tokens, interval } => {
+                    (u64::from(tokens.get()), interval.nanos().get(), interval.nanos().get())
+                }
+            },
+            Algorithm::LeakyBucket(LeakyBucket { rate, .. }) => (rate.to_parts().0, rate.to_parts().1, 0),
+        };
+        let rate = millihits(hits, nanos);
+        let filled = u128::from(limit) * 1_000 * u128::from(SECOND) / u128::from(rate.max(1));
+        if span >= SLICED_FROM || filled >= u128::from(SLICED_FROM) || rate < RATE_MIN {
+            let span = if span > 0 { span } else { u64::try_from(filled).unwrap_or(u64::MAX) };
+            return match limit >= SLICED_MIN {
+                true => Ok(Self::Slices(SliceTerms { limit, span })),
+                false => Err(Indivisible::TooSmall),
+            };
+        }
+        let accrues = matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+        let in_span = u128::from(rate) * u128::from(span) / (1_000 * u128::from(SECOND));
+        // Of a window, and of a bucket that is refilled at once, what clients spend at once is missing from the rate.
+        let beyond_span = limit.saturating_sub(u64::try_from(in_span).unwrap_or(u64::MAX));
+        let burst = beyond_span.max(limit / 32);
+        let burst = (burst - burst / 8).max(1);
+        let in_window = limit.saturating_sub(burst + limit / 128);
+        let rate = if span == 0 { rate } else { rate.min(millihits(in_window, span)) };
+        match rate < RATE_MIN {
+            true => Err(Indivisible::TooSmall),
+            false => Ok(Self::Rates(RateTerms { rate, burst, span, accrues })),
+        }
+    }
+}
+
+/// The rate and the span of a window.
+fn window(limit: u64, nanos: u64) -> (u64, u64, u64) {
+    (limit, nanos, nanos)
+}
+
+/// Hits in so many nanoseconds as thousandths of a hit per second, rounded down.
+pub(super) fn millihits(hits: u64, nanos: u64) -> u64 {
+    let rate = u128::from(hits) * 1_000 * u128::from(SECOND) / u128::from(nanos.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// Hits of a rate in so many nanoseconds, in thousandths, rounded up.
+pub(super) fn millihits_in(rate: u64, nanos: u64) -> u64 {
+    let hits = (u128::from(rate) * u128::from(nanos)).div_ceil(u128::from(SECOND));
+    u64::try_from(hits).unwrap_or(u64::MAX)
+}
+
+impl RateTerms {
+    /// Hits that have to be held for a rate and a burst.
+    pub(super) fn held(&self, rate: u64, burst: u64) -> u64 {
+        burst.saturating_add(millihits_in(rate, self.span).div_ceil(1_000))
+    }
+
+    /// The highest rate for which so many hits suffice.
+    pub(super) fn rate_within(&self, hits: u64) -> u64 {
+        if self.span == 0 { u64::MAX } else { millihits(hits, self.span) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+    use tidegate_core::{algorithm::SlidingWindow, limit::Window};
+
+    fn bucket(size: u32, hits: u32, secs: u64) -> Algorithm {
+        let window = Window::from_secs(secs).unwrap();
+        Algorithm::TokenBucket(TokenBucket::greedy(size, NonZeroU32::new(hits).unwrap(), window))
+    }
+
+    #[test]
+    fn buckets_and_short_windows_are_divided_by_rates_long_ones_by_slices() {
+        let Ok(Terms::Rates(terms)) = Terms::of(&bucket(800, 1_000, 1)) else { panic!() };
+        assert_eq!(terms, RateTerms { rate: 1_000_000, burst: 700, span: 0, accrues: true });
+        let sliding = |limit, secs| {
+            let window = Window::from_secs(secs).unwrap();
+            Terms::of(&Algorithm::SlidingWindow(SlidingWindow { limit, window }))
+        };
+        let Ok(Terms::Rates(terms)) = sliding(1_000, 1) else { panic!() };
+        assert!(terms.held(terms.rate, terms.burst) <= 1_000 && terms.rate > 960_000, "{terms:?}");
+        assert!(matches!(sliding(1_000, 86_400), Ok(Terms::Slices(_))));
+        assert!(matches!(Terms::of(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
+    }
+
+    #[test]
+    fn limits_below_a_request_in_an_interval_are_indivisible() {
+        assert_eq!(Terms::of(&bucket(1, 1, 10)), Err(Indivisible::TooSmall));
+        assert_eq!(Terms::of(&bucket(9, 1, 60)), Err(Indivisible::TooSmall));
+        assert!(Terms::of(&bucket(1, 1, 5)).is_ok());
+    }
+}
