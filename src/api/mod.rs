@@ -39,7 +39,8 @@ pub mod pb {
     pub use self::tidegate::{test::v1 as test, v1 as control, v1 as leases};
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
-        service::discovery::v3 as discovery, service::ratelimit::v3 as service, r#type::v3 as types,
+        service::discovery::v3 as discovery, service::rate_limit_quota::v3 as quota,
+        service::ratelimit::v3 as service, r#type::v3 as types,
     };
     pub use google::rpc;
     pub use grpc::health::v1 as health;

@@ -39,6 +39,9 @@ pub(in crate::cli) struct Explain {
     /// Descriptors of the request.
     #[arg(required = true, value_name = "KEY=VALUE,…")]
     descriptors: Vec<DescriptorText>,
+    /// The descriptors are buckets of RLQS: their entries are in no order.
+    #[arg(long)]
+    bucket: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -63,7 +66,9 @@ impl Explain {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let rules = self.read_as.load(&self.rules)?;
         let domain = self.domain(&rules)?;
-        let entries: Vec<Vec<Entry<'_>>> = self.descriptors.iter().map(entries).collect();
+        let in_order =
+            |entries: Vec<_>| if self.bucket { domain.in_order_of_rules(&entries) } else { entries };
+        let entries: Vec<Vec<Entry<'_>>> = self.descriptors.iter().map(entries).map(in_order).collect();
         let own_limit = self.own_limit.map(|own| own.0);
         let descriptors: Vec<_> =
             entries.iter().map(|entries| ExplainedDescriptor { entries, own_limit }).collect();

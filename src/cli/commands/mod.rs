@@ -9,6 +9,7 @@ mod ctl;
 mod explain;
 mod health;
 mod replay;
+mod rlqs;
 mod snapshot;
 mod store;
 mod target;
@@ -29,6 +30,7 @@ pub(super) enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Replay(replay::Replay),
+    Rlqs(rlqs::Rlqs),
     Call(call::Call),
     Health(health::Health),
     Snapshot(snapshot::Snapshot),
@@ -49,6 +51,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
             Self::Replay(replay) => replay.run(),
+            Self::Rlqs(rlqs) => rlqs.run(),
             Self::Call(call) => call.run(),
             Self::Health(health) => health.run(),
             Self::Snapshot(snapshot) => snapshot.run(),

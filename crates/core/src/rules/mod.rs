@@ -6,6 +6,7 @@
 //! Invariant: a [`RuleSet`] exists only if every document it was built from is valid. Matching cannot fail; it finds a
 //! rule or none.
 
+mod bucket;
 mod changes;
 mod conditions;
 mod error;
@@ -22,6 +23,7 @@ mod overlay;
 mod pattern;
 mod pattern_set;
 mod plain_map;
+mod quotas;
 mod redaction;
 mod regexes;
 mod reserve;
@@ -37,6 +39,7 @@ mod tree;
 mod value_set;
 mod yaml;
 
+pub use bucket::BUCKET_ENTRIES_MAX;
 pub use changes::RuleChanges;
 pub use conditions::{ConditionalLimit, ConditionalLimits};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
@@ -54,6 +57,7 @@ pub use overlay::{
 };
 pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};
+pub use quotas::{Quotas, REPORT_INTERVAL};
 pub use redaction::Redaction;
 pub use reserve::Reserve;
 pub use rule::Rule;
@@ -62,8 +66,11 @@ pub use semantics::{Charge, Semantics};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::RuleSet;
 pub use tidegate_cel::Expression;
-pub use tree::{DomainRules, Explanation, Found, Matched, Outcome, RuleEntry, RuleValue, Step};
-pub use value_set::{SharedForm, SharedValue, ValueSet};
+pub use tree::{
+    DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,
+    RuleEntry, RuleValue, Step,
+};
+pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

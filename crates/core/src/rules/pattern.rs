@@ -68,17 +68,17 @@ impl Pattern {
     }
 
     /// The text before the first `*`.
-    pub(super) fn prefix(&self) -> &str {
+    pub fn prefix(&self) -> &str {
         &self.text[..self.prefix_len]
     }
 
     /// The texts between the first and the last `*`, in order; none is empty.
-    pub(super) fn middles(&self) -> impl Iterator<Item = &str> {
+    pub fn middles(&self) -> impl Iterator<Item = &str> {
         self.middles.iter().map(|middle| &**middle)
     }
 
     /// The text after the last `*`.
-    pub(super) fn suffix(&self) -> &str {
+    pub fn suffix(&self) -> &str {
         &self.text[self.text.len() - self.suffix_len..]
     }
 

@@ -29,6 +29,19 @@ pub(super) enum Values {
     Regex(Box<Regex>),
 }
 
+/// The values of a [`ValueSet`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum SetValues<'s> {
+    /// These; at least one.
+    Texts(&'s [SmolStr]),
+    /// Those that match this pattern.
+    Wildcard(&'s Pattern),
+    /// Addresses of these networks; at least one.
+    Networks(&'s [Network]),
+    /// Those that match this expression.
+    Regex(&'s str),
+}
+
 /// The form of an entry's value that keys of counters have in the place of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharedForm {
@@ -87,6 +100,27 @@ impl ValueSet {
     /// The text that stands for the values.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// The values.
+    pub fn values(&self) -> SetValues<'_> {
+        match &self.values {
+            Values::One(text) => SetValues::Texts(std::slice::from_ref(text)),
+            Values::List(texts) => SetValues::Texts(texts),
+            Values::Wildcard(pattern) => SetValues::Wildcard(pattern),
+            Values::Networks(networks) => SetValues::Networks(networks),
+            Values::Regex(regex) => SetValues::Regex(regex.as_str()),
+        }
+    }
+
+    /// Whether letters match in either case.
+    pub fn ignores_case(&self) -> bool {
+        self.ignores_case
+    }
+
+    /// Whether all values share one counter.
+    pub fn shares_counter(&self) -> bool {
+        self.shares_counter
     }
 
     /// Whether it lists several networks.

@@ -1,7 +1,8 @@
 //! What a rule file declares.
 
 use crate::rules::{
-    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, rule::Rule, value_set::ValueSet,
+    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, quotas::DeclaredQuotas,
+    rule::Rule, value_set::ValueSet,
 };
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ pub(in crate::rules) struct DeclaredDomain {
     pub(in crate::rules) limits: Vec<ConditionalLimit>,
     /// Whether its counters are in a shared store.
     pub(in crate::rules) is_shared: bool,
+    /// How it is served over RLQS; none if it is not.
+    pub(in crate::rules) quotas: Option<DeclaredQuotas>,
 }
 
 /// One descriptor with those below it.

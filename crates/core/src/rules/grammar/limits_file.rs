@@ -53,6 +53,7 @@ pub(super) fn domains(
             descriptors: Vec::new(),
             limits: Vec::new(),
             is_shared: options.shared_counters,
+            quotas: None,
         });
         domain.limits.push(register(declared, limits));
     }

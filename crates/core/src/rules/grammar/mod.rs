@@ -97,6 +97,7 @@ fn domain(
         },
     };
     let extensions = extensions.map(|extensions| &extensions.descriptors[..]).unwrap_or_default();
+    let quotas = fields.take("rlqs").and_then(|field| walk.quotas(&field));
     let descriptors = descriptors.map(|list| walk.descriptors(&list, "", extensions)).unwrap_or_default();
     fields.finish(&mut walk.report, |name| match home(name)? {
         Home::File => None,
@@ -106,5 +107,6 @@ fn domain(
         Home::Ban => Some("it belongs under `ban` of a `rate_limit`"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
-    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, limits: Vec::new(), is_shared })
+    let (name, limits) = (walk.domain, Vec::new());
+    Some(DeclaredDomain { name, origin: named?, descriptors, limits, is_shared, quotas })
 }

@@ -5,6 +5,7 @@ use crate::{
     limit::MetricLabel,
     rules::{
         limits::Registrar,
+        quotas::{DeclaredQuotas, Quotas},
         semantics::Semantics,
         yaml::{Field, Report},
     },
@@ -45,6 +46,25 @@ impl ShownValues {
     }
 }
 
+impl Walk<'_, '_> {
+    /// `rlqs`: how the domain is served over RLQS.
+    pub(super) fn quotas(&mut self, field: &Field<'_>) -> Option<DeclaredQuotas> {
+        let mut fields = field.fields(&mut self.report)?;
+        let clients = fields.take("clients");
+        let number = clients.as_ref().map_or(Some(1), |clients| clients.whole(&mut self.report));
+        if let (Some(clients), Some(0)) = (&clients, number) {
+            clients.reject(&mut self.report, "is 0; write the number of Envoys that share each limit");
+        }
+        fields.finish(&mut self.report, |_| None);
+        Some(DeclaredQuotas {
+            quotas: Quotas { clients: number? },
+            origin: self.report.origin(field.place()),
+            is_shared: self.is_shared,
+            semantics: self.semantics,
+        })
+    }
+}
+
 /// Whether `counters` of a file or a descriptor is `local`.
 pub(super) fn is_local(counters: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
     let Some(field) = counters else { return false };
@@ -68,7 +88,7 @@ pub(super) enum Home {
 /// The kind of map that a key belongs to, for errors about keys one level too high or too low.
 pub(super) fn home(name: &str) -> Option<Home> {
     match name {
-        "domain" => Some(Home::File),
+        "domain" | "rlqs" => Some(Home::File),
         "key" | "value" | "values" | "value_network" | "value_regex" | "value_ignore_case"
         | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode" | "detailed_metric"
         | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"

@@ -287,6 +287,15 @@ fn add_domain(
         let message = format!("differs from that of the same domain at {first_origin}; write it in both");
         problems.at(&declared.origin, "counters", message);
     }
+    match (&first.get().quotas, declared.quotas) {
+        (Some(one), Some(other)) if one.quotas != other.quotas => {
+            let message =
+                format!("differs from that of the same domain at {}; write one of them", one.origin);
+            problems.at(&other.origin, "rlqs", message);
+        }
+        (None, Some(quotas)) => first.get_mut().quotas = Some(quotas),
+        (_, _) => {}
+    }
     first.get_mut().descriptors.extend(declared.descriptors);
     first.get_mut().limits.extend(declared.limits);
 }

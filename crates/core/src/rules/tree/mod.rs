@@ -14,6 +14,7 @@ mod joined;
 mod level;
 mod matched;
 mod node;
+mod paths;
 mod redactions;
 mod sets;
 mod warnings;
@@ -21,12 +22,15 @@ mod warnings;
 pub use entry::{RuleEntry, RuleValue};
 pub use explanation::{Explanation, Outcome, Step};
 pub use matched::Matched;
+pub(super) use node::Level;
+pub use paths::{DeclaredEntry, DeclaredPath, DeclaredValues};
 
 use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::DeclaredDomain,
     overlay::{Behind, Overlay, OverlayMatch, OverrideRule, not_shareable},
+    quotas::Quotas,
     redaction::Redaction,
     value_set::SharedValue,
 };
@@ -34,7 +38,6 @@ use crate::{
     algorithm::NotShareable,
     limit::{Entry, Override, Unit, Window},
 };
-use node::Level;
 use redactions::Redactions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -57,6 +60,8 @@ pub struct DomainRules {
     /// Whether some rules have local counters although the domain is shared.
     has_local_rules: bool,
     redactions: Redactions,
+    /// How it is served over RLQS; none if it is not.
+    quotas: Option<Quotas>,
     /// In the place of the tree: limits that apply by conditions.
     conditional: Option<Box<ConditionalLimits>>,
     /// Overrides and blocks in the place of these rules, for some descriptors; none if there are none.
@@ -217,6 +222,15 @@ impl DomainRules {
         self.is_apart
     }
 
+    /// How it is served over RLQS; none if it is not.
+    pub fn quotas(&self) -> Option<Quotas> {
+        self.quotas
+    }
+
+    pub(super) fn root(&self) -> &Level {
+        &self.root
+    }
+
     /// The limits that apply by conditions, in the place of rules for descriptors.
     #[inline]
     pub fn conditional(&self) -> Option<&ConditionalLimits> {
@@ -308,6 +322,10 @@ impl DomainRules {
         problems: &mut Problems,
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
+        if let Some(quotas) = &declared.quotas {
+            quotas.check(&declared.descriptors, problems);
+        }
+        let quotas = declared.quotas.map(|declared| declared.quotas);
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
         Self {
@@ -323,6 +341,7 @@ impl DomainRules {
             has_slots: false,
             is_apart: false,
             redactions,
+            quotas,
             conditional,
             overlay: None,
         }

@@ -1,0 +1,146 @@
+//! Domains that are served over RLQS: which of their rules a client can enforce by the assignments that it is sent.
+//!
+//! Invariant: in a domain with quotas each rule has at most one limit, which counts admitted hits of one bucket only, at all times.
+
+use super::{
+    Rule, RuleLimit, Semantics,
+    error::{Origin, Problems},
+    grammar::Declared,
+    semantics::Charge,
+};
+use crate::algorithm::{Algorithm, Refill};
+use std::time::Duration;
+
+/// Interval between two reports of Envoy, which it does not read from its configuration.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Windows, and buckets that take longer to fill, are divided by slices of the hits that are left, and others by rates.
+const SLICED_FROM: Duration = Duration::from_secs(600);
+
+/// The fewest hits that are divided by slices.
+const SLICED_MIN: u32 = 10;
+
+/// How a domain is served over RLQS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quotas {
+    /// Number of clients that share each limit, as the rule file states it. There may be more.
+    pub clients: u32,
+}
+
+/// The same, as declared.
+pub(super) struct DeclaredQuotas {
+    pub(super) quotas: Quotas,
+    pub(super) origin: Origin,
+    /// Whether the counters of the domain are in a shared store.
+    pub(super) is_shared: bool,
+    pub(super) semantics: Semantics,
+}
+
+impl DeclaredQuotas {
+    /// Reports the rules that clients cannot enforce.
+    pub(super) fn check(&self, descriptors: &[Declared], problems: &mut Problems) {
+        if self.semantics == Semantics::Reference {
+            let message = "needs the semantics of Tidegate; remove it, or start without `--compat reference`";
+            problems.at(&self.origin, "rlqs", message);
+            return;
+        }
+        if self.is_shared {
+            let message = "divides counters of one server; write `counters: local` beside it, or remove it";
+            problems.at(&self.origin, "rlqs", message);
+            return;
+        }
+        descriptors.iter().for_each(|declared| self.check_below(declared, problems));
+    }
+
+    fn check_below(&self, declared: &Declared, problems: &mut Problems) {
+        if let Some(refusal) = self.refusal(&declared.rule) {
+            let message = format!("{refusal}, or put the descriptor into a domain without `rlqs`");
+            problems.at(&declared.rule.origin, declared.path_in_file.as_str(), message);
+        }
+        declared.below.iter().for_each(|below| self.check_below(below, problems));
+    }
+
+    /// The reason why clients cannot enforce a rule, and the remedy.
+    fn refusal(&self, rule: &Rule) -> Option<String> {
+        if !rule.replaces.is_empty() {
+            return Some(
+                "replaces limits of other descriptors, but a bucket is one descriptor; remove `replaces`"
+                    .into(),
+            );
+        }
+        if rule.info.quota {
+            return Some(
+                "has `quota_mode`, but a bucket has no other descriptors that could admit; remove it".into(),
+            );
+        }
+        let limit = match &*rule.limits {
+            [] => return None,
+            [limit] => limit,
+            _ => return Some("has several limits, but clients enforce one for each bucket; keep one".into()),
+        };
+        if let Some(key) = unenforced_key(limit) {
+            return Some(format!("has `{key}`, which clients of RLQS do not enforce; remove it"));
+        }
+        let clients = self.quotas.clients;
+        match self.division(limit) {
+            Division::Fits => None,
+            Division::LowRate => Some(format!(
+                "has less than one request for each client (`rlqs.clients`: {clients}) in 5 s, the time between two reports of Envoy; \
+                 raise its requests, lower `rlqs.clients`"
+            )),
+            Division::FewHits => Some(format!(
+                "has too few requests to be divided, {} or more are needed (`rlqs.clients`: {clients}); raise them",
+                clients.max(SLICED_MIN)
+            )),
+        }
+    }
+
+    /// Whether each client can have a part of the limit.
+    fn division(&self, limit: &RuleLimit) -> Division {
+        let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.quotas.clients));
+        let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity()));
+        let interval = REPORT_INTERVAL.as_nanos();
+        let is_bucket = match &limit.algorithm {
+            Algorithm::LeakyBucket(_) => true,
+            Algorithm::TokenBucket(bucket) => matches!(bucket.refill, Refill::Greedy(_)),
+            _ => false,
+        };
+        if requests == 0 {
+            return Division::Fits;
+        }
+        let fills = if is_bucket { window * capacity / requests } else { window };
+        if fills >= SLICED_FROM.as_nanos() || requests * interval < window {
+            return if capacity >= clients.max(SLICED_MIN.into()) {
+                Division::Fits
+            } else {
+                Division::FewHits
+            };
+        }
+        // A part of a window is the burst of all clients, and missing from the rate.
+        let steady = if is_bucket { requests } else { requests - (requests / 16).max(1) };
+        if steady * interval >= clients * window { Division::Fits } else { Division::LowRate }
+    }
+}
+
+/// Whether each client can have a part of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Division {
+    Fits,
+    /// It is divided by rates, and less than one request would be for each client between two reports.
+    LowRate,
+    /// It is divided by slices of the hits that are left, and has too few.
+    FewHits,
+}
+
+/// A key of the limit that clients do not enforce.
+fn unenforced_key(limit: &RuleLimit) -> Option<&'static str> {
+    let keys = [
+        (limit.algorithm.holds_slots(), "requests_in_flight"),
+        (limit.algorithm.queueing().is_some(), "max_wait"),
+        (limit.charge == Charge::Always, "charge: always"),
+        (limit.schedule.is_some(), "schedule"),
+        (limit.when.is_some(), "when"),
+        (limit.ban.is_some(), "ban"),
+    ];
+    keys.into_iter().find(|(has_key, _)| *has_key).map(|(_, key)| key)
+}
