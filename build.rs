@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, env, error::Error, fs, path::PathBuf, process::
 /// What reflection lists.
 const PROTOS: &[&str] = &[
     "envoy/service/ratelimit/v3/rls.proto",
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "kuadrant/service/ratelimit/v1/rls.proto",
     "grpc/health/v1/health.proto",
 ];

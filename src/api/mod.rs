@@ -14,6 +14,7 @@ pub mod http;
 mod leases;
 mod port;
 pub(crate) mod protobuf_struct;
+mod rlqs;
 pub mod rls;
 mod routes;
 mod test_clock;

@@ -13,6 +13,7 @@ use super::{
         malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
+    rlqs,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::service::{
@@ -378,14 +379,20 @@ impl Service for GrpcPort {
                 return refusal.into_http();
             }
         };
-        // Reflection streams its requests; every other method takes one message.
-        let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
-        let is_lease = request.uri().path().starts_with("/tidegate.v1.Leases/");
+        // Reflection and quotas stream their requests; every other method takes one message.
+        let path = request.uri().path();
+        let is_unary = !path.starts_with("/grpc.reflection.") && path != rlqs::STREAM;
+        let is_lease = path.starts_with("/tidegate.v1.Leases/");
+        let bytes_max = match path == rlqs::STREAM {
+            true => self.message_bytes_max.max(rlqs::REPORT_BYTES_MAX),
+            false => self.message_bytes_max,
+        };
         let is_compressed = has_encoding(&request);
         let share = request.body().share();
+        let delivery = (path == rlqs::STREAM).then(|| request.body().delivery());
         let mut request = request.map(|body| match is_unary {
-            true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max, share)),
-            false => Body::new(WholeMessages::new(body, self.message_bytes_max, share)),
+            true => Body::new(WholeMessages::new(OneMessage::new(body), bytes_max, share)),
+            false => Body::new(WholeMessages::new(body, bytes_max, share)),
         });
         request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
         if !is_compressed {
@@ -401,6 +408,10 @@ impl Service for GrpcPort {
             count(Refusal::UnknownMethod);
         } else if let Some(refusal) = refusal_of_message(&response) {
             count(refusal);
+        }
+        let receipts = response.extensions_mut().remove::<rlqs::Receipts>();
+        if let (Some(receipts), Some(delivery)) = (receipts, delivery) {
+            response = receipts.confirm_frames(response, delivery);
         }
         match places {
             Some(places) => places.keep(response),

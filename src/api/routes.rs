@@ -1,4 +1,4 @@
-//! All gRPC services on one router: rate limiting, health, reflection.
+//! All gRPC services on one router: rate limiting, quotas, health, reflection.
 
 use super::{
     control::{ControlApi, GrpcControl},
@@ -7,8 +7,11 @@ use super::{
     pb,
     pb::{
         control::control_server::ControlServer, health::health_server::HealthServer, kuadrant_v1,
-        leases::leases_server::LeasesServer, service::rate_limit_service_server::RateLimitServiceServer,
+        leases::leases_server::LeasesServer,
+        quota::rate_limit_quota_service_server::RateLimitQuotaServiceServer,
+        service::rate_limit_service_server::RateLimitServiceServer,
     },
+    rlqs::{self, QuotaService},
     rls::{KuadrantService, TonicService},
 };
 use crate::service::RateLimitService;
@@ -37,6 +40,8 @@ pub fn routes(
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
+    let quotas = RateLimitQuotaServiceServer::new(QuotaService(service.clone()))
+        .max_decoding_message_size(settings.message_bytes_max.max(rlqs::REPORT_BYTES_MAX));
     let rate_limit = RateLimitServiceServer::new(TonicService(service))
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -45,6 +50,7 @@ pub fn routes(
     routes
         .add_service(rate_limit)
         .add_service(kuadrant)
+        .add_service(quotas)
         .add_service(HealthServer::new(health.clone()).max_decoding_message_size(settings.message_bytes_max));
     if let Some(control) = control {
         let control = ControlServer::new(GrpcControl(control.clone()));

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     api::XdsFeed,
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
-    service::RateLimitService,
+    service::{QuotaThread, Quotas, RateLimitService},
     telemetry::{DecisionLog, Sources},
 };
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
@@ -32,6 +32,7 @@ pub(super) struct Background {
     snapshots: Option<SnapshotTask>,
     keeper: Option<Keeper>,
     leasing: Option<Leasing>,
+    quotas: QuotaThread,
     decision_log: Option<DecisionLog>,
 }
 
@@ -40,6 +41,7 @@ impl Background {
         settings: &Settings,
         clock: &Arc<dyn Clock>,
         (limiter, writer): (Limiter, Option<Writer>),
+        quotas: &Quotas,
     ) -> Result<Self, ServeError> {
         let decision_log = settings.decision_log.clone();
         let limiter = if decision_log.is_some() { limiter.with_numbered_decisions() } else { limiter };
@@ -88,6 +90,8 @@ impl Background {
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
         let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
+        let quotas = QuotaThread::start(quotas, &limiter, clock)
+            .map_err(|source| ServeError::Start { what: "the thread of quotas", source })?;
         Ok(Self {
             limiter,
             config,
@@ -99,6 +103,7 @@ impl Background {
             snapshots,
             keeper,
             leasing,
+            quotas,
             decision_log,
         })
     }
@@ -147,6 +152,7 @@ impl Background {
             decision_log,
             shared_store: service.shared_store().cloned(),
             grants: service.grants().cloned(),
+            quotas: service.quotas().clone(),
         }
     }
 
@@ -167,6 +173,7 @@ impl Background {
         if let Some(keeper) = self.keeper {
             keeper.stop();
         }
+        self.quotas.stop();
         self.sweeper.stop();
         self.clock_follower.stop();
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)

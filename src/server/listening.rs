@@ -17,7 +17,7 @@ use crate::{
     },
     control::{Control, ControlTask, Live},
     priority::Yields,
-    service::{DecisionReader, Grants, RateLimitService},
+    service::{DecisionReader, Grants, Quotas, RateLimitService},
     telemetry::{self, Traces},
     transport::{self, InheritedSockets, Listener},
 };
@@ -197,6 +197,11 @@ impl Listening {
         })
     }
 
+    /// The clients that enforce limits by themselves.
+    pub(super) fn quotas(&self) -> &Quotas {
+        self.service.quotas()
+    }
+
     /// Shows metrics and rules before the first rules are loaded.
     pub(super) fn await_rules(&self, background: &Background, is_healthy: bool) {
         self.show(background);
@@ -239,6 +244,7 @@ impl Listening {
         tokio::time::sleep(settings.drain_delay).await;
         self.accepting.shutdown().await;
         self.health.end_watches();
+        self.service.quotas().drain();
         if let Some(control) = &self.control {
             control.live().tail.end();
         }

@@ -77,7 +77,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
                 return Ok(());
             }
         };
-        let background = Background::start(settings, clock, limiter)?;
+        let background = Background::start(settings, clock, limiter, listening.quotas())?;
         let serve = async {
             if let FirstRules::Awaited { is_healthy } = settings.rules.first {
                 listening.await_rules(&background, is_healthy);

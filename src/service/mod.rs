@@ -12,6 +12,7 @@ mod limit_counts;
 mod limitador_counts;
 mod meters;
 mod queued;
+mod quotas;
 mod reference_counts;
 mod refusals;
 mod remote;
@@ -28,6 +29,9 @@ pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
 };
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
+pub use quotas::{
+    Assignment, Bucket, BucketReport, QuotaFigures, QuotaStream, QuotaThread, Quotas, Receipt, StreamEnd,
+};
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};
 pub use response_options::{Additions, ResponseOptions};
@@ -103,6 +107,8 @@ pub struct RateLimitService {
     shared: Option<SharedStore>,
     /// None if it grants no leases.
     grants: Option<Grants>,
+    /// The clients that enforce limits by themselves.
+    quotas: Quotas,
 }
 
 impl RateLimitService {
@@ -128,6 +134,7 @@ impl RateLimitService {
             propagators: Propagators::default(),
             shared: None,
             grants: None,
+            quotas: Quotas::default(),
         }
     }
 
@@ -142,6 +149,11 @@ impl RateLimitService {
     /// Notes that the counters are there, and rules are awaited.
     pub fn await_rules(&self) {
         self.awaits_rules.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether requests are decided.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        self.limiter.get().map(|_| ()).ok_or_else(|| self.not_ready())
     }
 
     fn not_ready(&self) -> NotReady {
@@ -178,6 +190,11 @@ impl RateLimitService {
     /// The store of shared counters, if there is one.
     pub fn shared_store(&self) -> Option<&SharedStore> {
         self.shared.as_ref()
+    }
+
+    /// The clients that enforce limits by themselves.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// The formats in which trace contexts are read, if decisions have readers.

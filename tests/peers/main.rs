@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         envoy::reserve::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
+        envoy::quotas::tests,
         envoy_gateway::tests,
         envoy_gateway::deployment::tests,
         full_disk::tests,

@@ -2,6 +2,7 @@
 
 use super::{
     body_memory::{BodyShare, HeldBytes},
+    delivery::Delivery,
     task_event::{TaskEvent, TaskSender},
 };
 use bytes::Bytes;
@@ -45,6 +46,11 @@ impl RequestBody {
     ) -> (mpsc::UnboundedSender<Piece>, Self) {
         let (pieces, received) = mpsc::unbounded_channel();
         (pieces, Self { pieces: received, stream, to: to.clone(), share: share.clone(), is_ended: false })
+    }
+
+    /// Of the response to this request.
+    pub fn delivery(&self) -> Delivery {
+        Delivery::new(self.stream, self.to.clone())
     }
 
     /// The share of the connection in the memory for incomplete requests: what is read of this body and kept belongs there.

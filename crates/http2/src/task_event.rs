@@ -22,6 +22,8 @@ pub(super) enum TaskEvent {
     Data(Bytes, oneshot::Sender<()>),
     /// The whole body of the response, and its end.
     Body(Bytes),
+    /// A task to be notified once the pieces before it, which were sent, have been received.
+    Confirm(oneshot::Sender<()>),
     /// The whole response to a call of the fast path.
     FastPath(DeferredResponse),
     /// The end of the response, with trailers.

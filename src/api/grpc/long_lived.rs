@@ -1,5 +1,6 @@
 //! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams.
 
+use crate::api::rlqs;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -11,11 +12,12 @@ use tidegate_http2::{LongLived, LongLivedCall};
 use tonic::Status;
 
 /// The methods with calls that stay open.
-const METHODS: [&str; 4] = [
+const METHODS: [&str; 5] = [
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     "/tidegate.v1.Control/Tail",
+    rlqs::STREAM,
 ];
 
 /// Maximum numbers of calls that stay open. Each takes some 15 kB.

@@ -8,6 +8,7 @@ mod limits;
 mod otlp;
 mod page;
 mod process;
+mod quotas;
 mod reference;
 mod reference_statsd;
 mod server;
@@ -25,7 +26,7 @@ use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, si
 use super::{COMMIT, DecisionLog, VERSION, exposition::MetricsFormat};
 use crate::{
     config::{Config, ControlPlaneCounts},
-    service::{Grants, Meters},
+    service::{Grants, Meters, Quotas},
     transport::TlsCounts,
 };
 use std::{
@@ -62,6 +63,8 @@ pub struct Sources {
     pub shared_store: Option<SharedStore>,
     /// The leases of the counters, where they are granted.
     pub grants: Option<Grants>,
+    /// The clients that enforce limits by themselves.
+    pub quotas: Quotas,
 }
 
 /// The metrics.
@@ -139,6 +142,7 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
         decision_log,
         shared_store,
         grants,
+        quotas,
     } = sources;
     page.decisions(meters)?;
     page.connections(connections)?;
@@ -152,6 +156,9 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
     grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
     let rules = limiter.rules();
     let series = series.of(&rules);
+    if rules.domains().any(|domain| domain.quotas().is_some()) {
+        page.quotas(quotas.figures())?;
+    }
     page.limits(&meters.limits, &rules, &series)?;
     page.slots_by_limit(limiter, &series)?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))

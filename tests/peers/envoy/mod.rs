@@ -5,6 +5,7 @@
 pub mod concurrency;
 pub mod denials;
 pub mod queueing;
+pub mod quotas;
 pub mod reserve;
 
 use crate::{

@@ -105,6 +105,8 @@ impl<S: Service> Connection<S> {
         } else if self.phase == Phase::Draining && payload == DRAIN_PING {
             self.phase = Phase::GoingAway;
             self.write_goaway(self.last_stream, ErrorCode::No);
+        } else {
+            self.deliveries.on_acknowledged(payload, &mut self.outgoing);
         }
         Ok(())
     }

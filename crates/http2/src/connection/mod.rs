@@ -12,6 +12,7 @@ mod batch;
 mod budget;
 mod closed_streams;
 mod control;
+mod deliveries;
 mod phase;
 mod recv;
 mod reset_watches;
@@ -39,6 +40,7 @@ use super::{
 use batch::{Batch, Input};
 use budget::Budget;
 use closed_streams::ClosedStreams;
+use deliveries::Deliveries;
 use hashbrown::HashMap;
 use http::Request;
 use phase::Phase;
@@ -90,6 +92,7 @@ pub struct Connection<S: Service> {
     last_stream: u32,
     closed: ClosedStreams,
     watches: ResetWatches,
+    deliveries: Deliveries,
     send_queues: SendQueues,
     /// A header block without END_HEADERS yet.
     partial_block: Option<PartialHeaderBlock>,
@@ -130,6 +133,7 @@ impl<S: Service> Connection<S> {
             last_stream: 0,
             closed: ClosedStreams::default(),
             watches: ResetWatches::default(),
+            deliveries: Deliveries::default(),
             send_queues: SendQueues::default(),
             partial_block: None,
             share: BodyShare::unlimited(),

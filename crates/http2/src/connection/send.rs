@@ -43,6 +43,7 @@ impl<S: Service> Connection<S> {
                 stream.send_queue.extend([SendItem::Data(bytes, None), SendItem::End]);
                 self.flush(id);
             }
+            TaskEvent::Confirm(task) => self.deliveries.add(task, &mut self.outgoing),
             TaskEvent::FastPath(DeferredResponse { body, on_reset }) => {
                 stream.has_response = true;
                 if let Some(hook) = on_reset {

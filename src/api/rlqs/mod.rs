@@ -1,0 +1,108 @@
+//! `envoy.service.rate_limit_quota.v3.RateLimitQuotaService`: quotas on streams that clients keep open.
+//!
+//! Only what Envoy obeys is sent: times in whole seconds, always with a time to live, and no requests per unit of time.
+
+mod responses;
+mod wire;
+
+use super::pb::quota::{
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
+};
+use crate::service::{QuotaStream, Quotas, RateLimitService, Receipt, StreamEnd};
+pub(in crate::api) use responses::Receipts;
+use responses::{Message, Messages};
+use tidegate_core::limit::RequestLimits;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The method, whose calls stay open.
+pub(in crate::api) const STREAM: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
+/// Bytes of one message of reports, if messages may not be longer anyway: Envoy reports all of its buckets in one.
+pub(in crate::api) const REPORT_BYTES_MAX: usize = 4 << 20;
+
+/// Adapts quotas to tonic's trait.
+pub(in crate::api) struct QuotaService(pub(in crate::api) RateLimitService);
+
+#[tonic::async_trait]
+impl server::RateLimitQuotaService for QuotaService {
+    type StreamRateLimitQuotasStream = Messages;
+
+    /// Responds at once: a response that has begun lets the request stay open.
+    async fn stream_rate_limit_quotas(
+        &self,
+        request: Request<Streaming<RateLimitQuotaUsageReports>>,
+    ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
+        self.0.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
+        let (responses, messages) = mpsc::channel(1);
+        let stream = Stream { quotas: self.0.quotas().clone(), limits: *self.0.request_limits(), open: None };
+        tokio::spawn(stream.run(request.into_inner(), responses));
+        let receipts = Receipts::default();
+        let mut response = Response::new(Messages { messages, receipts: receipts.clone() });
+        // The port finds them there.
+        response.extensions_mut().insert(receipts);
+        Ok(response)
+    }
+}
+
+/// A stream of one client.
+struct Stream {
+    quotas: Quotas,
+    limits: RequestLimits,
+    /// None until the first message, which names the domain.
+    open: Option<QuotaStream>,
+}
+
+impl Stream {
+    /// Passes reports and assignments on, until either side ends the stream.
+    async fn run(
+        mut self,
+        mut reports: Streaming<RateLimitQuotaUsageReports>,
+        responses: mpsc::Sender<Message>,
+    ) {
+        loop {
+            let next = tokio::select! {
+                // The client has gone.
+                () = responses.closed() => return,
+                message = reports.message() => match message {
+                    Ok(Some(message)) => self.take_in(message).await.map(|()| None),
+                    Ok(None) => return,
+                    Err(status) => Err(status),
+                },
+                response = assignments(self.open.as_ref()) => response.map(Some),
+            };
+            let is_end = next.is_err();
+            let Some(next) = next.transpose() else { continue };
+            if responses.send(next).await.is_err() || is_end {
+                return;
+            }
+        }
+    }
+
+    async fn take_in(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
+        let reports = wire::reports(&message, &self.limits)?;
+        let stream = match &mut self.open {
+            Some(stream) => stream,
+            None if message.domain.is_empty() => {
+                return Err(Status::invalid_argument(
+                    "domain is empty; name it in the first message of a stream",
+                ));
+            }
+            None => self.open.insert(self.quotas.open(&message.domain)),
+        };
+        stream.report(reports).await;
+        Ok(())
+    }
+}
+
+/// The next assignments of an open stream.
+async fn assignments(open: Option<&QuotaStream>) -> Result<(RateLimitQuotaResponse, Receipt), Status> {
+    let Some(stream) = open else { return std::future::pending().await };
+    match stream.outbox.next().await {
+        Ok((assignments, until)) => Ok((wire::response(assignments), stream.receipt(until))),
+        Err(end @ StreamEnd::NoQuotas { .. }) => Err(Status::failed_precondition(end.to_string())),
+        Err(end @ StreamEnd::Stuck) => Err(Status::cancelled(end.to_string())),
+        Err(end @ StreamEnd::Drain) => Err(Status::unavailable(end.to_string())),
+    }
+}

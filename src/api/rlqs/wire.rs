@@ -1,0 +1,97 @@
+//! Messages of quotas: reports that are read, and assignments.
+
+use crate::{
+    api::pb::{
+        quota::{
+            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+            rate_limit_quota_response::{
+                BucketAction,
+                bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+            },
+        },
+        types::{
+            RateLimitStrategy, TokenBucket,
+            rate_limit_strategy::{BlanketRule, Strategy},
+        },
+    },
+    service::{Assignment, Bucket, BucketReport},
+};
+use std::time::Duration;
+use tidegate_core::limit::{Entry, RequestLimits};
+use tidegate_shared::quota::Usage;
+use tonic::Status;
+
+/// The reports of a message, or why it is refused.
+pub(super) fn reports(
+    message: &RateLimitQuotaUsageReports,
+    limits: &RequestLimits,
+) -> Result<Vec<BucketReport>, Status> {
+    let invalid = |index: usize, what: String| {
+        Err(Status::invalid_argument(format!("bucket_quota_usages[{index}].bucket_id.bucket {what}")))
+    };
+    let (bytes_max, entries_max) = (limits.text_bytes_max, limits.entries_max);
+    if message.domain.len() > bytes_max {
+        let bytes = message.domain.len();
+        let message = format!("domain is {bytes} bytes long; at most {bytes_max} are accepted");
+        return Err(Status::invalid_argument(message));
+    }
+    let mut reports = Vec::with_capacity(message.bucket_quota_usages.len());
+    for (index, usage) in message.bucket_quota_usages.iter().enumerate() {
+        let Some(id) = usage.bucket_id.as_ref().filter(|id| !id.bucket.is_empty()) else {
+            return invalid(index, "is empty; send at least one key with a value".to_owned());
+        };
+        if id.bucket.len() > entries_max {
+            return invalid(
+                index,
+                format!("has {} keys; at most {entries_max} are accepted", id.bucket.len()),
+            );
+        }
+        let pairs = id.bucket.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        for (key, value) in pairs.clone() {
+            if key.is_empty() {
+                return invalid(index, "has an empty key; every value needs a key".to_owned());
+            }
+            if key.len() > bytes_max || value.len() > bytes_max {
+                return invalid(
+                    index,
+                    format!("has a text of more than {bytes_max} bytes; send shorter ones"),
+                );
+            }
+        }
+        let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
+        reports.push(BucketReport { bucket: Bucket::new(pairs), usage: Usage { allowed, denied } });
+    }
+    Ok(reports)
+}
+
+/// The message with these assignments.
+pub(super) fn response(assignments: Vec<(Bucket, Assignment)>) -> RateLimitQuotaResponse {
+    let action = |(bucket, assignment): (Bucket, Assignment)| {
+        let pairs = bucket.entries().map(|Entry { key, value }| (key.to_owned(), value.to_owned()));
+        let bucket_id = Some(BucketId { bucket: pairs.collect() });
+        BucketAction { bucket_id, bucket_action: Some(bucket_action(assignment)) }
+    };
+    RateLimitQuotaResponse { bucket_action: assignments.into_iter().map(action).collect() }
+}
+
+fn bucket_action(assignment: Assignment) -> bucket_action::BucketAction {
+    let (strategy, ttl) = match assignment {
+        Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
+            let fill_interval = Some(duration(fill_interval));
+            let bucket = TokenBucket { max_tokens, tokens_per_fill: Some(tokens_per_fill), fill_interval };
+            (Strategy::TokenBucket(bucket), ttl)
+        }
+        Assignment::AllowAll { ttl } => (Strategy::BlanketRule(BlanketRule::AllowAll.into()), ttl),
+        Assignment::DenyAll { ttl } => (Strategy::BlanketRule(BlanketRule::DenyAll.into()), ttl),
+        Assignment::Abandon => return bucket_action::BucketAction::AbandonAction(AbandonAction {}),
+    };
+    bucket_action::BucketAction::QuotaAssignmentAction(QuotaAssignmentAction {
+        assignment_time_to_live: Some(duration(ttl)),
+        rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
+    })
+}
+
+fn duration(duration: Duration) -> prost_types::Duration {
+    // At most a year, and less than a second.
+    prost_types::Duration { seconds: duration.as_secs() as i64, nanos: duration.subsec_nanos() as i32 }
+}

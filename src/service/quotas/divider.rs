@@ -1,0 +1,302 @@
+//! The streams with their buckets: which counter a bucket has, and what a client is sent about it.
+//!
+//! A bucket without a limit that can be divided gets a blanket assignment: all requests are admitted if nothing limits them, and denied
+//! if they are blocked, or if what an override put in force cannot be divided.
+
+use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, StreamEnd};
+use std::{
+    collections::{HashMap, hash_map::Entry as MapEntry},
+    sync::Arc,
+};
+use tidegate_core::{
+    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::{LeasableCharges, Pinned},
+    rules::DomainRules,
+    store::Key,
+};
+use tidegate_shared::quota::{Action, Push, Quota, Refusal, Settings, StreamId, Usage};
+
+/// The streams, and the shares of their clients.
+pub(super) struct Divider {
+    quota: Quota,
+    streams: HashMap<u64, Client>,
+    /// The stream of each member of a counter, and its index in [`Client::members`].
+    members: HashMap<StreamId, (u64, usize)>,
+    next_member: u64,
+    /// Number of the rules by which buckets have their counters.
+    generation: u64,
+    is_draining: bool,
+    figures: QuotaFigures,
+}
+
+/// A stream.
+struct Client {
+    domain: Arc<str>,
+    outbox: Arc<Outbox>,
+    /// Members of counters: the first for the first bucket of a counter, the second for another one of the same.
+    members: Vec<StreamId>,
+    buckets: HashMap<Bucket, Subscription>,
+    by_counter: HashMap<(usize, Key), Bucket>,
+}
+
+/// What a client has of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subscription {
+    /// A share of a counter, as the member of this index.
+    Counter { key: Key, member: usize },
+    /// All or nothing. Reports without a request since the last one with any.
+    Blanket { idle: u8 },
+}
+
+/// Which requests of a bucket are admitted.
+enum Limited<'r> {
+    All,
+    None,
+    ByCounter(LeasableCharges<'r>),
+}
+
+impl Divider {
+    /// For a process that began at that time.
+    pub(super) fn new(began: Timestamp) -> Self {
+        Self {
+            quota: Quota::new(Settings::default(), began),
+            streams: HashMap::new(),
+            members: HashMap::new(),
+            next_member: 0,
+            generation: 0,
+            is_draining: false,
+            figures: QuotaFigures::default(),
+        }
+    }
+
+    /// Whether anything may be due: there are streams, or assignments of former ones may be in force.
+    pub(super) fn is_active(&self) -> bool {
+        !self.streams.is_empty() || self.quota.buckets().next().is_some()
+    }
+
+    pub(super) fn figures(&self) -> QuotaFigures {
+        let buckets = self.streams.values().map(|client| client.buckets.len() as u64).sum();
+        let streams = self.streams.len() as u64;
+        QuotaFigures { streams, buckets, counts: self.quota.counts(), ..self.figures }
+    }
+
+    pub(super) fn take_in(&mut self, event: Event, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+        match event {
+            Event::Open { stream, domain, outbox } => {
+                if self.is_draining {
+                    outbox.end(StreamEnd::Drain);
+                }
+                let (buckets, by_counter) = (HashMap::new(), HashMap::new());
+                let client = Client { domain, outbox, members: Vec::new(), buckets, by_counter };
+                self.streams.insert(stream, client);
+            }
+            Event::Report { stream, reports, taken } => {
+                for report in reports {
+                    self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
+                    self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
+                    self.report(stream, report, rules, is_shadow, now);
+                }
+                // The stream has ended meanwhile.
+                let _ = taken.send(());
+            }
+            Event::Received { stream, until } => {
+                for member in self.streams.get(&stream).into_iter().flat_map(|client| &client.members) {
+                    self.quota.acknowledge(*member, until);
+                }
+            }
+            Event::Close { stream } => {
+                let members = self.streams.remove(&stream).map(|client| client.members).unwrap_or_default();
+                for member in members {
+                    self.members.remove(&member);
+                    self.quota.close(member);
+                }
+            }
+            Event::Drain => {
+                self.is_draining = true;
+                self.streams.values().for_each(|client| client.outbox.end(StreamEnd::Drain));
+            }
+            Event::Stop => {}
+        }
+    }
+
+    /// Puts assignments that are due into the outboxes.
+    pub(super) fn divide(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+        if std::mem::replace(&mut self.generation, rules.generation()) != rules.generation() {
+            self.follow_rules(rules, is_shadow, now);
+        }
+        for Push { stream: member, bucket: key, action } in self.quota.poll(rules, now) {
+            let Some((stream, index)) = self.members.get(&member) else { continue };
+            let Some(client) = self.streams.get_mut(stream) else { continue };
+            let Some(bucket) = client.by_counter.get(&(*index, key)) else { continue };
+            let bucket = bucket.clone();
+            if action == Action::Abandon {
+                client.forget(&bucket);
+            }
+            client.outbox.put(bucket, assignment(action), now);
+        }
+        let round_trip = self.quota.settings().round_trip;
+        let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(round_trip, now));
+        // A client that may have received a former assignment only.
+        stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
+    }
+
+    /// Passes buckets on to other counters where the rules have changed.
+    fn follow_rules(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+        let streams: Vec<u64> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let buckets: Vec<Bucket> = self
+                .streams
+                .get(&stream)
+                .into_iter()
+                .flat_map(|client| client.buckets.keys())
+                .cloned()
+                .collect();
+            for bucket in buckets {
+                let Some(client) = self.streams.get(&stream) else { continue };
+                let Some(domain) =
+                    rules.rules().domain(&client.domain).filter(|domain| domain.quotas().is_some())
+                else {
+                    client.outbox.put(bucket, Assignment::Abandon, now);
+                    client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
+                    continue;
+                };
+                let key = match limited(rules, domain, is_shadow, &bucket) {
+                    Limited::ByCounter(charges) => charges.iter().flatten().next().map(|charge| charge.key()),
+                    Limited::All | Limited::None => None,
+                };
+                let is_same = match client.buckets.get(&bucket) {
+                    Some(Subscription::Counter { key: former, .. }) => key == Some(*former),
+                    Some(Subscription::Blanket { .. }) | None => false,
+                };
+                // Of the same counter, the next report takes in a changed limit.
+                if !is_same {
+                    self.report(
+                        stream,
+                        BucketReport { bucket, usage: Usage::default() },
+                        rules,
+                        is_shadow,
+                        now,
+                    );
+                }
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        stream: u64,
+        BucketReport { bucket, usage }: BucketReport,
+        rules: &Pinned<'_>,
+        is_shadow: bool,
+        now: Timestamp,
+    ) {
+        let Some(client) = self.streams.get_mut(&stream) else { return };
+        let Some(domain) = rules.rules().domain(&client.domain).filter(|domain| domain.quotas().is_some())
+        else {
+            client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
+            return;
+        };
+        let buckets_max = self.quota.settings().buckets_of_stream_max;
+        if client.buckets.len() >= buckets_max && !client.buckets.contains_key(&bucket) {
+            self.figures.refused += 1;
+            return;
+        }
+        let charges = match limited(rules, domain, is_shadow, &bucket) {
+            Limited::All => return self.blanket(stream, bucket, usage, true, now),
+            Limited::None => return self.blanket(stream, bucket, usage, false, now),
+            Limited::ByCounter(charges) => charges,
+        };
+        let Some(charge) = charges.iter().flatten().next() else { return };
+        let index = match client.buckets.get(&bucket) {
+            Some(Subscription::Counter { key, member }) if *key == charge.key() => *member,
+            former => {
+                if let Some(Subscription::Counter { key, member }) = former.copied() {
+                    self.quota.unsubscribe(client.members[member], key);
+                    client.forget(&bucket);
+                }
+                let is_free = |index: &usize| !client.by_counter.contains_key(&(*index, charge.key()));
+                (0..).find(is_free).unwrap_or_default()
+            }
+        };
+        while client.members.len() <= index {
+            let member = StreamId(self.next_member);
+            self.next_member += 1;
+            self.members.insert(member, (stream, client.members.len()));
+            client.members.push(member);
+        }
+        match self.quota.report(rules, client.members[index], charge, usage, now) {
+            Ok(()) => {
+                let subscription = Subscription::Counter { key: charge.key(), member: index };
+                client.by_counter.insert((index, charge.key()), bucket.clone());
+                client.buckets.insert(bucket, subscription);
+            }
+            Err(Refusal::Indivisible(_)) => self.blanket(stream, bucket, usage, false, now),
+            Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. } | Refusal::NoCounter) => {
+                self.figures.refused += 1;
+            }
+        }
+    }
+
+    /// Answers a report of a bucket whose requests are all admitted, or all denied.
+    fn blanket(&mut self, stream: u64, bucket: Bucket, usage: Usage, admits: bool, now: Timestamp) {
+        let Some(client) = self.streams.get_mut(&stream) else { return };
+        let Settings { ttl, idle_reports, .. } = *self.quota.settings();
+        if let Some(Subscription::Counter { key, member }) = client.buckets.get(&bucket).copied() {
+            self.quota.unsubscribe(client.members[member], key);
+            client.forget(&bucket);
+        }
+        let idle = match (client.buckets.entry(bucket.clone()), usage) {
+            (MapEntry::Occupied(mut known), Usage { allowed: 0, denied: 0 }) => {
+                let Subscription::Blanket { idle } = known.get_mut() else { return };
+                *idle = idle.saturating_add(1);
+                *idle
+            }
+            (entry, _) => {
+                entry.insert_entry(Subscription::Blanket { idle: 0 });
+                0
+            }
+        };
+        let assignment = match admits {
+            _ if idle >= idle_reports => {
+                client.forget(&bucket);
+                Assignment::Abandon
+            }
+            true => Assignment::AllowAll { ttl },
+            false => Assignment::DenyAll { ttl },
+        };
+        client.outbox.put(bucket, assignment, now);
+    }
+}
+
+impl Client {
+    fn forget(&mut self, bucket: &Bucket) {
+        if let Some(Subscription::Counter { key, member }) = self.buckets.remove(bucket) {
+            self.by_counter.remove(&(member, key));
+        }
+    }
+}
+
+/// How requests of a bucket are limited.
+fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, bucket: &Bucket) -> Limited<'r> {
+    let entries: Vec<Entry<'_>> = bucket.entries().collect();
+    let entries = domain.in_order_of_rules(&entries);
+    match domain.find(&entries).map(|found| found.rule) {
+        None => Limited::All,
+        Some(rule) if rule.unlimited || rule.limits.is_empty() || rule.shadow || is_shadow => Limited::All,
+        Some(_) => {
+            let mut request = Request::new(domain.name());
+            request.push(Descriptor { entries: entries.into(), limit: None, hits: Hits::ONE });
+            rules.grantable(&request).map_or(Limited::None, Limited::ByCounter)
+        }
+    }
+}
+
+fn assignment(action: Action) -> Assignment {
+    match action {
+        Action::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
+            Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl }
+        }
+        Action::DenyAll { ttl } => Assignment::DenyAll { ttl },
+        Action::Abandon => Assignment::Abandon,
+    }
+}

@@ -1,0 +1,183 @@
+//! Quotas: limits that clients enforce by themselves, by the assignments that they are sent on a stream (RLQS).
+//!
+//! A thread beside those with decisions has all of their state: streams pass it their reports, and take what they have to send from an
+//! outbox. The shares are those of [`tidegate_shared::quota`], of the counters that decide other requests too.
+//!
+//! Invariants: a stream has one report at most that the thread has not taken in; an outbox has one assignment of each bucket.
+
+mod bucket;
+mod divider;
+mod outbox;
+mod thread;
+
+pub use bucket::Bucket;
+pub use outbox::{Assignment, Outbox};
+pub use thread::QuotaThread;
+
+use parking_lot::Mutex;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+    mpsc::{Receiver, Sender, channel},
+};
+use tidegate_core::limit::Timestamp;
+use tidegate_shared::quota::{QuotaCounts, Usage};
+use tokio::sync::oneshot;
+
+/// The reason why a stream ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamEnd {
+    /// The domain is not served over RLQS, or not any more.
+    #[error("the domain {domain:?} has no quotas; write `rlqs: {{}}` beside `domain` in its rule file")]
+    NoQuotas {
+        /// The domain.
+        domain: Arc<str>,
+    },
+    /// The client does not read what it is sent.
+    #[error("the client does not read its assignments")]
+    Stuck,
+    /// The server stops.
+    #[error("the server stops")]
+    Drain,
+}
+
+/// The requests of a client to one bucket, since its report before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BucketReport {
+    /// The bucket.
+    pub bucket: Bucket,
+    /// Its requests.
+    pub usage: Usage,
+}
+
+/// Figures of quotas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QuotaFigures {
+    /// Open streams.
+    pub streams: u64,
+    /// Buckets that clients report, of all streams.
+    pub buckets: u64,
+    /// Reports of buckets and assignments.
+    pub counts: QuotaCounts,
+    /// Reports that were not taken in: there are too many buckets or counters.
+    pub refused: u64,
+    /// Requests that clients admitted, as they reported.
+    pub admitted: u64,
+    /// Requests that clients denied.
+    pub denied: u64,
+}
+
+/// What the thread takes in.
+enum Event {
+    Open {
+        stream: u64,
+        domain: Arc<str>,
+        outbox: Arc<Outbox>,
+    },
+    Report {
+        stream: u64,
+        reports: Vec<BucketReport>,
+        taken: oneshot::Sender<()>,
+    },
+    /// The client acts on what was put into its outbox until then.
+    Received {
+        stream: u64,
+        until: Timestamp,
+    },
+    Close {
+        stream: u64,
+    },
+    /// Ends all streams, those opened later too.
+    Drain,
+    /// Ends the thread.
+    Stop,
+}
+
+/// The quotas of the server. Clones share everything.
+#[derive(Clone)]
+pub struct Quotas(Arc<Shared>);
+
+struct Shared {
+    events: Sender<Event>,
+    /// Until the thread takes it.
+    receiver: Mutex<Option<Receiver<Event>>>,
+    streams: AtomicU64,
+    figures: Mutex<QuotaFigures>,
+}
+
+/// What a stream was sent, until a time.
+pub struct Receipt {
+    stream: u64,
+    quotas: Quotas,
+    until: Timestamp,
+}
+
+impl Receipt {
+    /// Notes that the client has received it and acts on it.
+    pub fn confirm(self) {
+        self.quotas.send(Event::Received { stream: self.stream, until: self.until });
+    }
+}
+
+/// An open stream; closed when it is dropped.
+pub struct QuotaStream {
+    number: u64,
+    quotas: Quotas,
+    /// What it has to send.
+    pub outbox: Arc<Outbox>,
+}
+
+impl Default for Quotas {
+    /// Without a thread: reports wait for it.
+    fn default() -> Self {
+        let (events, receiver) = channel();
+        let (receiver, streams) = (Mutex::new(Some(receiver)), AtomicU64::new(0));
+        Self(Arc::new(Shared { events, receiver, streams, figures: Mutex::default() }))
+    }
+}
+
+impl Quotas {
+    /// Opens a stream for a domain.
+    pub fn open(&self, domain: &str) -> QuotaStream {
+        let number = self.0.streams.fetch_add(1, Ordering::Relaxed);
+        let outbox = Arc::<Outbox>::default();
+        self.send(Event::Open { stream: number, domain: domain.into(), outbox: Arc::clone(&outbox) });
+        QuotaStream { number, quotas: self.clone(), outbox }
+    }
+
+    /// Ends all streams, and those that are opened later.
+    pub fn drain(&self) {
+        self.send(Event::Drain);
+    }
+
+    /// The figures.
+    pub fn figures(&self) -> QuotaFigures {
+        *self.0.figures.lock()
+    }
+
+    fn send(&self, event: Event) {
+        // After the thread has ended, nothing is taken in.
+        let _ = self.0.events.send(event);
+    }
+}
+
+impl QuotaStream {
+    /// For what was put into the outbox until then.
+    pub fn receipt(&self, until: Timestamp) -> Receipt {
+        Receipt { stream: self.number, quotas: self.quotas.clone(), until }
+    }
+
+    /// Passes reports of the client on, and waits until they are taken in.
+    pub async fn report(&self, reports: Vec<BucketReport>) {
+        let (taken, is_taken) = oneshot::channel();
+        self.quotas.send(Event::Report { stream: self.number, reports, taken });
+        // An error: the thread has ended.
+        let _ = is_taken.await;
+    }
+}
+
+impl Drop for QuotaStream {
+    fn drop(&mut self) {
+        self.quotas.send(Event::Close { stream: self.number });
+    }
+}
