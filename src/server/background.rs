@@ -1,13 +1,13 @@
 //! The background threads, and the limiter they work on.
 
 use super::{
-    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, sweeper::Sweeper,
-    tls::PortCounts,
+    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, quotas::QuotaThread,
+    sweeper::Sweeper, tls::PortCounts,
 };
 use crate::{
     api::XdsFeed,
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
-    service::{QuotaThread, Quotas, RateLimitService},
+    service::{Quotas, RateLimitService},
     telemetry::{DecisionLog, Sources},
 };
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
@@ -90,8 +90,7 @@ impl Background {
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
         let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
-        let quotas = QuotaThread::start(quotas, &limiter, clock)
-            .map_err(|source| ServeError::Start { what: "the thread of quotas", source })?;
+        let quotas = QuotaThread::start(quotas, &limiter, clock)?;
         Ok(Self {
             limiter,
             config,

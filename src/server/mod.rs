@@ -15,6 +15,7 @@ mod http_port;
 mod listening;
 mod memory;
 mod pushes;
+mod quotas;
 mod service_manager;
 mod settings;
 mod sweeper;

@@ -29,9 +29,7 @@ pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
 };
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
-pub use quotas::{
-    Assignment, Bucket, BucketReport, QuotaFigures, QuotaStream, QuotaThread, Quotas, Receipt, StreamEnd,
-};
+pub use quotas::{Assignment, Bucket, BucketReport, QuotaFigures, QuotaStream, Quotas, Receipt, StreamEnd};
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};
 pub use response_options::{Additions, ResponseOptions};

@@ -39,6 +39,7 @@ mod replay_files;
 mod reserve;
 mod response_options;
 mod restoring;
+mod rlqs;
 mod rules;
 mod serve;
 mod service_manager;

@@ -8,11 +8,10 @@
 mod bucket;
 mod divider;
 mod outbox;
-mod thread;
+mod run;
 
 pub use bucket::Bucket;
 pub use outbox::{Assignment, Outbox};
-pub use thread::QuotaThread;
 
 use parking_lot::Mutex;
 use std::sync::{

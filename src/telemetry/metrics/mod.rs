@@ -154,11 +154,9 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
+    page.quotas(quotas.figures())?;
     let rules = limiter.rules();
     let series = series.of(&rules);
-    if rules.domains().any(|domain| domain.quotas().is_some()) {
-        page.quotas(quotas.figures())?;
-    }
     page.limits(&meters.limits, &rules, &series)?;
     page.slots_by_limit(limiter, &series)?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))

@@ -73,6 +73,12 @@ impl DeclaredQuotas {
                 "has `quota_mode`, but a bucket has no other descriptors that could admit; remove it".into(),
             );
         }
+        if rule.is_never_leased && !rule.limits.is_empty() {
+            return Some("has `lease: off`, but quotas are leases; remove it".into());
+        }
+        if rule.is_local() {
+            return Some("has `counters: local`; write it beside `domain`".into());
+        }
         let limit = match &*rule.limits {
             [] => return None,
             [limit] => limit,

@@ -1,0 +1,45 @@
+//! The loop that divides limits among streams.
+
+use super::{Event, Quotas, divider::Divider};
+use std::{sync::mpsc::RecvTimeoutError, time::Duration};
+use tidegate_core::{clock::Clock, limiter::Limiter};
+
+/// Time between two looks for assignments that are due.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Events that are taken in before assignments are sent.
+const EVENTS_MAX: usize = 256;
+
+impl Quotas {
+    /// Takes in reports and divides limits, until [`Self::stop`]. A second call returns at once.
+    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock) {
+        let Some(events) = self.0.receiver.lock().take() else { return };
+        let mut divider = Divider::new(clock.now());
+        loop {
+            let first = match divider.is_active() {
+                true => events.recv_timeout(INTERVAL),
+                false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let first = match first {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let (rules, now) = (limiter.pin(), clock.now());
+            let more = events.try_iter().take(EVENTS_MAX);
+            for event in first.into_iter().chain(more) {
+                if let Event::Stop = event {
+                    return;
+                }
+                divider.take_in(event, &rules, limiter.is_global_shadow(), now);
+            }
+            divider.divide(&rules, limiter.is_global_shadow(), now);
+            *self.0.figures.lock() = divider.figures();
+        }
+    }
+
+    /// Ends [`Self::run`].
+    pub fn stop(&self) {
+        self.send(Event::Stop);
+    }
+}

@@ -1,0 +1,262 @@
+//! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
+
+use crate::{rules::in_repository, support::{Server, rules_file}};
+use proptest::{
+    prelude::{Just, ProptestConfig, prop_assert, prop_oneof, proptest},
+    strategy::Strategy as Strategy_,
+};
+use std::{process::Command, time::Duration};
+use tidegate::api::pb::{
+    quota::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::bucket_action::BucketAction,
+        rate_limit_quota_service_client::RateLimitQuotaServiceClient,
+        rate_limit_quota_usage_reports::BucketQuotaUsage,
+    },
+    types::{
+        RateLimitStrategy, TokenBucket,
+        rate_limit_strategy::{BlanketRule, Strategy},
+    },
+};
+use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+use tidegate_shared::quota::Terms;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+const RULES: &str = "
+domain: shop
+rlqs: { clients: 2 }
+descriptors:
+  - key: plan
+    value: free
+    rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket }
+  - { key: plan, value: gold, rate_limit: { unlimited: true } }
+  - { key: plan, value: none, rate_limit: { unit: second, requests_per_unit: 0 } }
+  - key: tenant
+    descriptors:
+      - { key: path, value: /pay*, rate_limit: { unlimited: true } }
+";
+
+/// Time limit for what the server sends at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which a server that has just started assigns no shares: those of a former one may be in force.
+const LEARNING: Duration = Duration::from_secs(17);
+
+/// A client, and what it is sent.
+struct Client {
+    reports: mpsc::Sender<RateLimitQuotaUsageReports>,
+    responses: Streaming<RateLimitQuotaResponse>,
+}
+
+impl Client {
+    async fn open(server: &Server) -> Self {
+        let (reports, receiver) = mpsc::channel(8);
+        let mut client = RateLimitQuotaServiceClient::new(server.channel().await);
+        let opened = client.stream_rate_limit_quotas(ReceiverStream::new(receiver)).await;
+        Self { reports, responses: opened.expect("the response begins at once").into_inner() }
+    }
+
+    async fn report(&self, domain: &str, buckets: &[&[(&str, &str)]], allowed: u64) {
+        let usage = |pairs: &&[(&str, &str)]| BucketQuotaUsage {
+            bucket_id: Some(bucket(pairs)),
+            num_requests_allowed: allowed,
+            ..BucketQuotaUsage::default()
+        };
+        let bucket_quota_usages = buckets.iter().map(usage).collect();
+        let message = RateLimitQuotaUsageReports { domain: domain.to_owned(), bucket_quota_usages };
+        self.reports.send(message).await.expect("the stream is open");
+    }
+
+    async fn next(&mut self) -> Result<Vec<(BucketId, BucketAction)>, Status> {
+        let next = timeout(PATIENCE, self.responses.message()).await.expect("something is sent")?;
+        let actions = next.expect("a status ends the stream").bucket_action.into_iter();
+        let pair = |action: tidegate::api::pb::quota::rate_limit_quota_response::BucketAction| {
+            (action.bucket_id.expect("a bucket"), action.bucket_action.expect("an action"))
+        };
+        Ok(actions.map(pair).collect())
+    }
+
+    /// The next assignment, of the only bucket.
+    async fn strategy(&mut self) -> Strategy {
+        let actions = self.next().await.expect("an assignment");
+        let [(_, action)] = &*actions else { panic!("one bucket: {actions:?}") };
+        strategy(action)
+    }
+
+    async fn end(&mut self) -> Code {
+        loop {
+            if let Err(status) = self.next().await {
+                return status.code();
+            }
+        }
+    }
+}
+
+fn bucket(pairs: &[(&str, &str)]) -> BucketId {
+    let owned = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    BucketId { bucket: owned.collect() }
+}
+
+/// What Envoy obeys: a strategy, and whole seconds of life.
+fn strategy(action: &BucketAction) -> Strategy {
+    let BucketAction::QuotaAssignmentAction(assignment) = action else { panic!("{action:?}") };
+    let ttl = assignment.assignment_time_to_live.expect("always sent");
+    assert!(ttl.seconds >= 10 && ttl.nanos == 0, "{ttl:?}");
+    match &assignment.rate_limit_strategy {
+        Some(RateLimitStrategy { strategy: Some(strategy) }) => *strategy,
+        other => panic!("{other:?}"),
+    }
+}
+
+const ALLOW_ALL: Strategy = Strategy::BlanketRule(BlanketRule::AllowAll as i32);
+const DENY_ALL: Strategy = Strategy::BlanketRule(BlanketRule::DenyAll as i32);
+
+fn serve(rules: &str, args: &[&str]) -> Server {
+    Server::with_rules(rules_file(rules).path(), args)
+}
+
+#[tokio::test]
+async fn what_no_rule_limits_is_admitted_and_what_a_rule_denies_is_denied() {
+    let server = serve(RULES, &[]);
+    let mut client = Client::open(&server).await;
+    let buckets: [&[(&str, &str)]; 4] =
+        [&[("plan", "gold")], &[("path", "/pay/1"), ("tenant", "a")], &[("plan", "none")], &[("other", "x")]];
+    client.report("shop", &buckets, 1).await;
+    let mut found = Vec::new();
+    while found.len() < buckets.len() {
+        found.extend(client.next().await.expect("assignments"));
+    }
+    for (pairs, expected) in buckets.into_iter().zip([ALLOW_ALL, ALLOW_ALL, DENY_ALL, ALLOW_ALL]) {
+        let (_, action) = found.iter().find(|(id, _)| *id == bucket(pairs)).expect("an assignment for each");
+        assert_eq!(strategy(action), expected, "{pairs:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_stays_open_while_nothing_is_reported() {
+    let server = serve(RULES, &["--body-timeout", "200ms", "--first-request-timeout", "200ms"]);
+    let mut client = Client::open(&server).await;
+    for _ in 0..3 {
+        client.report("shop", &[&[("plan", "gold")]], 1).await;
+        assert_eq!(client.strategy().await, ALLOW_ALL);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+}
+
+#[tokio::test]
+async fn two_clients_divide_a_limit_after_the_time_in_which_the_server_learns() {
+    let server = serve(RULES, &[]);
+    let (mut one, mut other) = (Client::open(&server).await, Client::open(&server).await);
+    tokio::time::sleep(LEARNING).await;
+    let mut rates = Vec::new();
+    for client in [&mut one, &mut other] {
+        client.report("shop", &[&[("plan", "free")]], 1).await;
+        let Strategy::TokenBucket(TokenBucket { max_tokens, tokens_per_fill, fill_interval }) =
+            client.strategy().await
+        else {
+            panic!("a share")
+        };
+        let interval = fill_interval.expect("always sent");
+        assert!(interval.seconds >= 1 && max_tokens >= 1, "{interval:?}, {max_tokens}");
+        rates.push(f64::from(tokens_per_fill.expect("always sent")) / interval.seconds as f64);
+    }
+    assert!(rates.iter().sum::<f64>() <= 100.0, "{rates:?}");
+}
+
+#[tokio::test]
+async fn streams_that_cannot_be_served_end_with_the_reason() {
+    let server = serve(&RULES.replace("rlqs: { clients: 2 }", ""), &[]);
+    for (domain, pairs, code) in [
+        ("shop", &[("plan", "gold")][..], Code::FailedPrecondition),
+        ("unknown", &[("plan", "gold")], Code::FailedPrecondition),
+        ("", &[("plan", "gold")], Code::InvalidArgument),
+        ("shop", &[], Code::InvalidArgument),
+        ("shop", &[("", "gold")], Code::InvalidArgument),
+    ] {
+        let mut client = Client::open(&server).await;
+        client.report(domain, &[pairs], 1).await;
+        assert_eq!(client.end().await, code, "{domain} {pairs:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_rule_reaches_the_clients_at_once() {
+    let file = rules_file(RULES);
+    let server = Server::with_rules(file.path(), &["--rules-watch", "poll"]);
+    let mut client = Client::open(&server).await;
+    client.report("shop", &[&[("plan", "gold")]], 1).await;
+    assert_eq!(client.strategy().await, ALLOW_ALL);
+    let denied = RULES.replace("unlimited: true", "unit: second, requests_per_unit: 0");
+    std::fs::write(file.path(), denied).expect("rules are written");
+    assert_eq!(client.strategy().await, DENY_ALL);
+    std::fs::write(file.path(), RULES.replace("rlqs: { clients: 2 }", "")).expect("rules are written");
+    let actions = client.next().await.expect("the bucket is abandoned");
+    assert!(matches!(&*actions, [(_, BucketAction::AbandonAction(_))]), "{actions:?}");
+    assert_eq!(client.end().await, Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn streams_end_when_the_server_stops() {
+    let mut server = serve(RULES, &["--drain-timeout", "60s"]);
+    let mut client = Client::open(&server).await;
+    client.report("shop", &[&[("plan", "gold")]], 1).await;
+    assert_eq!(client.strategy().await, ALLOW_ALL);
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(client.end().await, Code::Unavailable);
+    drop(client);
+    assert!(server.wait().success());
+}
+
+/// The configuration that users copy has the filter that the command prints.
+#[test]
+fn the_configuration_in_deploy_has_what_the_command_prints() {
+    let rules = in_repository("deploy/envoy/rlqs-rules.yaml");
+    let rules = rules.to_str().expect("the crate's path is UTF-8");
+    let args = [
+        "rlqs",
+        "envoy-config",
+        "--rules",
+        rules,
+        "--input",
+        "api_key=header:x-api-key",
+        "--fallback",
+        "deny",
+    ];
+    let printed = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("it runs");
+    assert!(printed.status.success(), "{printed:?}");
+    let indented = |line: &str| format!("                  {line}\n");
+    let printed: String = String::from_utf8(printed.stdout).expect("UTF-8").lines().map(indented).collect();
+    let config = std::fs::read_to_string(in_repository("deploy/envoy/rlqs.yaml")).expect("it is there");
+    assert!(config.contains(&printed), "copy this into deploy/envoy/rlqs.yaml:\n{printed}");
+}
+
+/// Algorithms, each with a limit of so many requests in a window.
+fn limits() -> impl Strategy_<Value = String> {
+    let algorithm = prop_oneof![
+        Just("sliding_window"),
+        Just("sliding_log"),
+        Just("fixed_window"),
+        Just("token_bucket"),
+        Just("leaky_bucket"),
+        Just("token_bucket, refill: intervals"),
+        Just("sliding_window, precision: 6"),
+    ];
+    (algorithm, 1..3_000_u32, prop_oneof![1..30_u32, 30..2_000_u32]).prop_map(
+        |(algorithm, requests, seconds)| {
+            format!("rate_limit: {{per: {seconds}s, requests_per_unit: {requests}, algorithm: {algorithm}}}")
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn every_limit_that_check_accepts_can_be_divided(limit in limits(), clients in 1..20_u32) {
+        let text = format!("domain: d\nrlqs: {{clients: {clients}}}\ndescriptors:\n- {{key: k, {limit}}}\n");
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default());
+        for (_, limit) in rules.iter().flat_map(RuleSet::rule_limits) {
+            prop_assert!(Terms::of(&limit.algorithm).is_ok(), "{:?}", Terms::of(&limit.algorithm));
+        }
+    }
+}
