@@ -1,6 +1,9 @@
 //! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
 
-use crate::{rules::in_repository, support::{Server, rules_file}};
+use crate::{
+    rules::in_repository,
+    support::{Server, rules_file},
+};
 use proptest::{
     prelude::{Just, ProptestConfig, prop_assert, prop_oneof, proptest},
     strategy::Strategy as Strategy_,

@@ -10,7 +10,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Semantics, Source, read},
 };
 
-fn in_repository(path: &str) -> PathBuf {
+pub fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
