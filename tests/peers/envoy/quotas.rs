@@ -8,11 +8,12 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    time::Instant,
 };
 
 /// The limit of `deploy/envoy/rlqs-rules.yaml`.
@@ -24,6 +25,11 @@ const LISTENER: u16 = 8000;
 const ENVOYS: usize = 5;
 /// Connections of each client.
 const CONNECTIONS: u32 = 2;
+
+#[expect(clippy::disallowed_methods, reason = "times requests at the back end, and paces clients")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 /// Times at which requests reached the back end.
 struct BackEnd {
@@ -37,7 +43,7 @@ impl BackEnd {
         let port = listener.local_addr().expect("a bound socket has an address").port();
         listener.set_nonblocking(true).expect("a socket can be non-blocking");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
-        let back_end = Arc::new(Self { began: Instant::now(), received: Mutex::default() });
+        let back_end = Arc::new(Self { began: now(), received: Mutex::default() });
         let of_task = Arc::clone(&back_end);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -50,8 +56,8 @@ impl BackEnd {
     async fn serve(self: Arc<Self>, mut stream: TcpStream) {
         let mut buffer = Vec::new();
         while read_head(&mut stream, &mut buffer).await.is_some() {
-            let now = self.now();
-            self.received.lock().expect("no thread panics").push(now);
+            let second = self.second();
+            self.received.lock().expect("no thread panics").push(second);
             if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
                 return;
             }
@@ -59,12 +65,12 @@ impl BackEnd {
     }
 
     /// Seconds since its start.
-    fn now(&self) -> f64 {
+    fn second(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
     async fn until(&self, second: f64) {
-        tokio::time::sleep(Duration::from_secs_f64((second - self.now()).max(0.0))).await;
+        tokio::time::sleep(Duration::from_secs_f64((second - self.second()).max(0.0))).await;
     }
 
     fn times(&self) -> Vec<f64> {
@@ -134,18 +140,18 @@ impl Client {
     async fn send(self, port: u16) -> Option<()> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
         stream.set_nodelay(true).ok()?;
-        let (mut buffer, mut next) = (Vec::new(), Instant::now());
+        let (mut buffer, mut next) = (Vec::new(), now());
         loop {
             let rate = self.rate.load(Ordering::Relaxed);
             if rate == 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                next = Instant::now();
+                next = now();
                 continue;
             }
             next += Duration::from_secs_f64(f64::from(CONNECTIONS) / f64::from(rate));
-            tokio::time::sleep_until(next.into()).await;
+            tokio::time::sleep_until(next).await;
             // A busy machine makes up for no more than half a second.
-            next = next.max(Instant::now() - Duration::from_millis(500));
+            next = next.max(now() - Duration::from_millis(500));
             stream.write_all(b"GET / HTTP/1.1\r\nhost: shop\r\nx-api-key: alice\r\n\r\n").await.ok()?;
             let head = read_head(&mut stream, &mut buffer).await?;
             assert!(head.contains(" 200 ") || head.contains(" 429 "), "{head}");
@@ -171,10 +177,10 @@ fn serve(listen: &str) -> Server {
 
 /// Waits until the share of all is nearly that which is possible; returns the second.
 async fn reached(back_end: &BackEnd, of: f64, patience: f64) -> f64 {
-    let began = back_end.now();
+    let began = back_end.second();
     loop {
-        back_end.until(back_end.now() + 1.0).await;
-        let now = back_end.now();
+        back_end.until(back_end.second() + 1.0).await;
+        let now = back_end.second();
         if back_end.rate(now - 2.0, now) >= 0.95 * of {
             return now - began;
         }
@@ -189,7 +195,7 @@ async fn envoys_divide_a_limit_and_keep_it_through_kills_and_restarts() {
     let mut envoys = envoys(&server, port, &[160, 80, 40, 20, 0]).await;
     assert_eq!(envoys.len(), ENVOYS);
     let took = reached(&back_end, RATE, 40.0).await;
-    let from = back_end.now() + 3.0;
+    let from = back_end.second() + 3.0;
     back_end.until(from + 10.0).await;
     let steady = back_end.rate(from, from + 10.0);
     println!("from the start of the server {took:.1} s; then {steady:.1} of {RATE} requests/s");
@@ -211,14 +217,14 @@ async fn envoys_divide_a_limit_and_keep_it_through_kills_and_restarts() {
 
     server.signal_until_it_ends(rustix::process::Signal::KILL);
     drop(server);
-    back_end.until(back_end.now() + 1.0).await;
+    back_end.until(back_end.second() + 1.0).await;
     let _server = serve(&address);
     let took = reached(&back_end, RATE, 40.0).await;
     println!("{took:.1} s after the kill of the server");
     let most = back_end.most_beyond_rate();
     println!(
         "{:.0} s in all; at most {most:.0} requests beyond the rate, of a burst of {BURST}",
-        back_end.now()
+        back_end.second()
     );
     assert!(most <= BURST, "{most} requests beyond the rate");
 }

@@ -92,10 +92,10 @@ mod tests {
         let yaml = Yaml::map([
             ("a", Yaml::List(vec![inner, Yaml::text("x: y")])),
             ("@type", Yaml::text("plain.text")),
-            ("n", Yaml::Number(3)),
+            ("number", Yaml::Number(3)),
         ]);
         let expected =
-            "- a:\n  - b: \"true\"\n    empty: {}\n  - \"x: y\"\n  \"@type\": plain.text\n  n: 3\n";
+            "- a:\n  - b: \"true\"\n    empty: {}\n  - \"x: y\"\n  \"@type\": plain.text\n  number: 3\n";
         assert_eq!(yaml.to_item(), expected);
     }
 }
