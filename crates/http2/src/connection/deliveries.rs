@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn one_ping_at_a_time_notifies_those_that_wait_for_what_was_written_before_it() {
         let (mut deliveries, mut outgoing) = (Deliveries::default(), Vec::new());
-        let mut add = |deliveries: &mut Deliveries, outgoing: &mut Vec<u8>| {
+        let add = |deliveries: &mut Deliveries, outgoing: &mut Vec<u8>| {
             let (task, received) = oneshot::channel();
             deliveries.add(task, outgoing);
             received
