@@ -11,7 +11,7 @@ mod outbox;
 mod run;
 
 pub use bucket::Bucket;
-pub use outbox::{Assignment, Outbox};
+pub use outbox::{Assignment, Outbox, StreamEnd};
 
 use parking_lot::Mutex;
 use std::sync::{
@@ -22,23 +22,6 @@ use std::sync::{
 use tidegate_core::limit::Timestamp;
 use tidegate_shared::quota::{QuotaCounts, Usage};
 use tokio::sync::oneshot;
-
-/// The reason why a stream ends.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum StreamEnd {
-    /// The domain is not served over RLQS, or not any more.
-    #[error("the domain {domain:?} has no quotas; write `rlqs: {{}}` beside `domain` in its rule file")]
-    NoQuotas {
-        /// The domain.
-        domain: Arc<str>,
-    },
-    /// The client does not read what it is sent.
-    #[error("the client does not read its assignments")]
-    Stuck,
-    /// The server stops.
-    #[error("the server stops")]
-    Drain,
-}
 
 /// The requests of a client to one bucket, since its report before.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
-//! Assignments that a stream has to send. Of each bucket the last one, so that a slow client costs no memory.
+//! Assignments that a stream has to send. Of each bucket the last one, so that a slow client costs no memory, and whether one that denies
+//! all was before it: Envoy fills a bucket only behind such a one.
 
-use super::{Bucket, StreamEnd};
+use super::bucket::Bucket;
 use parking_lot::Mutex;
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
 use tokio::sync::Notify;
 
@@ -34,6 +35,23 @@ pub enum Assignment {
     Abandon,
 }
 
+/// The reason why a stream ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamEnd {
+    /// The domain is not served over RLQS, or not any more.
+    #[error("the domain {domain:?} has no quotas; write `rlqs: {{}}` beside `domain` in its rule file")]
+    NoQuotas {
+        /// The domain.
+        domain: Arc<str>,
+    },
+    /// The client does not read what it is sent.
+    #[error("the client does not read its assignments")]
+    Stuck,
+    /// The server stops.
+    #[error("the server stops")]
+    Drain,
+}
+
 /// The assignments that a stream has to send, and its end.
 #[derive(Default)]
 pub struct Outbox {
@@ -43,10 +61,18 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Waiting {
-    assignments: HashMap<Bucket, Assignment>,
+    assignments: HashMap<Bucket, Unsent>,
     /// Times of the oldest and of the newest of them.
     since: Option<(Timestamp, Timestamp)>,
     end: Option<StreamEnd>,
+}
+
+/// What is to be sent about a bucket.
+#[derive(Clone, Copy)]
+struct Unsent {
+    /// An assignment that denies all, before the last one.
+    denial: Option<Assignment>,
+    last: Assignment,
 }
 
 impl Outbox {
@@ -55,7 +81,12 @@ impl Outbox {
         let mut waiting = self.waiting.lock();
         if waiting.end.is_none() {
             waiting.since = Some((waiting.since.map_or(now, |(oldest, _)| oldest), now));
-            waiting.assignments.insert(bucket, assignment);
+            let unsent =
+                waiting.assignments.entry(bucket).or_insert(Unsent { denial: None, last: assignment });
+            if let Assignment::DenyAll { .. } = unsent.last {
+                unsent.denial = Some(unsent.last);
+            }
+            unsent.last = assignment;
             self.changed.notify_one();
         }
     }
@@ -78,13 +109,49 @@ impl Outbox {
             {
                 let mut waiting = self.waiting.lock();
                 if let Some((_, newest)) = waiting.since.take() {
-                    return Ok((std::mem::take(&mut waiting.assignments).into_iter().collect(), newest));
+                    let unsent = std::mem::take(&mut waiting.assignments).into_iter();
+                    let in_order = unsent.flat_map(|(bucket, Unsent { denial, last })| {
+                        let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
+                        denial.into_iter().chain([last]).map(move |assignment| (bucket.clone(), assignment))
+                    });
+                    return Ok((in_order.collect(), newest));
                 }
                 if let Some(end) = &waiting.end {
                     return Err(end.clone());
                 }
             }
             changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+    const DENY: Assignment = Assignment::DenyAll { ttl: TTL };
+
+    fn tokens(max_tokens: u32) -> Assignment {
+        Assignment::Tokens { max_tokens, tokens_per_fill: 1, fill_interval: TTL, ttl: TTL }
+    }
+
+    /// The last one is sent, and before it the denial that makes Envoy fill the bucket.
+    #[tokio::test]
+    async fn a_denial_before_the_last_assignment_is_sent_too() {
+        let outbox = Outbox::default();
+        for (put, sent) in [
+            (&[tokens(1), tokens(2)][..], &[tokens(2)][..]),
+            (&[tokens(1), DENY, tokens(2), tokens(3)], &[DENY, tokens(3)]),
+            (&[DENY, tokens(2), DENY], &[DENY]),
+            (&[DENY, Assignment::Abandon], &[Assignment::Abandon]),
+        ] {
+            let bucket = Bucket::new([("key", "value")]);
+            put.iter().for_each(|assignment| outbox.put(bucket.clone(), *assignment, Timestamp::EPOCH));
+            let (assignments, _) = outbox.next().await.expect("assignments");
+            let assignments: Vec<Assignment> =
+                assignments.into_iter().map(|(_, assignment)| assignment).collect();
+            assert_eq!(assignments, sent);
         }
     }
 }

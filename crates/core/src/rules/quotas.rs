@@ -4,8 +4,8 @@
 
 use super::{
     Rule, RuleLimit, Semantics,
-    error::{Origin, Problems},
-    grammar::Declared,
+    error::Problems,
+    grammar::{Declared, DeclaredQuotas},
     semantics::Charge,
 };
 use crate::algorithm::{Algorithm, Refill};
@@ -27,16 +27,12 @@ pub struct Quotas {
     pub clients: u32,
 }
 
-/// The same, as declared.
-pub(super) struct DeclaredQuotas {
-    pub(super) quotas: Quotas,
-    pub(super) origin: Origin,
-    /// Whether the counters of the domain are in a shared store.
-    pub(super) is_shared: bool,
-    pub(super) semantics: Semantics,
-}
-
 impl DeclaredQuotas {
+    /// How the domain is served.
+    pub(super) fn quotas(&self) -> Quotas {
+        Quotas { clients: self.clients }
+    }
+
     /// Reports the rules that clients cannot enforce.
     pub(super) fn check(&self, descriptors: &[Declared], problems: &mut Problems) {
         if self.semantics == Semantics::Reference {
@@ -87,7 +83,7 @@ impl DeclaredQuotas {
         if let Some(key) = unenforced_key(limit) {
             return Some(format!("has `{key}`, which clients of RLQS do not enforce; remove it"));
         }
-        let clients = self.quotas.clients;
+        let clients = self.clients;
         match self.division(limit) {
             Division::Fits => None,
             Division::LowRate => Some(format!(
@@ -103,7 +99,7 @@ impl DeclaredQuotas {
 
     /// Whether each client can have a part of the limit.
     fn division(&self, limit: &RuleLimit) -> Division {
-        let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.quotas.clients));
+        let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.clients));
         let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity()));
         let interval = REPORT_INTERVAL.as_nanos();
         let is_bucket = match &limit.algorithm {
@@ -147,6 +143,7 @@ fn unenforced_key(limit: &RuleLimit) -> Option<&'static str> {
         (limit.schedule.is_some(), "schedule"),
         (limit.when.is_some(), "when"),
         (limit.ban.is_some(), "ban"),
+        (limit.reserve.is_some(), "reserve"),
     ];
     keys.into_iter().find(|(has_key, _)| *has_key).map(|(_, key)| key)
 }

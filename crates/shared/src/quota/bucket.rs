@@ -5,8 +5,7 @@ use super::{
     claim::{Claim, Usage},
     member::{Member, Remnant},
     rates::Rates,
-    slices::Slices,
-    terms::{Indivisible, Terms},
+    terms::{Indivisible, SliceTerms, Terms},
 };
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
@@ -35,7 +34,7 @@ pub(super) struct Bucket {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Rates(Rates),
-    Slices(Slices),
+    Slices(SliceTerms),
 }
 
 /// The server, at the moment of a change.
@@ -90,7 +89,7 @@ impl Bucket {
         let kind = Kind::of(charge.algorithm(), now)?;
         match (&mut self.kind, kind) {
             (Kind::Rates(rates), Kind::Rates(new)) => rates.terms = new.terms,
-            (Kind::Slices(slices), Kind::Slices(new)) => slices.terms = new.terms,
+            (Kind::Slices(terms), Kind::Slices(new)) => *terms = new,
             (kind, new) => {
                 *kind = new;
                 for member in &mut self.members {
@@ -145,9 +144,9 @@ impl Bucket {
                 self.report_rate(&mut rates, report, moment, pushes);
                 self.kind = Kind::Rates(rates);
             }
-            Kind::Slices(slices) => {
+            Kind::Slices(terms) => {
                 let change = |algorithm: &Algorithm, leased: &mut Leased| {
-                    self.report_slice(slices, report, (algorithm, leased), moment, pushes);
+                    self.report_slice(terms, report, (algorithm, leased), moment, pushes);
                 };
                 // Without room for the counter nothing is counted, and nothing can be spent.
                 moment.rules.with_counter(charge, now, change);
@@ -223,7 +222,7 @@ impl Kind {
     fn of(algorithm: &Algorithm, now: Timestamp) -> Result<Self, Indivisible> {
         Ok(match Terms::of(algorithm)? {
             Terms::Rates(terms) => Self::Rates(Rates::new(terms, now)),
-            Terms::Slices(terms) => Self::Slices(Slices { terms }),
+            Terms::Slices(terms) => Self::Slices(terms),
         })
     }
 }

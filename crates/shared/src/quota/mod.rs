@@ -29,8 +29,12 @@ mod action;
 mod allocation;
 mod bucket;
 mod claim;
+mod counts;
+mod division;
 mod member;
+mod push;
 mod rates;
+mod settings;
 #[cfg(test)]
 mod simulation;
 mod slices;
@@ -39,61 +43,20 @@ mod view;
 
 pub use action::Action;
 pub use claim::Usage;
+pub use counts::QuotaCounts;
+pub use push::{Push, StreamId};
+pub use settings::Settings;
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
-pub use view::{BucketView, QuotaCounts, ShareView};
+pub use view::{BucketView, ShareView};
 
 use bucket::{Bucket, Moment};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map::Entry};
-use std::time::Duration;
 use tidegate_core::{
     limit::Timestamp,
     limiter::{LeasableCharge, Pinned},
     store::Key,
 };
-
-/// A client: one stream of reports.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId(pub u64);
-
-/// What one client is to be sent about one bucket. Those of a client are sent in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Push {
-    /// The client.
-    pub stream: StreamId,
-    /// Key of the counter.
-    pub bucket: Key,
-    /// What it does from now on.
-    pub action: Action,
-}
-
-/// Times and bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// The life of an assignment, in whole seconds: three intervals between reports, and ten at least, because Envoy reads no parts
-    /// of a second.
-    pub ttl: Duration,
-    /// The longest time in which a message is received, acted on, and responded to.
-    pub round_trip: Duration,
-    /// Reports without a request after which a bucket is abandoned.
-    pub idle_reports: u8,
-    /// The most buckets of a stream.
-    pub buckets_of_stream_max: usize,
-    /// The most subscriptions, over all streams.
-    pub subscriptions_max: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(15),
-            round_trip: Duration::from_secs(1),
-            idle_reports: 12,
-            buckets_of_stream_max: 1_000,
-            subscriptions_max: 2_000_000,
-        }
-    }
-}
 
 /// Reason why a report of a bucket is not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -328,12 +291,5 @@ impl Quota {
         });
         self.slots.remove(&bucket.key);
         self.free.push(slot);
-    }
-}
-
-impl Settings {
-    /// The least time between two divisions of a bucket with so many clients, each of which takes time.
-    fn spacing(&self, clients: usize) -> Duration {
-        (Duration::from_micros(100) * clients as u32).min(self.round_trip)
     }
 }

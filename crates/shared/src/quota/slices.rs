@@ -27,12 +27,6 @@ const LASTS: u64 = 10_000_000_000;
 /// The part of the free hits that a client gets whose demand is not known, by the number of clients.
 const FREE_PER_GUESS: u64 = 8;
 
-/// The state of hits that are divided.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slices {
-    pub(super) terms: SliceTerms,
-}
-
 impl Member {
     /// Hits that it may still spend.
     fn unspent(&self) -> u64 {
@@ -48,7 +42,7 @@ impl Bucket {
     /// Takes in a report of a client, and gives it another slice if it needs one.
     pub(super) fn report_slice(
         &mut self,
-        slices: Slices,
+        terms: SliceTerms,
         report: Report,
         (algorithm, leased): (&Algorithm, &mut Leased),
         moment: &Moment<'_, '_>,
@@ -77,7 +71,7 @@ impl Bucket {
             false => (free / FREE_PER_GUESS / clients).max(1),
         };
         let unspent = member.unspent();
-        let is_needed = unspent <= wanted / 2 || unspent / 4 > wanted && free < slices.terms.limit / 8;
+        let is_needed = unspent <= wanted / 2 || unspent / 4 > wanted && free < terms.limit / 8;
         let slice = wanted.min((free / (clients + 1)).max(1)).min(free).min(u32::MAX.into()) as u32;
         let (stream, bucket) = (member.stream, self.key);
         let mut send = |action| pushes.push(Push { stream, bucket, action });

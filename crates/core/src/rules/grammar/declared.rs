@@ -1,8 +1,8 @@
 //! What a rule file declares.
 
 use crate::rules::{
-    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, quotas::DeclaredQuotas,
-    rule::Rule, value_set::ValueSet,
+    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, rule::Rule,
+    semantics::Semantics, value_set::ValueSet,
 };
 use std::sync::Arc;
 
@@ -17,6 +17,16 @@ pub(in crate::rules) struct DeclaredDomain {
     pub(in crate::rules) is_shared: bool,
     /// How it is served over RLQS; none if it is not.
     pub(in crate::rules) quotas: Option<DeclaredQuotas>,
+}
+
+/// How a domain is served over RLQS.
+pub(in crate::rules) struct DeclaredQuotas {
+    /// Number of clients that share each limit.
+    pub(in crate::rules) clients: u32,
+    pub(in crate::rules) origin: Origin,
+    /// Whether the counters of the domain are in a shared store.
+    pub(in crate::rules) is_shared: bool,
+    pub(in crate::rules) semantics: Semantics,
 }
 
 /// One descriptor with those below it.

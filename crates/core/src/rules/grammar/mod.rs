@@ -19,7 +19,7 @@ mod window;
 
 pub use algorithm::DefaultAlgorithm;
 pub(super) use algorithm::{IN_FLIGHT_MAX, LOG_LIMIT_MAX};
-pub(super) use declared::{Declared, DeclaredDomain, DeclaredKey, DeclaredValue};
+pub(super) use declared::{Declared, DeclaredDomain, DeclaredKey, DeclaredQuotas, DeclaredValue};
 pub(super) use extension::{ExtensionDocuments, Extensions};
 pub(super) use window::length as parse_window;
 

@@ -1,11 +1,10 @@
 //! The state of reading a rule file, and the keys of each kind of map.
 
-use super::DefaultAlgorithm;
+use super::{DefaultAlgorithm, declared::DeclaredQuotas};
 use crate::{
     limit::MetricLabel,
     rules::{
         limits::Registrar,
-        quotas::{DeclaredQuotas, Quotas},
         semantics::Semantics,
         yaml::{Field, Report},
     },
@@ -57,7 +56,7 @@ impl Walk<'_, '_> {
         }
         fields.finish(&mut self.report, |_| None);
         Some(DeclaredQuotas {
-            quotas: Quotas { clients: number? },
+            clients: number?,
             origin: self.report.origin(field.place()),
             is_shared: self.is_shared,
             semantics: self.semantics,

@@ -288,7 +288,7 @@ fn add_domain(
         problems.at(&declared.origin, "counters", message);
     }
     match (&first.get().quotas, declared.quotas) {
-        (Some(one), Some(other)) if one.quotas != other.quotas => {
+        (Some(one), Some(other)) if one.clients != other.clients => {
             let message =
                 format!("differs from that of the same domain at {}; write one of them", one.origin);
             problems.at(&other.origin, "rlqs", message);

@@ -325,7 +325,7 @@ impl DomainRules {
         if let Some(quotas) = &declared.quotas {
             quotas.check(&declared.descriptors, problems);
         }
-        let quotas = declared.quotas.map(|declared| declared.quotas);
+        let quotas = declared.quotas.map(|declared| declared.quotas());
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
         Self {

@@ -1,0 +1,147 @@
+//! The division of a rate among the clients of a bucket.
+
+use super::{
+    Push, Settings,
+    action::{Action, Fill},
+    allocation::Level,
+    bucket::Bucket,
+    member::{Member, Share},
+    rates::Rates,
+    terms::RATE_MIN,
+};
+use tidegate_core::{
+    algorithm::{Algorithm, Leased},
+    limit::Timestamp,
+};
+
+/// The most time for which those that get nothing wait for those that have a share, in lives of an assignment.
+const LIVES_PER_TURN: u32 = 4;
+
+impl Bucket {
+    /// What clients may have in force.
+    pub(super) fn in_force(&self) -> (u64, u64) {
+        let members =
+            self.members.iter().map(|member| (member.counted.rate, u64::from(member.counted.tokens)));
+        let remnants = self.remnants.iter().map(|remnant| (remnant.rate, remnant.tokens));
+        members.chain(remnants).fold((0, 0), |(rate, tokens): (u64, u64), more| {
+            (rate.saturating_add(more.0), tokens.saturating_add(more.1))
+        })
+    }
+
+    /// Ends what has ended, and drains the tokens that were given up before.
+    pub(super) fn settle_rates(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) {
+        rates.drain(rates.rate.saturating_sub(self.in_force().0), now);
+        let ended = self.remnants.extract_if(.., |remnant| remnant.end <= now).map(|remnant| remnant.tokens);
+        let mut tokens: u64 = ended.sum();
+        for member in &mut self.members {
+            tokens = tokens.saturating_add(member.expire(settings, now));
+        }
+        rates.give_up(tokens);
+    }
+
+    /// Divides the rate anew. Expects that it was settled at this time.
+    pub(super) fn divide_rates(
+        &mut self,
+        rates: &mut Rates,
+        counter: impl FnOnce(&mut dyn FnMut(&Algorithm, &mut Leased)),
+        is_learning: bool,
+        settings: &Settings,
+        now: Timestamp,
+        pushes: &mut Vec<Push>,
+    ) {
+        let (in_force, tokens) = self.in_force();
+        let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
+        let divisible = rates.divisible();
+        let seats = self.seats(rates, divisible.saturating_sub(remnants), settings, now);
+        let (first, last) = (rates.turn, rates.turn + seats);
+        let members = self.members.len();
+        let has_seat =
+            move |index: usize| seats >= members || (first..last).contains(&index) || index + members < last;
+        let seated = self.members.iter().enumerate().filter(|(index, _)| has_seat(*index));
+        let mut wanted: Vec<u64> = seated.map(|(_, member)| member.claim.wanted).collect();
+        let direct = rates.direct.wanted(divisible);
+        let level = Level::of(&mut wanted, direct, divisible.saturating_sub(remnants));
+        let target = |index: usize, member: &Member| {
+            if has_seat(index) { level.share(member.claim.wanted) } else { 0 }
+        };
+
+        let targets = self.members.iter().enumerate();
+        let targets =
+            targets.map(|(index, member)| target(index, member)).fold(remnants, u64::saturating_add);
+        let desired = (targets + level.unclaimed / 2).max(in_force).min(divisible.max(in_force));
+        counter(&mut |algorithm, leased| {
+            rates.adjust(algorithm, leased, desired, (in_force, tokens), settings, now)
+        });
+
+        let growth =
+            |(index, member): (usize, &Member)| target(index, member).saturating_sub(member.counted.rate);
+        let growth = self.members.iter().enumerate().map(growth).fold(0, u64::saturating_add);
+        let free = rates.rate.saturating_sub(in_force);
+        let mut free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
+        // What nobody demands stays where it is, except for a part that is free for those that are to come.
+        let is_short =
+            growth > free || free < level.unclaimed / 4 || in_force + level.direct(direct) > divisible;
+        let each = rates.tokens_of_each(self.members.len() + self.remnants.len());
+        for (index, member) in self.members.iter_mut().enumerate() {
+            if is_learning && !member.is_assigned {
+                continue;
+            }
+            let target = target(index, member);
+            let mut rate = member.share.rate;
+            if is_learning {
+                // Nothing is free: all there is may be in force with clients of the former process.
+            } else if target > rate {
+                let more = target.saturating_sub(member.counted.rate);
+                let part = if growth <= free {
+                    more
+                } else {
+                    (u128::from(more) * u128::from(free) / u128::from(growth)) as u64
+                };
+                let grown = target.min(member.counted.rate + part);
+                rate = if grown - rate.min(grown) > rate / 64 { grown.max(rate) } else { rate };
+            } else if is_short && !member.is_pending() && rate - target > rate / 64 {
+                rate = target;
+            }
+            let fill = Fill::at_most(rate);
+            let mut share = Share { rate: fill.map_or(0, Fill::rate), tokens: member.share.tokens };
+            share.tokens = match member.share.tokens {
+                _ if share.rate == 0 => 0,
+                tokens if tokens > each => each,
+                tokens if tokens > 0 && u64::from(each) < 2 * u64::from(tokens) => tokens,
+                tokens => {
+                    let more = u64::from(each.saturating_sub(member.counted.tokens)).min(free_tokens);
+                    free_tokens -= more;
+                    // All that is free, or all that it may have in force already.
+                    (member.counted.tokens + more as u32).min(each).max(tokens)
+                }
+            };
+            if share.tokens == 0 {
+                share = Share::default();
+            }
+            let is_changed = share != member.share || !member.is_assigned;
+            if is_changed || member.is_due(settings, now) {
+                member.send(share, settings, now);
+                let ttl = settings.ttl;
+                let action = match fill.filter(|_| share.tokens > 0) {
+                    Some(fill) => fill.action(share.tokens, member.salt, ttl),
+                    None => Action::DenyAll { ttl },
+                };
+                pushes.push(Push { stream: member.stream, bucket: self.key, action });
+            }
+        }
+    }
+
+    /// The number of clients that can have a share at once. Takes the next turn if it is time.
+    fn seats(&self, rates: &mut Rates, rate: u64, settings: &Settings, now: Timestamp) -> usize {
+        let members = self.members.len();
+        let most = (rate / RATE_MIN).min(rates.burst.max(2) / 2).max(1);
+        let seats = usize::try_from(most).unwrap_or(usize::MAX).min(members);
+        if seats == members {
+            rates.turn = 0;
+        } else if now >= rates.turn_ends {
+            rates.turn = (rates.turn + seats) % members;
+            rates.turn_ends = now.saturating_add(settings.ttl * LIVES_PER_TURN);
+        }
+        seats
+    }
+}

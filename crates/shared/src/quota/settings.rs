@@ -1,0 +1,38 @@
+//! Times and bounds of quota.
+
+use std::time::Duration;
+
+/// Times and bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The life of an assignment, in whole seconds: three intervals between reports, and ten at least, because Envoy reads no parts
+    /// of a second.
+    pub ttl: Duration,
+    /// The longest time in which a message is received, acted on, and responded to.
+    pub round_trip: Duration,
+    /// Reports without a request after which a bucket is abandoned.
+    pub idle_reports: u8,
+    /// The most buckets of a stream.
+    pub buckets_of_stream_max: usize,
+    /// The most subscriptions, over all streams.
+    pub subscriptions_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(15),
+            round_trip: Duration::from_secs(1),
+            idle_reports: 12,
+            buckets_of_stream_max: 1_000,
+            subscriptions_max: 2_000_000,
+        }
+    }
+}
+
+impl Settings {
+    /// The least time between two divisions of a bucket with so many clients, each of which takes time.
+    pub(super) fn spacing(&self, clients: usize) -> Duration {
+        (Duration::from_micros(100) * clients as u32).min(self.round_trip)
+    }
+}
