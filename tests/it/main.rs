@@ -40,6 +40,7 @@ mod reserve;
 mod response_options;
 mod restoring;
 mod rlqs;
+mod rule_keys;
 mod rules;
 mod serve;
 mod service_manager;

@@ -34,11 +34,22 @@ descriptors:
     rate_limits:
       - { name: short, per: 50ms, requests_per_unit: 2 }
       - { name: long, per: 500ms, requests_per_unit: 6, algorithm: sliding_log }
+  - { key: scheduled, rate_limit: { per: 200ms, requests_per_unit: 50, schedule: [{ hours: '00:00-24:00', requests_per_unit: 5 }] } }
+  - { key: banned, rate_limit: { per: 200ms, requests_per_unit: 5, ban: { after: 3, within: 200ms, for: 300ms } } }
   - { key: exempt, rate_limit: { unlimited: true } }
 ";
 
+/// Descriptors that values select, and a limit that they do: of no use where a log has hashes in the place of values.
+const BY_VALUE: &str = "
+  - { key: list, values: [c0, c1, c2], rate_limit: { per: 200ms, requests_per_unit: 5 } }
+  - { key: any_case, values: [C0, C1, C2], value_ignore_case: true, rate_limit: { per: 200ms, requests_per_unit: 5 } }
+  - { key: network, value_network: 10.0.0.0/30, rate_limit: { per: 200ms, requests_per_unit: 5 } }
+  - { key: regex, value_regex: '^c[0-3]$', rate_limit: { per: 200ms, requests_per_unit: 5 } }
+  - { key: when, rate_limit: { per: 200ms, requests_per_unit: 5, when: 'descriptors[0].when != \"c1\"' } }
+";
+
 /// Keys that deny some requests and admit others.
-pub const LIMITED: [&str; 12] = [
+pub const LIMITED: [&str; 14] = [
     "sliding",
     "sub_windows",
     "log",
@@ -51,7 +62,12 @@ pub const LIMITED: [&str; 12] = [
     "always",
     "quota",
     "several",
+    "scheduled",
+    "banned",
 ];
+
+/// Those of [`BY_VALUE`].
+const MATCHED: [&str; 5] = ["list", "any_case", "network", "regex", "when"];
 const OTHERS: [&str; 3] = ["shadow", "exempt", "unknown"];
 
 const CONNECTIONS: u64 = 3;
@@ -92,9 +108,15 @@ impl Numbers {
 
     /// A descriptor whose value one of this many clients has.
     fn descriptor(&mut self, clients: u64) -> RateLimitDescriptor {
-        let keys = LIMITED.len() as u64 + OTHERS.len() as u64;
-        let key = LIMITED.into_iter().chain(OTHERS).nth(self.below(keys) as usize).expect("in range");
-        let value = format!("c{}", self.below(clients));
+        let keys = (LIMITED.len() + MATCHED.len() + OTHERS.len()) as u64;
+        let key = LIMITED
+            .into_iter()
+            .chain(MATCHED)
+            .chain(OTHERS)
+            .nth(self.below(keys) as usize)
+            .expect("in range");
+        let begin = if key == "network" { "10.0.0." } else { "c" };
+        let value = format!("{begin}{}", self.below(clients));
         let hits_addend = [None, None, None, Some(0), Some(2), Some(9)][self.below(6) as usize];
         let own = RateLimitOverride { requests_per_unit: 3, unit: 1 };
         RateLimitDescriptor {
@@ -133,8 +155,8 @@ struct Logged {
 
 impl Logged {
     /// Runs a server, and sends it requests over several connections.
-    async fn run(args: &[&str], requests: usize) -> Self {
-        let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(RULES));
+    async fn run(rules: &str, args: &[&str], requests: usize) -> Self {
+        let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(rules));
         let log = folder.path().join("log");
         let server = Server::with_rules(rules.path(), &[&["--decision-log", text(&log)], args].concat());
         let of_each = requests / CONNECTIONS as usize;
@@ -160,7 +182,7 @@ impl Logged {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision() {
     let args = ["--threads", "2", "--decision-log-max-bytes", "500000", "--decision-log-keep", "1000"];
-    let logged = Logged::run(&args, requests()).await;
+    let logged = Logged::run(&(RULES.to_owned() + BY_VALUE), &args, requests()).await;
     let logs = logged.logs();
     assert!(logs.len() > 1, "the log is rotated");
     let logs: Vec<&str> = logs.iter().map(|path| text(path)).collect();
@@ -175,16 +197,19 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
         ["newly_denied", "newly_admitted", "responses_changed", "out_of_order"].map(|key| &of[key]);
     assert_eq!(differences, [0, 0, 0, 0], "{replayed}");
     assert_eq!(of["proposed"], of["current"]);
-    for key in LIMITED {
+    for key in LIMITED.into_iter().chain(MATCHED) {
         let rules = of["rules"].as_array().expect("rows");
-        let row = rules.iter().find(|row| row["rule"] == key).unwrap_or_else(|| panic!("{key} has no row"));
+        // With its values, if the descriptor has some: `network=(network 10.0.0.0/30)`.
+        let is_of_key =
+            |row: &&Value| row["rule"].as_str().and_then(|rule| rule.split('=').next()) == Some(key);
+        let row = rules.iter().find(is_of_key).unwrap_or_else(|| panic!("{key} has no row"));
         assert_eq!(row["proposed"], row["current"], "{key}");
         let (all, denied) = (row["proposed"]["all"].as_u64(), row["proposed"]["denied"].as_u64());
         assert!(denied > Some(0) && denied < all, "{row}");
     }
 
     // The same log under other rules: the comparison above can fail. The limit of a day does not depend on the speed of the machine.
-    let proposed = rules_file(&RULES.replace("requests_per_unit: 9", "requests_per_unit: 4"));
+    let proposed = rules_file(&(RULES.replace("requests_per_unit: 9", "requests_per_unit: 4") + BY_VALUE));
     let changed = report(&[&["--rules", text(proposed.path())], &logs[..]].concat());
     assert!(changed["report"]["newly_denied"].as_u64() > Some(0), "{changed}");
     let top = &changed["report"]["keys_newly_denied"]["top"];
@@ -202,7 +227,7 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_hashed_values_is_reproduced_and_so_are_the_semantics_of_the_reference() {
     let args = ["--threads", "1", "--compat", "reference", "--decision-log-values", "hash"];
-    let logged = Logged::run(&args, 1_200).await;
+    let logged = Logged::run(RULES, &args, 1_200).await;
     let (rules, log) = (text(logged.rules.path()), logged.folder.path().join("log"));
     let replayed = report(&["--compat", "reference", "--rules", rules, text(&log)]);
     let of = &replayed["report"];

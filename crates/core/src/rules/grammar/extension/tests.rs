@@ -176,3 +176,26 @@ fn an_extension_sets_values_in_the_place_of_the_one_that_is_declared() {
     );
     assert!(rules.extensions_without_effect().is_empty());
 }
+
+/// Keys that the messages of a control plane cannot express, all in one extension.
+#[test]
+fn an_extension_adds_lists_patterns_schedules_bans_and_conditions() {
+    let declared = "domain: d\ndescriptors:\n\
+        - {key: plan, value: free, rate_limit: {unit: second, requests_per_unit: 5}}\n\
+        - {key: path, value: export, rate_limit: {unit: second, requests_per_unit: 6}}\n";
+    let extension = "- {key: plan, value: free, values: [free, trial], rate_limit: {when: 'true', \
+        schedule: [{days: sun, requests_per_unit: 9}], time_zone: Europe/Berlin}}\n\
+        - {key: path, value: export, value_regex: '^/v[0-9]+', rate_limit: {ban: {after: 2, within: 1m, for: 5m}}}\n";
+    let rules =
+        parse(declared, &[extension], LoadOptions::default()).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    let paths =
+        ["plan=(list free): 5 per 1s sliding_window", "path=(regex ^/v[0-9]+): 6 per 1s sliding_window"];
+    assert_eq!(limits(&rules), paths);
+    let limits: Vec<_> = rules.rule_limits().map(|(_, limit)| limit).collect();
+    let schedule = limits[0].schedule.as_ref().expect("a schedule");
+    let entries: Vec<String> = schedule.entries().map(|entry| entry.to_string()).collect();
+    assert_eq!(entries, ["9 sun 00:00-24:00 Europe/Berlin"]);
+    assert!(limits[0].when.is_some());
+    assert_eq!(limits[1].ban().map(|ban| ban.to_string()).as_deref(), Some("5m after 2 denials within 1m"));
+    assert!(rules.extensions_without_effect().is_empty());
+}
