@@ -5,7 +5,7 @@ use clap::{Arg, Command, CommandFactory as _};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of `serve` by heading, as beginnings of their names; the longest beginning applies.
-const HEADINGS_OF_SERVE: [(&str, &[&str]); 15] = [
+const HEADINGS_OF_SERVE: [(&str, &[&str]); 16] = [
     ("", &["config", "check", "env", "listen", "threads", "test-clock"]),
     ("Logs", &["log"]),
     (
@@ -47,6 +47,7 @@ const HEADINGS_OF_SERVE: [(&str, &[&str]); 15] = [
     ("TLS", &["tls-", "http-tls-"]),
     ("HTTP", &["http-", "limitador-", "metrics-path", "console"]),
     ("Control API", &["control", "audit-log"]),
+    ("Leases", &["leases"]),
     ("Metrics", &["metrics-", "reference-metrics", "near-limit-percent", "statsd"]),
     ("Decision log", &["decision-log"]),
 ];
