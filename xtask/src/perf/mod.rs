@@ -8,6 +8,7 @@
 mod bars;
 mod beside;
 mod control;
+pub(crate) mod envoy;
 mod in_process;
 mod load;
 mod machine;
