@@ -11,7 +11,55 @@ use std::{marker::PhantomData, ptr};
 pub(crate) struct HookedStream<'h> {
     stream: EnvoyStream,
     callbacks: &'static Callbacks,
+    response: Option<Response>,
     hook: PhantomData<&'h ()>,
+}
+
+/// A response in place of the upstream's. Envoy may run further hooks of the stream while it takes one, and end the stream: it gets it once
+/// the hook that made it is done.
+pub(crate) struct Response {
+    headers: Vec<(String, Vec<u8>)>,
+    kind: Kind,
+}
+
+enum Kind {
+    Local {
+        status: u16,
+        body: Vec<u8>,
+        details: String,
+    },
+    /// `:status` is among the headers.
+    Headers,
+}
+
+impl Response {
+    fn new(headers: &[(&str, &[u8])], kind: Kind) -> Self {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
+        Self { headers, kind }
+    }
+
+    /// Responds.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is Envoy's pointer of a hook that runs on this thread, and which uses nothing of the stream afterwards.
+    pub(crate) unsafe fn send(&self, stream: EnvoyStream, callbacks: &Callbacks) {
+        let mut headers: Vec<ModuleHeader> =
+            self.headers.iter().map(|(name, value)| ModuleHeader::of(name, value)).collect();
+        let list = if headers.is_empty() { ptr::null_mut() } else { headers.as_mut_ptr() };
+        match &self.kind {
+            Kind::Local { status, body, details } => {
+                let (body, details) = (ModuleBuffer::of(body), ModuleBuffer::of(details.as_bytes()));
+                let (send, status) = (callbacks.http_send_response, (*status).into());
+                // SAFETY: the stream lives when the call begins; Envoy copies headers, body and details before it returns.
+                unsafe { send(stream, status, list, headers.len(), body, details) };
+            }
+            Kind::Headers => {
+                // SAFETY: the stream lives when the call begins; Envoy copies the headers before it returns.
+                unsafe { (callbacks.http_send_response_headers)(stream, list, headers.len(), true) };
+            }
+        }
+    }
 }
 
 impl HookedStream<'_> {
@@ -21,7 +69,12 @@ impl HookedStream<'_> {
     ///
     /// `stream` is Envoy's pointer of a hook that runs for as long as this value exists, on this thread.
     pub(crate) unsafe fn new(stream: EnvoyStream, callbacks: &'static Callbacks) -> Self {
-        Self { stream, callbacks, hook: PhantomData }
+        Self { stream, callbacks, response: None, hook: PhantomData }
+    }
+
+    /// The response that the hook has made.
+    pub(crate) fn take_response(&mut self) -> Option<Response> {
+        self.response.take()
     }
 
     /// The module's configuration of the stream's route; null if it has none.
@@ -96,29 +149,12 @@ impl Host for HookedStream<'_> {
     }
 
     fn respond(&mut self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        let mut headers: Vec<ModuleHeader> =
-            headers.iter().map(|(name, value)| ModuleHeader::of(name, value)).collect();
-        let list = if headers.is_empty() { ptr::null_mut() } else { headers.as_mut_ptr() };
-        let (body, details) = (ModuleBuffer::of(body), ModuleBuffer::of(details.as_bytes()));
-        // SAFETY: the stream lives while the hook runs; Envoy copies headers, body and details before it returns.
-        unsafe {
-            (self.callbacks.http_send_response)(
-                self.stream,
-                status.into(),
-                list,
-                headers.len(),
-                body,
-                details,
-            );
-        }
+        let kind = Kind::Local { status, body: body.to_vec(), details: details.to_owned() };
+        self.response = Some(Response::new(headers, kind));
     }
 
     fn respond_with(&mut self, headers: &[(&str, &[u8])]) {
-        let mut headers: Vec<ModuleHeader> =
-            headers.iter().map(|(name, value)| ModuleHeader::of(name, value)).collect();
-        let (list, count) = (headers.as_mut_ptr(), headers.len());
-        // SAFETY: the stream lives while the hook runs; Envoy copies the headers before it returns.
-        unsafe { (self.callbacks.http_send_response_headers)(self.stream, list, count, true) };
+        self.response = Some(Response::new(headers, Kind::Headers));
     }
 
     fn count(&mut self, counter: Counter, labels: &[&str], by: u64) {
@@ -128,6 +164,7 @@ impl Host for HookedStream<'_> {
         // SAFETY: the stream lives while the hook runs, the labels while the call does.
         unsafe { (self.callbacks.http_filter_increment_counter)(self.stream, counter.0, list, count, by) };
     }
+
     fn waker(&self) -> Option<Waker> {
         // SAFETY: the stream lives while the hook runs.
         let made = unsafe { (self.callbacks.http_filter_scheduler_new)(self.stream) };

@@ -3,7 +3,7 @@
 use crate::{
     ConfigHost, Flow, LogLevel, Module,
     callbacks::{self, callbacks},
-    envoy::HookedStream,
+    envoy::{HookedStream, Response},
     log,
     types::EnvoyBuffer,
 };
@@ -197,10 +197,10 @@ pub unsafe fn stream_destroy<M: Module>(stream: *const c_void) {
 ///
 /// Called by Envoy with the arguments of `on_http_filter_request_headers`.
 pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
-    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
+    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
         // SAFETY: Envoy's pointer to an object of `route_new`, which lives as long as the route, and at least as long as the hook.
         let route = unsafe { host.route().cast::<Arc<M::Route>>().as_ref() };
-        M::request_headers(config, route, state, &mut host)
+        M::request_headers(config, route, state, host)
     };
     // SAFETY: by the caller's promise.
     match unsafe { flow::<M>("on_http_filter_request_headers", envoy, stream, body) } {
@@ -216,8 +216,8 @@ pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_vo
 ///
 /// Called by Envoy with the arguments of `on_http_filter_scheduled`.
 pub unsafe fn scheduled<M: Module>(envoy: *mut c_void, stream: *const c_void) {
-    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
-        M::resumed(config, state, &mut host)
+    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
+        M::resumed(config, state, host)
     };
     // SAFETY: by the caller's promise.
     let flow = unsafe { flow::<M>("on_http_filter_scheduled", envoy, stream, body) };
@@ -228,31 +228,40 @@ pub unsafe fn scheduled<M: Module>(envoy: *mut c_void, stream: *const c_void) {
     }
 }
 
-/// Runs a hook that decides whether the request goes on; after a panic, the failure mode does. None if it was skipped.
+/// Runs a hook that decides whether the request goes on; after a panic, the failure mode does. None if it was skipped. A response is the
+/// last thing: Envoy runs further hooks of the stream meanwhile, and may end it.
 ///
 /// # Safety
 ///
-/// `envoy` and `stream` are the pointers of a hook of this stream that is running.
+/// `envoy` and `stream` are the pointers of a hook of this stream that is running, which does not use them afterwards if the request does
+/// not go on.
 unsafe fn flow<M: Module>(
     name: &str,
     envoy: *mut c_void,
     stream: *const c_void,
-    body: impl FnOnce(&M::Config, &mut M::Stream, HookedStream<'_>) -> Flow,
+    body: impl FnOnce(&M::Config, &mut M::Stream, &mut HookedStream<'_>) -> Flow,
 ) -> Option<Flow> {
     // SAFETY: by the caller's promise.
-    match unsafe { hook::<M, _>(name, envoy, stream, body) } {
-        Hooked::Done(flow) => return Some(flow),
+    let (flow, response) = match unsafe { hook::<M, _>(name, envoy, stream, body) } {
+        Hooked::Done(flow, response) => (flow, response),
         Hooked::Skipped => return None,
-        Hooked::Panicked => {}
+        Hooked::Panicked => {
+            let body = |config: &M::Config, _: &mut M::Stream, host: &mut HookedStream<'_>| {
+                M::after_panic(config, host)
+            };
+            // SAFETY: by the caller's promise.
+            match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
+                Hooked::Done(flow, response) => (flow, response),
+                Hooked::Skipped => return None,
+                Hooked::Panicked => return Some(Flow::Continue),
+            }
+        }
+    };
+    if let (Some(response), Some(callbacks)) = (response, callbacks()) {
+        // SAFETY: the stream lives, of which nothing is borrowed any more, and by the caller's promise it is not used afterwards.
+        unsafe { response.send(envoy, callbacks) };
     }
-    let body =
-        |config: &M::Config, _: &mut M::Stream, mut host: HookedStream<'_>| M::after_panic(config, &mut host);
-    // SAFETY: by the caller's promise.
-    match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
-        Hooked::Done(flow) => Some(flow),
-        Hooked::Skipped => None,
-        Hooked::Panicked => Some(Flow::Continue),
-    }
+    Some(flow)
 }
 
 /// The headers of a response are about to be sent.
@@ -261,8 +270,8 @@ unsafe fn flow<M: Module>(
 ///
 /// Called by Envoy with the arguments of `on_http_filter_response_headers`.
 pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
-    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
-        M::response_headers(config, state, &mut host);
+    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
+        M::response_headers(config, state, host);
     };
     // SAFETY: by the caller's promise.
     unsafe { hook::<M, _>("on_http_filter_response_headers", envoy, stream, body) };
@@ -275,8 +284,8 @@ pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_v
 ///
 /// Called by Envoy with the arguments of `on_http_filter_stream_complete`.
 pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_void) {
-    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
-        M::complete(config, state, &mut host);
+    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
+        M::complete(config, state, host);
     };
     // SAFETY: by the caller's promise.
     unsafe { hook::<M, _>("on_http_filter_stream_complete", envoy, stream, body) };
@@ -284,7 +293,8 @@ pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_vo
 
 /// How a hook of a stream ended.
 enum Hooked<T> {
-    Done(T),
+    /// With the response that it made.
+    Done(T, Option<Response>),
     /// Called within another hook of the stream, or on one that could not be made.
     Skipped,
     Panicked,
@@ -299,7 +309,7 @@ unsafe fn hook<M: Module, T>(
     name: &str,
     envoy: *mut c_void,
     stream: *const c_void,
-    body: impl FnOnce(&M::Config, &mut M::Stream, HookedStream<'_>) -> T,
+    body: impl FnOnce(&M::Config, &mut M::Stream, &mut HookedStream<'_>) -> T,
 ) -> Hooked<T> {
     // SAFETY: by the caller's promise; a stream destroyed within the hook is not freed while its state is borrowed.
     let Some(stream) = (unsafe { stream_of::<M>(stream) }) else { return Hooked::Skipped };
@@ -308,8 +318,9 @@ unsafe fn hook<M: Module, T>(
     };
     let done = guarded(name, || {
         // SAFETY: the hook runs until `body` has returned.
-        let host = unsafe { HookedStream::new(envoy, callbacks) };
-        body(&stream.config, &mut state, host)
+        let mut host = unsafe { HookedStream::new(envoy, callbacks) };
+        let result = body(&stream.config, &mut state, &mut host);
+        (result, host.take_response())
     });
-    done.map_or(Hooked::Panicked, Hooked::Done)
+    done.map_or(Hooked::Panicked, |(result, response)| Hooked::Done(result, response))
 }

@@ -71,6 +71,18 @@ unsafe extern "C" fn add_header(envoy: EnvoyStream, _: u32, name: ModuleBuffer, 
     true
 }
 
+unsafe extern "C" fn send_response_headers(
+    envoy: EnvoyStream,
+    _: *mut ModuleHeader,
+    count: usize,
+    end: bool,
+) {
+    assert!(end && count > 0);
+    let empty = || ModuleBuffer::of(b"");
+    // SAFETY: the pointer of this call, no headers and empty texts.
+    unsafe { send_response(envoy, 0, ptr::null_mut(), 0, empty(), empty()) };
+}
+
 unsafe extern "C" fn send_response(
     envoy: EnvoyStream,
     status: u32,
@@ -126,6 +138,7 @@ fn find(name: &CStr) -> *mut c_void {
         "http_get_header" => get_header as *mut c_void,
         "http_add_header" => add_header as *mut c_void,
         "http_send_response" => send_response as *mut c_void,
+        "http_send_response_headers" => send_response_headers as *mut c_void,
         "get_most_specific_route_config" => get_route as *mut c_void,
         "http_filter_get_attribute_string" => no_text as *mut c_void,
         "http_filter_scheduler_new" => scheduler_new as *mut c_void,
@@ -150,6 +163,15 @@ struct TestModule;
 
 #[derive(Default)]
 struct TestStream(Vec<String>);
+
+/// Number of streams that were freed.
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for TestStream {
+    fn drop(&mut self) {
+        FREED.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Module for TestModule {
     type Config = Arc<AtomicUsize>;
@@ -182,14 +204,18 @@ impl Module for TestModule {
         let (header, _) = host.header(Headers::Request, "x", 0);
         match header.unwrap_or_default() {
             b"panic" => panic!("as requested"),
-            b"wait" | b"wait and panic" => {
+            b"wait" | b"wait and panic" | b"wait and deny" => {
                 state.0.push("waited".to_owned());
                 host.waker().expect("a stream of a stand-in has one").wake();
                 Flow::Wait
             }
             b"deny" => {
                 host.respond(429, &[("a", b"b")], b"body", "details");
-                // Still usable, whatever the response has led to.
+                state.0.push("denied".to_owned());
+                Flow::Responded
+            }
+            b"deny by headers" => {
+                host.respond_with(&[(":status", b"200")]);
                 state.0.push("denied".to_owned());
                 Flow::Responded
             }
@@ -201,7 +227,13 @@ impl Module for TestModule {
     }
 
     fn resumed(_: &Self::Config, state: &mut TestStream, host: &mut dyn Host) -> Flow {
-        assert_ne!(host.header(Headers::Request, "x", 0).0, Some(&b"wait and panic"[..]), "as requested");
+        let header = host.header(Headers::Request, "x", 0).0;
+        assert_ne!(header, Some(&b"wait and panic"[..]), "as requested");
+        if header == Some(b"wait and deny") {
+            host.respond(429, &[], b"", "");
+            state.0 = vec!["route".to_owned(), "denied".to_owned()];
+            return Flow::Responded;
+        }
         state.0.push("resumed".to_owned());
         Flow::Continue
     }
@@ -288,15 +320,22 @@ fn a_panic_after_a_wait_costs_one_request() {
 }
 
 #[test]
-fn a_hook_within_a_hook_does_nothing() {
-    let (_, _, added) = run("deny", Within::ResponseHook);
-    assert_eq!(added, ["seen: route", "seen: denied"], "by the hook that followed");
+fn hooks_that_envoy_calls_while_it_takes_a_response_run() {
+    for header in ["deny", "deny by headers", "wait and deny"] {
+        let (_, _, added) = run(header, Within::ResponseHook);
+        assert_eq!(added[..2], ["seen: route", "seen: denied"], "{header}");
+        assert_eq!(added.len(), 2, "by that hook only: {header}");
+    }
 }
 
 #[test]
-fn a_stream_destroyed_within_its_hook_stays_usable() {
-    let (status, responses, _) = run("deny", Within::Destroy);
-    assert_eq!((status, responses.len()), (1, 1));
+fn a_stream_that_ends_while_envoy_takes_a_response_is_freed() {
+    for header in ["deny", "deny by headers"] {
+        let freed = FREED.load(Ordering::Relaxed);
+        let (status, responses, _) = run(header, Within::Destroy);
+        assert_eq!((status, responses.len()), (1, 1));
+        assert!(FREED.load(Ordering::Relaxed) > freed);
+    }
 }
 
 #[test]
