@@ -189,6 +189,11 @@ impl Drop for Scheduler {
     }
 }
 
+/// Whether this is Envoy 1.39 or later, by what it offers; also without an Envoy.
+pub fn is_from_1_39() -> bool {
+    callbacks().is_none_or(|all| all.http_filter_config_increment_counter.is_some())
+}
+
 /// Levels of Envoy's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

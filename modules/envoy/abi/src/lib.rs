@@ -7,8 +7,8 @@
 //!
 //! - No panic crosses a hook: it is caught there, counted, and costs one request.
 //! - Bytes that Envoy lends are borrowed from the [`Host`], and its setters need it exclusively: no borrow outlives them.
-//! - A hook that Envoy calls within another hook of the same stream does nothing, and a stream that is destroyed meanwhile is freed
-//!   never, not twice.
+//! - Whatever has Envoy run further hooks of a stream, as a response or the end of a wait, is the last thing that a hook does. A hook that
+//!   is called within another one all the same does nothing, and a stream that is destroyed meanwhile is freed never, not twice.
 //! - A request that waits is resumed on its worker, outside any other hook of the stream.
 //! - Callbacks are looked up when the module is loaded, so that one binary runs on every version that has the required ones.
 
@@ -24,6 +24,7 @@ mod tests;
 mod types;
 
 pub use host::{
-    Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, Waker, log,
+    Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, Waker, is_from_1_39,
+    log,
 };
 pub use module::{Flow, Module};

@@ -3,7 +3,7 @@
 use super::text_match::TextMatch;
 use crate::settings::{Node, Problems};
 use std::borrow::Cow;
-use tidegate_envoy_abi::{Headers, Host};
+use tidegate_envoy_abi::{Headers, Host, is_from_1_39};
 
 /// A match of a header of the request.
 #[derive(Debug, PartialEq)]
@@ -12,6 +12,8 @@ pub(crate) struct HeaderMatch {
     kind: Kind,
     invert: bool,
     missing_is_empty: bool,
+    /// Whether each of several values is matched by itself, as Envoy does since 1.39; else all of them as one text.
+    by_value: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -51,30 +53,37 @@ impl HeaderMatch {
             kind,
             invert: node.bool("invert_match"),
             missing_is_empty: node.bool("treat_missing_header_as_empty"),
+            by_value: is_from_1_39(),
         })
     }
 
     pub(super) fn matches(&self, host: &dyn Host) -> bool {
-        let value = all_values(host, Headers::Request, &self.name);
+        let count = host.header(Headers::Request, &self.name, 0).1;
         if let Kind::Present(present) = self.kind {
-            let is_there = value.is_some() || self.missing_is_empty;
+            let is_there = count > 0 || self.missing_is_empty;
             return (is_there == present) != self.invert;
         }
         // A header that is not there matches nothing, inverted or not.
-        let Some(value) = value.or(self.missing_is_empty.then_some(Cow::Borrowed(&[][..]))) else {
+        if count == 0 && !self.missing_is_empty {
             return false;
-        };
-        let is_match = match &self.kind {
-            Kind::Present(_) => true,
-            Kind::Text(text) => text.matches(&value),
-            // Each value by itself, as Envoy does since 1.39.
-            Kind::Range(start, end) => {
-                let count = host.header(Headers::Request, &self.name, 0).1.max(1);
-                let values = (0..count).map(|index| host.header(Headers::Request, &self.name, index).0);
-                values.filter_map(|value| whole(value?)).any(|number| (*start..*end).contains(&number))
-            }
+        }
+        let is_match = match self.by_value {
+            true => (0..count.max(1)).any(|index| {
+                self.kind.matches(host.header(Headers::Request, &self.name, index).0.unwrap_or_default())
+            }),
+            false => self.kind.matches(&all_values(host, Headers::Request, &self.name).unwrap_or_default()),
         };
         is_match != self.invert
+    }
+}
+
+impl Kind {
+    fn matches(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Present(present) => *present,
+            Self::Text(text) => text.matches(value),
+            Self::Range(start, end) => whole(value).is_some_and(|number| (*start..*end).contains(&number)),
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! The module held against the ratelimit filter: the same random configurations and requests, in one Envoy.
+//!
+//! `TIDEGATE_COMPARISONS` is the least number of requests that are compared, `TIDEGATE_SEED` the seed of the first configurations.
 
 use crate::{
     client::{Connection, Request, Response},
-    config::{Filter, bootstrap, listener, route},
-    generate::{Generator, rules},
-    process::{Binary, Envoy, Server},
+    config::{Filter, bootstrap, listener, route, service},
+    generate::{DONE, Generator, rules},
+    process::{Binary, Envoy, Server, eventually},
     rng::Rng,
 };
+use serde_json::{Value as Json, json};
 use std::env;
 
 /// Filters with settings of their own.
@@ -18,13 +21,18 @@ const REQUESTS: usize = 6;
 
 pub fn decisions(binary: &Binary) {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("TIDEGATE_SEED").unwrap_or(1);
-    for seed in first..first + number("TIDEGATE_SEEDS").unwrap_or(1) {
-        round(binary, seed);
+    let (first, wanted) = (number("TIDEGATE_SEED").unwrap_or(1), number("TIDEGATE_COMPARISONS").unwrap_or(1));
+    let mut compared = 0;
+    for seed in first.. {
+        compared += round(binary, seed);
+        if compared >= wanted {
+            return;
+        }
     }
 }
 
-fn round(binary: &Binary, seed: u64) {
+/// Compares the decisions of configurations made by a seed: the number of requests.
+fn round(binary: &Binary, seed: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.yaml");
     std::fs::write(&path, rules()).unwrap();
@@ -42,6 +50,9 @@ fn round(binary: &Binary, seed: u64) {
             listeners.push(listener(&format!("{name}-{filter}"), kind, &settings, of_listener));
         }
         described.push((settings, routes));
+    }
+    for (kind, name) in [(Filter::RateLimit, "filter"), (Filter::Module, "module")] {
+        listeners.push(listener(&format!("{name}-peek"), kind, &peek(), vec![route("/", None)]));
     }
     let variables = [("TIDEGATE_RULES", path.to_str().unwrap()), ("TIDEGATE_SOURCE_CLUSTER", "node-cluster")];
     let envoy = Envoy::start(binary, &bootstrap(listeners, Some(&server.socket())), &variables);
@@ -66,6 +77,8 @@ fn round(binary: &Binary, seed: u64) {
             }
         }
     }
+    let charged = eventually("equal charges at the ends of streams", || charges(&envoy));
+    eprintln!("seed {seed}: {charged} hits at the ends of streams");
     eprintln!("seed {seed}: {requests} requests, {denied} denied, {} differences", differences.len());
     assert!(denied > 10, "{denied} of {requests} were denied: the comparison says little");
     if let Ok(path) = env::var("TIDEGATE_DIFFERENCES") {
@@ -73,6 +86,39 @@ fn round(binary: &Binary, seed: u64) {
     }
     let shown = differences.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("\n\n");
     assert!(differences.is_empty(), "TIDEGATE_SEED={seed}: {} differences:\n{shown}", differences.len());
+    requests
+}
+
+/// Settings that count nothing, and show what is charged to values of [`DONE`].
+fn peek() -> Json {
+    let action = json!({"request_headers": {"header_name": "x-done", "descriptor_key": DONE}});
+    json!({
+        "domain": "d",
+        "rate_limit_service": service(),
+        "timeout": "5s",
+        "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+        "rate_limits": [{"actions": [action], "hits_addend": {"number": 0}}],
+    })
+}
+
+/// The hits that both have charged at the ends of streams; none while they differ.
+fn charges(envoy: &Envoy) -> Option<u64> {
+    let (mut filter, mut module) = (Client::new(envoy, "filter-peek"), Client::new(envoy, "module-peek"));
+    let mut sum = 0;
+    for value in ["a", "b", "1", "2", "", "-1", "A", "a b", "é", "1,2", "Ä"] {
+        let request = Request::get("/").header("x-done", value);
+        let remaining = |client: &mut Client| {
+            let left = client.send(&request).header("x-ratelimit-remaining")?.parse::<u64>().ok()?;
+            Some(1_000_000_000 - left)
+        };
+        let (expected, seen) = (remaining(&mut filter), remaining(&mut module));
+        if expected != seen {
+            eprintln!("{value:?}: filter {expected:?}, module {seen:?}");
+            return None;
+        }
+        sum += seen.unwrap_or(0);
+    }
+    Some(sum)
 }
 
 /// Connections to a listener, opened again where Envoy closes them.

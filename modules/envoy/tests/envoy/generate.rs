@@ -21,7 +21,11 @@ const ENTRIES: &[(&str, &[&str])] = &[
     ("m", &["1", "text", "default", "of-the-route", "of-the-cluster"]),
     ("destination_cluster", &["application"]),
     ("source_cluster", &["node-cluster"]),
+    (DONE, &["a", "1"]),
 ];
+
+/// The key of descriptors that are charged when a stream has ended. Their limits are never reached: a proxy may charge them late.
+pub const DONE: &str = "done";
 
 /// Rules for descriptors of up to two entries: one for each value above, and one for any other. Each has a name of its own.
 pub fn rules() -> String {
@@ -30,7 +34,11 @@ pub fn rules() -> String {
     let mut rule = |rules: &mut String, indent: &str, key: &str, value: Option<&str>| {
         count += 1;
         // Most of them are never exceeded, so that a request is mostly admitted.
-        let requests = if count % 3 == 0 { 3 } else { 100_000 };
+        let requests = match key {
+            DONE => 1_000_000_000,
+            _ if count % 3 == 0 => 3,
+            _ => 100_000,
+        };
         let value = value.map_or(String::new(), |value| format!(", value: {}", json!(value)));
         let _ = write!(
             rules,
@@ -129,7 +137,11 @@ impl Generator<'_> {
     /// Settings of a route.
     pub fn per_route(&mut self) -> Json {
         let count = self.rng.below(4);
-        let mut settings = json!({"rate_limits": (0..count).map(|_| self.policy()).collect::<Vec<_>>()});
+        let mut policies: Vec<_> = (0..count).map(|_| self.policy()).collect();
+        if self.rng.once_in(4) {
+            policies.push(self.policy_at_end());
+        }
+        let mut settings = json!({"rate_limits": policies});
         if self.rng.once_in(10) {
             settings["domain"] = self.one(&["d", "other"]).into();
         }
@@ -167,6 +179,21 @@ impl Generator<'_> {
         policy
     }
 
+    /// One that is applied when the stream has ended.
+    fn policy_at_end(&mut self) -> Json {
+        let constant =
+            json!({"generic_key": {"descriptor_key": DONE, "descriptor_value": self.one(&["a", "b"])}});
+        let header = json!({"request_headers": {"header_name": "x-a", "descriptor_key": DONE}});
+        let mut policy = json!({"actions": [self.one(&[constant, header])], "apply_on_stream_done": true});
+        let mut hits = vec![json!({"number": 3}), json!({"format": "%REQ(x-cost)%"})];
+        hits.push(json!({"format": "%DYNAMIC_METADATA(test:number)%"}));
+        if self.binary.is_from(40) {
+            hits.push(json!({"format": "%RESP(x-cost)%"}));
+        }
+        self.maybe(&mut policy, "hits_addend", &hits);
+        policy
+    }
+
     fn action(&mut self) -> Json {
         let kinds = if self.binary.is_from(40) { 11 } else { 10 };
         match self.rng.below(kinds) {
@@ -197,12 +224,14 @@ impl Generator<'_> {
                 let mut own = json!({"descriptor_value": "v"});
                 own["headers"] = (0..count).map(|_| self.header_matcher()).collect();
                 self.maybe(&mut own, "expect_match", &[true.into(), false.into()]);
+                self.maybe(&mut own, "descriptor_key", &["g".into(), "h".into()]);
                 json!({"header_value_match": own})
             }
             7 => {
                 let mut own = json!({"descriptor_value": "v"});
                 own["query_parameters"] = json!([self.query_matcher()]);
                 self.maybe(&mut own, "expect_match", &[true.into(), false.into()]);
+                self.maybe(&mut own, "descriptor_key", &["g".into(), "q".into()]);
                 json!({"query_parameter_value_match": own})
             }
             8 => self.metadata(),
@@ -218,7 +247,9 @@ impl Generator<'_> {
                 ];
                 let mut matcher = json!({"ranges": [self.one(&ranges), self.one(&ranges)]});
                 self.maybe(&mut matcher, "invert_match", &[true.into()]);
-                json!({"remote_address_match": {"descriptor_value": "v", "address_matcher": matcher}})
+                let mut own = json!({"descriptor_value": "v", "address_matcher": matcher});
+                self.maybe(&mut own, "descriptor_key", &["g".into()]);
+                json!({"remote_address_match": own})
             }
         }
     }
@@ -254,11 +285,18 @@ impl Generator<'_> {
     }
 
     fn header_matcher(&mut self) -> Json {
-        let mut own = json!({"name": self.one(&["x-a", "X-b", "x-none", ":method"])});
-        match self.rng.below(5) {
+        let mut own = json!({"name": self.one(&["x-a", "X-b", "x-none", ":method", ":path"])});
+        match self.rng.below(7) {
+            3 => {
+                // As older configurations have them.
+                let kinds = ["exact_match", "prefix_match", "suffix_match", "contains_match"];
+                own[self.one(&kinds)] = self.one(&["1", "A", "é", ",", "a b"]).into();
+            }
+            4 if self.binary.is_from(39) => {
+                own["safe_regex_match"] = json!({"regex": self.one(&["1", ".*", "[^2]+", "é"])})
+            }
             0 => own["present_match"] = self.half().into(),
-            // Envoy 1.38 takes several values for one, which is no number.
-            1 if self.binary.is_from(39) => own["range_match"] = json!({"start": -1, "end": 2}),
+            1 => own["range_match"] = json!({"start": -1, "end": 2}),
             2 => {}
             _ => own["string_match"] = self.text_matcher(),
         }
@@ -308,14 +346,26 @@ impl Generator<'_> {
         ];
         path += self.one(&queries);
         let mut request = Request::get(&path);
-        if self.rng.once_in(8) {
-            request.method = "HEAD".to_owned();
+        if self.rng.once_in(16) {
+            // Bytes that no URI has.
+            let mut raw = vec!["?q=é".as_bytes(), "?é=1&q=1".as_bytes(), b"?q=\x7f", b"?q=\x01"];
+            if self.binary.is_from(40) {
+                raw.extend([&b"?q=\xe9"[..], b"?\xff=\xff&q=1"]);
+            }
+            request.path = [prefix.as_bytes(), self.one(&raw)].concat();
+        }
+        if self.rng.once_in(6) {
+            request.method = self.one(&["HEAD", "POST", "OPTIONS", "PURGE"]).to_owned();
         }
         let mut values: Vec<&[u8]> =
             vec![b"1", b"1", b"2", b"", b" 1 ", b"-1", b"A", b"a b", "é".as_bytes(), b"1,2", "Ä".as_bytes()];
         if self.binary.is_from(40) {
             // Regular expressions of earlier versions read UTF-8, those of the module bytes.
-            values.push(b"\xe9");
+            values.extend([&b"\xe9"[..], b"\xff\xfe", b"1\xa0", "1\u{a0}".as_bytes()]);
+        }
+        if self.rng.once_in(16) {
+            // Envoy refuses some of these before any filter sees them.
+            values = vec![b"\t1", b"1\t2", b"\x011", b"\x7f", b"1\x00", &[b'1'; 3_000]];
         }
         for name in ["x-a", "x-a", "x-b", "x-meta-text"] {
             if self.half() {
@@ -341,7 +391,13 @@ impl Generator<'_> {
         add("x-cost", &["3", "1.5", "abc", "-1", "2000000000", "0", " 2 ", "1e1", "inf", ""]);
         add("x-upstream-limit", &["1"]);
         if self.rng.once_in(8) {
-            request.headers.push(("content-type".to_owned(), b"application/grpc".to_vec()));
+            let grpc = self.one(&[
+                "application/grpc",
+                "application/grpc+proto",
+                "application/grpc-web",
+                "Application/gRPC",
+            ]);
+            request.headers.push(("content-type".to_owned(), grpc.into()));
         }
         if self.rng.once_in(8) {
             request.headers.push(("x-envoy-internal".to_owned(), b"true".to_vec()));
