@@ -20,6 +20,10 @@ mod limits;
 mod metrics;
 mod protobuf;
 mod response;
+#[cfg(test)]
+#[path = "../../../tests/sim/rng.rs"]
+#[allow(dead_code, reason = "the simulation of the server uses the rest")]
+mod rng;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -94,6 +94,12 @@ impl Metrics {
         self.pending[outcome as usize].load(Ordering::Relaxed)
     }
 
+    /// Number of decisions there that is not yet published.
+    #[cfg(test)]
+    pub(crate) fn pending_place(&self, place: Place) -> u64 {
+        self.pending_places[place as usize].load(Ordering::Relaxed)
+    }
+
     /// Schedules a publication, if there is something to publish.
     pub(crate) fn schedule(&self) {
         if self.pending.iter().all(|pending| pending.load(Ordering::Relaxed) == 0) {

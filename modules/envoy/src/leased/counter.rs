@@ -3,30 +3,43 @@
 use super::messages::CounterId;
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tidegate_core::sync::{Mutex, MutexGuard};
 use tidegate_shared::lease::{Holder, HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId};
+
+/// Nanoseconds without use after which a counter may be dropped.
+const UNUSED_NANOS: u64 = 1_000_000_000;
+/// The longest time between two looks at a holder of credits, and at one that is not used.
+const LOOK_NANOS_MAX: u64 = 25_000_000;
 
 /// A counter.
 pub(super) struct Counter {
     pub(super) id: CounterId,
     /// None once it is dropped: the server decides, and what is known of requests to it is learnt anew.
     holder: Mutex<Option<Holder>>,
+    is_dropped: AtomicBool,
     /// Nanoseconds of the clock at which a claim may be due. Changed under the lock of the holder.
     look_at: AtomicU64,
     /// Nanoseconds of the clock at its last use. Changed under the lock of the holder.
     used_at: AtomicU64,
+    /// Whether it is among the moved ones.
+    is_moved: AtomicBool,
+    moved: Arc<Moved>,
 }
+
+/// Counters whose time became an earlier one by a decision.
+pub(super) type Moved = Mutex<Vec<CounterId>>;
 
 /// The locked holder of a counter.
 pub(super) type LockedHolder<'c> = MutexGuard<'c, Option<Holder>>;
 
 impl Counter {
-    pub(super) fn new(id: CounterId, terms: HolderTerms, now: Monotonic) -> Arc<Self> {
+    pub(super) fn new(id: CounterId, terms: HolderTerms, moved: Arc<Moved>, now: Monotonic) -> Arc<Self> {
         let holder = Mutex::new(Some(Holder::new(terms, now)));
         let time = || AtomicU64::new(now.as_nanos());
-        Arc::new(Self { id, holder, look_at: time(), used_at: time() })
+        let (is_dropped, is_moved) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { id, holder, is_dropped, look_at: time(), used_at: time(), is_moved, moved })
     }
 
     pub(super) fn lock(&self) -> LockedHolder<'_> {
@@ -34,7 +47,7 @@ impl Counter {
     }
 
     pub(super) fn is_dropped(&self) -> bool {
-        self.lock().is_none()
+        self.is_dropped.load(Ordering::Relaxed)
     }
 
     /// Takes note of a decision by its locked holder: by what that spent, a claim may be due earlier.
@@ -45,12 +58,20 @@ impl Counter {
         holder.lower_next_look(&mut look_at, now);
         if look_at != before {
             self.look_at.store(look_at.as_nanos(), Ordering::Relaxed);
+            if !self.is_moved.swap(true, Ordering::AcqRel) {
+                self.moved.lock().push(self.id);
+            }
         }
     }
 
-    /// Whether a claim may be due.
-    pub(super) fn may_be_due(&self, now: Monotonic) -> bool {
-        self.look_at.load(Ordering::Relaxed) <= now.as_nanos()
+    /// It is about to be put in the order: a decision that moves it from now on lists it again.
+    pub(super) fn is_not_moved(&self) {
+        self.is_moved.swap(false, Ordering::AcqRel);
+    }
+
+    /// Nanoseconds of the clock at which a claim may be due.
+    pub(super) fn look_at(&self) -> u64 {
+        self.look_at.load(Ordering::Relaxed)
     }
 
     /// The claim that is due, if one is, and whether the counter is kept: without use a new one would do the same.
@@ -59,13 +80,21 @@ impl Counter {
         let Some(holder) = &mut *locked else { return (None, false) };
         holder.drop_expired(now);
         let claim = holder.poll(node, now);
-        let unused = now.nanos_since(Monotonic::from_nanos(self.used_at.load(Ordering::Relaxed)));
+        let used_at = self.used_at.load(Ordering::Relaxed);
+        let unused = now.nanos_since(Monotonic::from_nanos(used_at));
         let is_kept = claim.is_some() || unused < UNUSED_NANOS || !holder.is_idle(now);
-        // A holder without credits is due by requests, which are counted wherever they are decided: looked at before it is idle.
-        let latest = now.plus_nanos(LOOK_NANOS_MAX);
-        self.look_at.store(holder.next_look().min(latest).as_nanos(), Ordering::Relaxed);
+        // Without credits, a claim becomes due by requests only: until then it is looked at to be dropped.
+        let is_passive = claim.is_none() && holder.credits(now) == 0 && holder.next_look() <= now;
+        let latest = now.plus_nanos(LOOK_NANOS_MAX).as_nanos();
+        let look_at = match is_passive {
+            true => latest.max(used_at.saturating_add(UNUSED_NANOS)),
+            // Later than now, so that one pass looks at each counter once.
+            false => latest.min(holder.next_look().as_nanos()).max(now.as_nanos() + 1),
+        };
+        self.look_at.store(look_at, Ordering::Relaxed);
         if !is_kept {
             *locked = None;
+            self.is_dropped.store(true, Ordering::Relaxed);
         }
         (claim, is_kept)
     }
@@ -81,11 +110,7 @@ impl Counter {
 
     /// Drops the holder. The claim gives back its credits, and reports what it spent.
     pub(super) fn retire(&self, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        self.is_dropped.store(true, Ordering::Relaxed);
         self.lock().take()?.release(node, now)
     }
 }
-
-/// Nanoseconds without use after which a counter may be dropped.
-const UNUSED_NANOS: u64 = 1_000_000_000;
-/// The longest time between two looks at a holder.
-const LOOK_NANOS_MAX: u64 = 25_000_000;

@@ -14,6 +14,7 @@ use super::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
         OTHER_BYTES, RulesId, release_request,
     },
+    schedule::Schedule,
 };
 use crate::protobuf::Malformed;
 use std::{
@@ -30,6 +31,8 @@ const COUNTERS_MAX: usize = 16_384;
 const SINGLE_CALLS_MAX: usize = 32;
 /// Nanoseconds between two looks for claims that are due.
 pub(super) const LOOK_NANOS: u64 = 2_000_000;
+/// Nanoseconds between two sweeps of a shard of the requests that are known.
+const SWEEP_NANOS: u64 = 16_000_000;
 /// Nanoseconds after which a call without content is sent: it has the rules that are in force, and shows that the server responds.
 pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
 /// Nanoseconds without a response after which a connection is given up.
@@ -100,7 +103,7 @@ pub(super) struct Exchanges {
     rules: RulesId,
     /// None before the first response.
     settings: Option<Settings>,
-    counters: HashMap<CounterId, Arc<Counter>>,
+    counters: Schedule,
     /// Claims that give back, under former rules.
     retired: VecDeque<(RulesId, Vec<(CounterId, LeaseRequest)>)>,
     questions: VecDeque<Question>,
@@ -109,6 +112,7 @@ pub(super) struct Exchanges {
     last_sent: Option<Monotonic>,
     last_look: Monotonic,
     next_sweep: usize,
+    last_sweep: Monotonic,
 }
 
 impl Exchanges {
@@ -118,7 +122,7 @@ impl Exchanges {
             node: NodeId(node.max(1)),
             rules: RulesId::default(),
             settings: None,
-            counters: HashMap::new(),
+            counters: Schedule::default(),
             retired: VecDeque::new(),
             questions: VecDeque::new(),
             in_flight: HashMap::new(),
@@ -126,6 +130,7 @@ impl Exchanges {
             last_sent: None,
             last_look: Monotonic::ORIGIN,
             next_sweep: 0,
+            last_sweep: Monotonic::ORIGIN,
         }
     }
 
@@ -161,8 +166,10 @@ impl Exchanges {
             }
         }
         let claims = if questions.is_empty() && now.nanos_since(self.last_look) >= LOOK_NANOS {
-            known.sweep(self.next_sweep, now);
-            self.next_sweep += 1;
+            if now.nanos_since(self.last_sweep) >= SWEEP_NANOS {
+                known.sweep(self.next_sweep, now);
+                (self.next_sweep, self.last_sweep) = (self.next_sweep + 1, now);
+            }
             self.due(CLAIMS_MAX, now)
         } else {
             Vec::new()
@@ -196,16 +203,19 @@ impl Exchanges {
 
     /// The claims that are due, at most so many; the others are at the next call. Drops counters that are of no use.
     fn due(&mut self, count_max: usize, now: Monotonic) -> Vec<(Arc<Counter>, LeaseRequest)> {
-        let mut due = Vec::new();
-        let node = self.node;
-        self.counters.retain(|_, counter| {
-            if due.len() == count_max || !counter.may_be_due(now) {
-                return true;
+        self.counters.take_moved();
+        let (mut due, mut kept) = (Vec::new(), Vec::new());
+        while due.len() < count_max
+            && let Some(counter) = self.counters.due(now)
+        {
+            let (claim, is_kept) = counter.claim(self.node, now);
+            match is_kept {
+                true => kept.push(counter.id),
+                false => self.counters.remove(counter.id),
             }
-            let (claim, is_kept) = counter.claim(node, now);
-            due.extend(claim.map(|claim| (Arc::clone(counter), claim)));
-            is_kept
-        });
+            due.extend(claim.map(|claim| (counter, claim)));
+        }
+        kept.into_iter().for_each(|id| self.counters.put_back(id));
         if due.len() < count_max {
             self.last_look = now;
         }
@@ -230,7 +240,10 @@ impl Exchanges {
         let Some(InFlight { questions, claims, sent }) = self.in_flight.remove(&token) else { return Ok(()) };
         for (counter, grant) in claims.iter().zip(&response.grants) {
             let is_current = response.rules == self.rules && grant.sequence != 0;
-            is_current.then(|| counter.accept(grant, now));
+            if is_current {
+                counter.accept(grant, now);
+                self.counters.put_back(counter.id);
+            }
         }
         let mut decisions = response.decisions.into_iter();
         for question in questions {
@@ -308,10 +321,10 @@ impl Exchanges {
 
     /// Drops all counters, and gives their credits back by the next calls.
     pub(super) fn retire(&mut self, now: Monotonic) {
-        let counters = std::mem::take(&mut self.counters);
         let node = self.node;
-        let claims: Vec<_> = counters
-            .into_values()
+        let claims: Vec<_> = self
+            .counters
+            .take_all()
             .filter_map(|counter| Some((counter.id, counter.retire(node, now)?)))
             .collect();
         let calls = claims.chunks(CLAIMS_MAX).map(|claims| (self.rules, claims.to_vec()));
@@ -373,15 +386,13 @@ impl Exchanges {
         settings: Settings,
         now: Monotonic,
     ) -> Option<Arc<Counter>> {
-        if let Some(counter) = self.counters.get(&id) {
+        if let Some(counter) = self.counters.get(id) {
             return Some(Arc::clone(counter));
         }
         if self.counters.len() >= COUNTERS_MAX {
             return None;
         }
         let terms = HolderTerms { settings, limit: learnt.limit, span: learnt.span_micros };
-        let counter = Counter::new(id, terms, now);
-        self.counters.insert(id, Arc::clone(&counter));
-        Some(counter)
+        Some(self.counters.insert(id, terms, now))
     }
 }

@@ -139,7 +139,11 @@ impl KnownRequests {
 
     /// Forgets requests of one shard that are of no use.
     pub(super) fn sweep(&self, shard: usize, now: Monotonic) {
-        self.shards[shard % SHARDS].lock().retain(|_, known| known.is_of_use(now));
+        let mut shard = self.shards[shard % SHARDS].lock();
+        let removed: Vec<_> = shard.extract_if(|_, known| !known.is_of_use(now)).collect();
+        // Dropped without the lock.
+        drop(shard);
+        drop(removed);
     }
 
     fn shard(&self, key: Key) -> &Mutex<Shard> {

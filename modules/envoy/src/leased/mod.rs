@@ -11,6 +11,7 @@ mod exchanges;
 mod known;
 mod link;
 mod messages;
+mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -22,19 +23,14 @@ pub(crate) use messages::Response;
 use crate::{metrics::Metrics, settings::Server};
 use call::Call;
 use exchanges::{Purpose, Question};
-use known::KnownRequests;
 use shared::{Shared, now};
 use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tidegate_core::{limit::Request, limiter::slots_of_ticket, store::Seed, sync::Mutex};
 use tidegate_envoy_abi::Waker;
-use tokio::sync::Notify;
 
 /// The decisions of a server. Dropping the last reference gives all credits back, and ends the thread.
 pub(crate) struct Leased {
@@ -89,16 +85,7 @@ impl Leased {
         let seed = || Seed::random().map_err(|error| format!("no random numbers: {error}"));
         let node =
             seed()?.to_bytes().into_iter().take(8).fold(0, |number, byte| number << 8 | u64::from(byte));
-        let shared = Arc::new(Shared {
-            server: server.clone(),
-            node,
-            known: KnownRequests::new(seed()?),
-            questions: Mutex::default(),
-            wake: Notify::new(),
-            is_stopped: AtomicBool::new(false),
-            is_away: AtomicBool::new(false),
-            metrics: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(server.clone(), node, seed()?));
         let runtime = link::runtime().map_err(|error| format!("no socket can be used: {error}"))?;
         let own = Arc::clone(&shared);
         let thread =

@@ -3,7 +3,7 @@
 use super::{exchanges::Question, known::KnownRequests};
 use crate::{metrics::Metrics, settings::Server};
 use std::sync::{Weak, atomic::AtomicBool};
-use tidegate_core::{clock::since_boot, sync::Mutex};
+use tidegate_core::{clock::since_boot, store::Seed, sync::Mutex};
 use tidegate_shared::lease::Monotonic;
 use tokio::sync::Notify;
 
@@ -28,10 +28,28 @@ pub(super) struct Shared {
 
 /// The time of leases. No credit is valid for longer because the process or its machine was suspended.
 pub(super) fn now() -> Monotonic {
+    #[cfg(test)]
+    if let Some(nanos) = super::tests::TIME.get() {
+        return Monotonic::from_nanos(nanos);
+    }
     Monotonic::from_nanos(since_boot())
 }
 
 impl Shared {
+    /// Of a process with this number.
+    pub(super) fn new(server: Server, node: u64, seed: Seed) -> Self {
+        Self {
+            server,
+            node,
+            known: KnownRequests::new(seed),
+            questions: Mutex::default(),
+            wake: Notify::new(),
+            is_stopped: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            metrics: Mutex::default(),
+        }
+    }
+
     /// Passes a question to the thread; false if there are too many.
     pub(super) fn push(&self, question: Question) -> bool {
         let mut questions = self.questions.lock();

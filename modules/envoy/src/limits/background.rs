@@ -62,12 +62,12 @@ impl Drop for Background {
 }
 
 impl Shared {
-    /// Drops expired counters in the shards that are due.
+    /// Drops expired counters in the shards that are due; slots that expire with them are counted.
     fn sweep(&self, step: usize) {
         let store = self.limiter.store();
         let due = store.shard_count().div_ceil(STEPS_PER_PASS);
         for shard in (step * due..(step + 1) * due).map(|shard| shard % store.shard_count()) {
-            while !store.sweep(shard, PAGES_PER_LOCK, self.clock.now()).finished {}
+            self.limiter.sweep(shard, PAGES_PER_LOCK, self.clock.now());
         }
     }
 

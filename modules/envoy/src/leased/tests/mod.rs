@@ -1,17 +1,20 @@
 //! Several processes and their server, simulated: messages take time and are lost, processes and the server end, rules change.
 
-#[path = "../../../../../tests/sim/rng.rs"]
-#[allow(dead_code, reason = "the simulation of the server uses the rest")]
-mod rng;
+mod hooks;
 mod world;
 
-use rng::Rng;
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use crate::rng::Rng;
+use std::{cell::Cell, collections::BTreeMap, sync::atomic::Ordering};
 use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Timestamp};
 use tidegate_shared::lease::Monotonic;
 use world::{BEGAN, MILLI, Node, Server};
 
 const SECOND: u64 = 1_000 * MILLI;
+thread_local! {
+    /// Nanoseconds of the clock, where a test sets them.
+    pub(super) static TIME: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
 /// The limit of each value of the key `k`, per second.
 const LIMIT: u64 = 2_000;
 

@@ -1,15 +1,15 @@
 //! A server, and processes that hold its credits, in simulated time.
 
-use super::{
-    super::{
-        call::Call,
-        exchanges::{Exchanges, Purpose, Question},
-        known::KnownRequests,
-        messages::rate_limit_request,
-    },
+use super::super::{
+    call::Call,
+    exchanges::{Exchanges, Purpose, Question},
+    known::KnownRequests,
+    messages::rate_limit_request,
+};
+use crate::{
+    protobuf::{Wire, Writer, fields},
     rng::Rng,
 };
-use crate::protobuf::{Wire, Writer, fields};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -139,8 +139,9 @@ impl Server {
         if decision.code == Code::Ok {
             let first = request.descriptors()[0].entries[0].value.to_owned();
             let hits = request.descriptors()[0].hits;
-            let Hits::Take(hits) = hits else { panic!("{hits:?}") };
-            (0..hits.get()).for_each(|_| self.admitted.borrow_mut().push((now.as_nanos(), first.clone())));
+            let hits = if let Hits::Take(hits) = hits { hits.get() } else { 0 };
+            (0..hits.min(1_000_000))
+                .for_each(|_| self.admitted.borrow_mut().push((now.as_nanos(), first.clone())));
         }
         let mut message = Writer::default();
         message.message(1, |response| {
@@ -155,11 +156,15 @@ impl Server {
             }
         });
         let charges = pinned.grantable(&request).unwrap_or_default();
-        for (charge, hits) in charges.iter().zip(hits) {
+        let counters = charges.iter().zip(hits).map(|(charge, hits)| {
+            let Some(charge) = charge else { return Some(None) };
+            Some(Some((charge.key(), self.granter.terms(&pinned, charge.key(), hits, now)?)))
+        });
+        // Of all descriptors, or of none.
+        for counter in counters.collect::<Option<Vec<_>>>().unwrap_or_default() {
             message.message(3, |writer| {
-                let Some(charge) = charge else { return };
-                let Some(terms) = self.granter.terms(&pinned, charge.key(), hits, now) else { return };
-                let (high, low) = charge.key().halves();
+                let Some((key, terms)) = counter else { return };
+                let (high, low) = key.halves();
                 writer.bytes(1, &(u128::from(high) << 64 | u128::from(low)).to_be_bytes());
                 writer.number(2, terms.holder.limit);
                 writer.number(3, terms.holder.span);
@@ -213,8 +218,7 @@ pub(super) struct Node {
     pub(super) exchanges: Exchanges,
     known: KnownRequests,
     waiting: Vec<Arc<Call>>,
-    /// Each with the time at which the server has it, or its response is back.
-    calls: VecDeque<(u64, u64, Vec<u8>, bool)>,
+    network: Network,
     pub(super) wakes: Arc<AtomicUsize>,
     pub(super) by_credits: u64,
 }
@@ -225,7 +229,7 @@ impl Node {
             exchanges: Exchanges::new(number),
             known: KnownRequests::new(Seed::from_bytes([9; 16])),
             waiting: Vec::new(),
-            calls: VecDeque::new(),
+            network: Network::default(),
             wakes: Arc::default(),
             by_credits: 0,
         }
@@ -268,7 +272,7 @@ impl Node {
         outcomes
     }
 
-    /// Sends calls, and takes responses, at `now`. Messages take up to a millisecond; `lost` of a thousand are lost, with all others.
+    /// Sends calls, and takes responses, at `now`; `lost` of a thousand are lost, with all others.
     pub(super) fn exchange(
         &mut self,
         server: &Server,
@@ -276,24 +280,59 @@ impl Node {
         rng: &mut Rng,
         lost: u64,
     ) {
-        while let Some((token, message)) = self.exchanges.next(&self.known, now) {
-            self.calls.push_back((at + rng.below(MILLI), token, message, false));
+        let faults = Faults { lost, damaged: 0 };
+        self.network.exchange(&mut self.exchanges, &self.known, server, (now, at), rng, faults);
+        assert!(self.exchanges.expire(now) || lost > 0);
+    }
+}
+
+/// What happens to messages, of a thousand.
+#[derive(Clone, Copy)]
+pub(super) struct Faults {
+    /// Lost, with all others.
+    pub(super) lost: u64,
+    /// Responses of which a byte is another one.
+    pub(super) damaged: u64,
+}
+
+/// Calls that are on their way, each with the time at which the server has it, or its response is back.
+#[derive(Default)]
+pub(super) struct Network(VecDeque<(u64, u64, Vec<u8>, bool)>);
+
+impl Network {
+    /// Sends calls, and takes responses, at `now`. Messages take up to a millisecond.
+    pub(super) fn exchange(
+        &mut self,
+        exchanges: &mut Exchanges,
+        known: &KnownRequests,
+        server: &Server,
+        (now, at): (Monotonic, u64),
+        rng: &mut Rng,
+        faults: Faults,
+    ) {
+        while let Some((token, message)) = exchanges.next(known, now) {
+            self.0.push_back((at + rng.below(MILLI), token, message, false));
         }
-        for _ in 0..self.calls.len() {
-            let (due, token, message, is_response) = self.calls.pop_front().unwrap();
+        for _ in 0..self.0.len() {
+            let (due, token, mut message, is_response) = self.0.pop_front().unwrap();
+            let mut is_lost = due <= at && rng.below(1_000) < faults.lost;
             if due > at {
-                self.calls.push_back((due, token, message, is_response));
-            } else if rng.below(1_000) < lost {
-                self.exchanges.fail_all(now);
-                self.calls.clear();
-                break;
+                self.0.push_back((due, token, message, is_response));
             } else if is_response {
-                self.exchanges.accept(token, &message, &self.known, now).unwrap();
+                if rng.below(1_000) < faults.damaged && !message.is_empty() {
+                    let index = rng.below(message.len() as u64) as usize;
+                    message[index] = rng.below(256) as u8;
+                }
+                is_lost |= exchanges.accept(token, &message, known, now).is_err();
             } else {
                 let response = server.exchange(&message, Timestamp::from_nanos(at));
-                self.calls.push_back((at + rng.below(MILLI), token, response, true));
+                self.0.push_back((at + rng.below(MILLI), token, response, true));
+            }
+            if is_lost {
+                exchanges.fail_all(now);
+                self.0.clear();
+                break;
             }
         }
-        assert!(self.exchanges.expire(now) || lost > 0);
     }
 }

@@ -1,0 +1,144 @@
+//! The counters of which credits are held, in the order in which they are to be looked at.
+//!
+//! Invariant: each counter is in that order once, at its own time or an earlier one, or is among those that a decision has moved.
+
+use super::{
+    counter::{Counter, Moved},
+    messages::CounterId,
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+use tidegate_shared::lease::{HolderTerms, Monotonic};
+
+/// The counters.
+#[derive(Default)]
+pub(super) struct Schedule {
+    counters: HashMap<CounterId, Scheduled>,
+    order: BTreeSet<(u64, CounterId)>,
+    moved: Arc<Moved>,
+}
+
+struct Scheduled {
+    counter: Arc<Counter>,
+    /// The time under which it is in the order.
+    at: u64,
+}
+
+impl Schedule {
+    pub(super) fn len(&self) -> usize {
+        self.counters.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    pub(super) fn get(&self, id: CounterId) -> Option<&Arc<Counter>> {
+        self.counters.get(&id).map(|scheduled| &scheduled.counter)
+    }
+
+    /// Makes a counter, to be looked at soon.
+    pub(super) fn insert(&mut self, id: CounterId, terms: HolderTerms, now: Monotonic) -> Arc<Counter> {
+        let counter = Counter::new(id, terms, Arc::clone(&self.moved), now);
+        let at = counter.look_at();
+        self.order.insert((at, id));
+        self.counters.insert(id, Scheduled { counter: Arc::clone(&counter), at });
+        counter
+    }
+
+    /// A counter that is due; with none, no other is due either. It is followed by [`Self::put_back`] or [`Self::remove`].
+    pub(super) fn due(&mut self, now: Monotonic) -> Option<Arc<Counter>> {
+        let (at, id) = self.order.first().copied().filter(|(at, _)| *at <= now.as_nanos())?;
+        self.order.remove(&(at, id));
+        self.get(id).map(Arc::clone)
+    }
+
+    /// Takes note of what decisions have moved since the last call.
+    pub(super) fn take_moved(&mut self) {
+        let moved = std::mem::take(&mut *self.moved.lock());
+        for id in moved {
+            let Some(scheduled) = self.counters.get(&id) else { continue };
+            scheduled.counter.is_not_moved();
+            self.put_back(id);
+        }
+    }
+
+    /// Puts a counter in the order again, at its present time.
+    pub(super) fn put_back(&mut self, id: CounterId) {
+        let Some(scheduled) = self.counters.get_mut(&id) else { return };
+        self.order.remove(&(scheduled.at, id));
+        scheduled.at = scheduled.counter.look_at();
+        self.order.insert((scheduled.at, id));
+    }
+
+    /// Removes a counter that is not in the order.
+    pub(super) fn remove(&mut self, id: CounterId) {
+        self.counters.remove(&id);
+    }
+
+    /// Removes all counters.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Arc<Counter>> + use<> {
+        self.order.clear();
+        std::mem::take(&mut self.counters).into_values().map(|scheduled| scheduled.counter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tidegate_shared::lease::{NodeId, Settings};
+
+    const MILLI: u64 = 1_000_000;
+
+    #[test]
+    fn a_counter_without_credits_is_due_by_its_use_only() {
+        let at = |millis: u64| Monotonic::from_nanos(millis * MILLI);
+        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
+        let counter = schedule.insert(id, terms, at(1));
+        let look = |schedule: &mut Schedule, now| {
+            schedule.take_moved();
+            let counter = schedule.due(now)?;
+            let (claim, is_kept) = counter.claim(NodeId(1), now);
+            if is_kept {
+                schedule.put_back(id)
+            } else {
+                schedule.remove(id)
+            }
+            Some(claim)
+        };
+        assert_eq!(look(&mut schedule, at(1)), Some(None));
+        assert!((2..1_000).all(|millis| look(&mut schedule, at(millis)).is_none()));
+        for (used, hits) in [(1_000, 1), (1_100, 500)] {
+            if let Some(holder) = &mut *counter.lock() {
+                holder.evaluate(hits, at(used));
+                counter.was_used(holder, at(used));
+            }
+            let claim = look(&mut schedule, at(used)).expect("it was used");
+            assert_eq!(claim.is_some(), hits > 1, "{claim:?}");
+        }
+        let lost = Duration::from_millis(1_100) + Settings::default().length / 8;
+        assert!(look(&mut schedule, at(lost.as_millis() as u64)).is_some(), "the claim is made again");
+    }
+
+    #[test]
+    fn a_counter_that_is_not_used_is_dropped() {
+        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
+        schedule.insert(id, terms, Monotonic::from_nanos(MILLI));
+        let (mut looks, mut millis) = (0, 1);
+        while !schedule.is_empty() && millis < 10_000 {
+            let now = Monotonic::from_nanos(millis * MILLI);
+            if let Some(counter) = schedule.due(now) {
+                looks += 1;
+                let (_, is_kept) = counter.claim(NodeId(1), now);
+                if is_kept { schedule.put_back(id) } else { schedule.remove(id) }
+            }
+            millis += 2;
+        }
+        assert!((1_000..1_100).contains(&millis) && looks < 5, "{looks} looks in {millis} ms");
+    }
+}

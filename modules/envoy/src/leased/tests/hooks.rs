@@ -1,0 +1,109 @@
+//! Random sequences of hooks where a server decides: calls are late, lost or damaged, and the server restarts.
+
+use super::{
+    super::{Leased, exchanges::Exchanges, shared::Shared},
+    SECOND, TIME,
+    world::{BEGAN, Faults, MILLI, Network, Server},
+};
+use crate::{
+    filter::{Config, Decider},
+    metrics::{Metrics, Place},
+    rng::Rng,
+    settings,
+    tests::sequences::{Sequences, VALUES, count, entries},
+};
+use allocation_counter::measure;
+use serde_json::json;
+use std::sync::Arc;
+use tidegate_core::{limit::Timestamp, store::Seed};
+use tidegate_envoy_abi::ConfigHost;
+use tidegate_shared::lease::Monotonic;
+
+/// Streams of one filter.
+const STREAMS: u64 = 4_000;
+/// Limits by the hour. Counters of smaller ones are not leased.
+const LIMITS: [(&str, u64); 2] = [("x-first", 500), ("x-second", 700)];
+
+const HEADERS: [&[&str]; 2] = [&["x-first", "x-second"], &["x-second", "x-first"]];
+
+fn rules() -> String {
+    let rules = LIMITS.map(|(key, limit)| {
+        format!("{{ key: {key}, rate_limit: {{ unit: hour, requests_per_unit: {limit}, algorithm: fixed_window }} }}")
+    });
+    format!("{{ domain: d, descriptors: [ {} ] }}", rules.join(", "))
+}
+
+/// A filter that a server decides for, by a thread that the test takes the place of.
+fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
+    let text = json!({
+        "domain": "d", "failure_mode_deny": true, "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+        "rate_limits": entries(headers), "tidegate": {"server": {"address": "unix:/nobody"}},
+    });
+    let settings = settings::filter(text.to_string().as_bytes()).unwrap();
+    let server = settings.local.server.clone().unwrap();
+    let shared = Shared::new(server, seed + 1, Seed::from_bytes([seed as u8; 16]));
+    let leased = Arc::new(Leased { shared: Arc::new(shared), thread: None });
+    let metrics = Arc::new(Metrics::new(&ConfigHost::of_test(), ""));
+    (Config { settings, decider: Decider::Server(Arc::clone(&leased)), metrics }, leased)
+}
+
+/// Calls hooks of some streams; the most requests that went on with one value of the first header.
+fn run(seed: u64, damaged: u64) -> u64 {
+    let mut rng = Rng::of_seed(seed);
+    let headers = HEADERS[(seed % 2) as usize];
+    let (config, leased) = filter(headers, seed);
+    let mut server = Server::new(&rules());
+    let (mut exchanges, mut network) = (Exchanges::new(seed + 1), Network::default());
+    let mut sequences = Sequences::new(&config, headers);
+    let mut time = SECOND;
+    while sequences.begun < STREAMS {
+        TIME.set(Some(time));
+        sequences.step(&mut rng);
+        if rng.once_in(4) {
+            time += rng.below(MILLI);
+        }
+        if !rng.once_in(8) {
+            let (now, at) = (Monotonic::from_nanos(time), BEGAN + time);
+            let questions = std::mem::take(&mut *leased.shared.questions.lock());
+            exchanges.push(questions);
+            let faults = Faults { lost: 1, damaged };
+            network.exchange(&mut exchanges, &leased.shared.known, &server, (now, at), &mut rng, faults);
+            exchanges.expire(now);
+        }
+        if rng.once_in(4_000) {
+            server.restart(Timestamp::from_nanos(BEGAN + time));
+        }
+        if rng.once_in(4_000) {
+            server.load(&rules());
+        }
+    }
+    sequences.finish();
+    exchanges.fail_all(Monotonic::from_nanos(time));
+    TIME.set(None);
+    let [here, there] = [Place::Envoy, Place::Server].map(|place| config.metrics.pending_place(place));
+    assert!(here > 100 && there > 100, "{here} decisions by credits and kept denials, {there} by the server");
+    let most = sequences.passed.values().copied().max().unwrap_or(0);
+    assert!(sequences.passed.len() as u64 > VALUES / 2, "too few requests went on to show anything");
+    most
+}
+
+#[test]
+fn no_sequence_of_hooks_panics_leaks_or_passes_the_limit_of_the_server() {
+    run(0, 0);
+    for seed in 0..count().div_ceil(STREAMS) {
+        let mut most = 0;
+        let allocated = measure(|| most = run(seed, 0));
+        let (_, limit) = LIMITS[(seed % 2) as usize];
+        assert!((limit / 2..=limit).contains(&most), "seed {seed}: {most} of a limit of {limit}");
+        assert_eq!(allocated.count_current, 0, "seed {seed}: objects that were not freed");
+    }
+}
+
+#[test]
+fn no_damaged_response_panics_or_leaks() {
+    run(0, 100);
+    for seed in 0..count().div_ceil(STREAMS) {
+        let allocated = measure(|| _ = run(seed, 100));
+        assert_eq!(allocated.count_current, 0, "seed {seed}: objects that were not freed");
+    }
+}
