@@ -2,11 +2,11 @@
 
 use crate::{
     client::{Connection, Request, Response},
-    config::{Filter, application, bootstrap, clusters, listener, route, service},
+    config::{Filter, bootstrap, listener, route, service},
     process::{Binary, Envoy, eventually},
 };
 use serde_json::{Value as Json, json};
-use std::{io::Write as _, net::TcpListener, path::Path};
+use std::{net::TcpListener, path::Path};
 
 const RULES: &str = "domain: edge
 descriptors:
@@ -159,42 +159,4 @@ pub fn reloads(binary: &Binary) {
     });
     // The counter has kept its hits.
     assert_eq!(send(&mut edge, &keyed("alice")).header("x-ratelimit-remaining"), Some("7"));
-}
-
-/// Listeners come from a file that is replaced many times, under requests.
-pub fn updates(binary: &Binary) {
-    let rules = tempfile::tempdir().unwrap();
-    let path = rules.path().join("rules.yaml");
-    std::fs::write(&path, RULES).unwrap();
-    let listeners = rules.path().join("listeners.json");
-    let write = |version: usize| {
-        let mut settings = settings(json!([by_key()]));
-        settings["stat_prefix"] = format!("version-{version}").into();
-        let edge = listener("edge", Filter::Module, &settings, vec![route("/", None)]);
-        let edge = crate::config::typed("envoy.config.listener.v3.Listener", edge);
-        let update = json!({"version_info": version.to_string(), "resources": [edge]});
-        let mut file = tempfile::NamedTempFile::new_in(rules.path()).unwrap();
-        file.write_all(update.to_string().as_bytes()).unwrap();
-        file.persist(&listeners).unwrap();
-    };
-    write(0);
-    let config = json!({
-        "node": {"id": "test", "cluster": "test"},
-        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
-        "dynamic_resources": {"lds_config": {"path_config_source": {"path": listeners}}},
-        "static_resources": {"listeners": [application()], "clusters": clusters(None)},
-    });
-    let envoy = Envoy::start(binary, &config, &[("TIDEGATE_RULES", path.to_str().unwrap())]);
-    let update = |version: usize| {
-        write(version);
-        eventually("the update", || {
-            let (_, page) = envoy.admin("/config_dump?resource=dynamic_listeners")?;
-            page.contains(&format!("\"version-{version}\"")).then_some(())
-        });
-        eventually("the listener", || Connection::open(&envoy.listener("edge")).ok())
-    };
-    for version in 1..=20 {
-        let response = send(&mut update(version), &keyed("alice"));
-        assert_eq!(response.status, if version <= 2 { 200 } else { 429 }, "after {version} updates");
-    }
 }

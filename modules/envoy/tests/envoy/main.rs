@@ -12,10 +12,12 @@ mod differential;
 mod drop_in;
 mod generate;
 mod in_flight;
+mod leased;
 mod process;
 #[path = "../../../../tests/sim/rng.rs"]
 #[allow(dead_code, reason = "the simulation uses the rest")]
 mod rng;
+mod updates;
 
 use libtest_mimic::{Arguments, Trial};
 use process::Binary;
@@ -34,7 +36,11 @@ const TESTS: &[(&str, Test)] = &[
     ("drop_in::charges_at_the_end_are_those_of_the_response", drop_in::at_the_end),
     ("drop_in::rule_files_are_read_again", drop_in::reloads),
     ("in_flight::a_slot_is_held_until_the_stream_ends", in_flight::slots),
-    ("drop_in::listener_updates_keep_counters", drop_in::updates),
+    ("updates::listener_updates_keep_counters_and_memory", updates::updates),
+    ("leased::limits_of_a_server_are_shared", leased::decisions),
+    ("leased::a_slot_of_a_server_is_released_at_the_end_of_the_stream", leased::in_flight),
+    ("leased::a_server_that_is_lost_is_the_failure_mode", leased::lost),
+    ("leased::four_envoys_admit_the_limit_together", leased::shared),
 ];
 
 fn main() -> ExitCode {

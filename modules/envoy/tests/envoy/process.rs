@@ -94,6 +94,8 @@ impl Envoy {
         let child = Command::new(&binary.path)
             .args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"])
             .args(["--component-log-level", "dynamic_modules:info"])
+            // Former versions of a listener go after that long.
+            .args(["--drain-time-s", "1"])
             .arg("--admin-address-path")
             .arg(place.join("admin"))
             .arg("--config-path")
@@ -130,12 +132,40 @@ impl Envoy {
 
     /// Address of a listener.
     pub fn listener(&self, name: &str) -> String {
-        let (_, listeners) = self.admin("/listeners?format=json").unwrap();
-        let listeners: Json = serde_json::from_str(&listeners).unwrap();
-        let listeners = listeners["listener_statuses"].as_array().unwrap();
-        let listener = listeners.iter().find(|listener| listener["name"] == name).unwrap();
+        self.find_listener(name).unwrap()
+    }
+
+    /// The same; none if there is none.
+    pub fn find_listener(&self, name: &str) -> Option<String> {
+        let (_, listeners) = self.admin("/listeners?format=json")?;
+        let listeners: Json = serde_json::from_str(&listeners).ok()?;
+        let listeners = listeners["listener_statuses"].as_array()?;
+        let listener = listeners.iter().find(|listener| listener["name"] == name)?;
         let port = &listener["local_address"]["socket_address"]["port_value"];
-        format!("127.0.0.1:{port}")
+        Some(format!("127.0.0.1:{port}"))
+    }
+
+    /// Bytes of memory that it has.
+    pub fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap();
+        kib << 10
+    }
+}
+
+impl Envoy {
+    /// Kills it, so that it can do nothing more.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// A figure of the module, by a part of its name with labels.
+    pub fn figure(&self, name: &str) -> u64 {
+        let (_, stats) = self.admin("/stats/prometheus").unwrap();
+        let lines = stats.lines().filter(|line| line.contains(name));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 }
 
@@ -158,17 +188,41 @@ pub struct Server {
 impl Server {
     pub fn start(rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let child = Self::run(&folder, rules, &[]);
+        Self { child, folder }
+    }
+
+    /// One that grants leases.
+    pub fn granting(rules: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let child = Self::run(&folder, rules, &["--leases"]);
+        Self { child, folder }
+    }
+
+    fn run(folder: &TempDir, rules: &Path, flags: &[&str]) -> Child {
         let socket = folder.path().join("socket");
         let child = Command::new(server_binary())
             .args(["serve", "--listen", &format!("unix:{}", socket.display()), "--rules"])
             .arg(rules)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         eventually("a listening server", || UnixStream::connect(&socket).ok());
-        Self { child, folder }
+        child
+    }
+
+    /// Kills it, so that it can do nothing more.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts one again that grants leases, at the same socket, without counters.
+    pub fn start_again(&mut self, rules: &Path) {
+        self.child = Self::run(&self.folder, rules, &["--leases"]);
     }
 
     /// The path of its socket.
