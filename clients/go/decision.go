@@ -46,7 +46,7 @@ type Mode string
 const (
 	// Quota is the mode of rules with quota_mode: they deny only if all quotas of the request are over their limits.
 	Quota Mode = "quota"
-	// Queued is the mode of rules with max_wait: a request that is denied may be queued if it has more time.
+	// Queued is the mode of rules with max_wait or limits of requests in flight: the same request may be admitted before its reset.
 	Queued Mode = "queued"
 )
 

@@ -73,7 +73,7 @@ func (l *localDenials) keep(r *request, decision Decision, sent time.Duration) {
 		return
 	}
 	for i := range decision.Statuses {
-		// Another quota may admit sooner, and a request with more time may be queued.
+		// Another quota may admit sooner, a request with more time may be queued, and a slot may be released.
 		if decision.Statuses[i].OverLimit && decision.Statuses[i].Mode != "" {
 			return
 		}

@@ -232,6 +232,7 @@ mod tests {
             declared_at: "".into(),
             quota: false,
             queues: false,
+            holds_slots: false,
             shown_values,
             metric_labels: labels.iter().map(label).collect(),
             metadata: None,

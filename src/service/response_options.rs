@@ -103,6 +103,7 @@ mod tests {
             declared_at: "rules.yaml:1:1".into(),
             quota: false,
             queues: false,
+            holds_slots: false,
             shown_values: 0,
             metric_labels: Box::default(),
             metadata: None,

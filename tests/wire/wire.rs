@@ -117,6 +117,7 @@ fn status() -> impl Strategy<
                 duration_until_reset: reset.map(|(seconds, nanos)| prost_types::Duration { seconds, nanos }),
                 quota: our_quota,
                 mode: 0,
+                estimated: false,
             };
             let theirs = t::DescriptorStatus {
                 code,

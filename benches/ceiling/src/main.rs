@@ -77,6 +77,7 @@ fn answer() -> RateLimitResponse {
         duration_until_reset: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
         quota: None,
         mode: 0,
+        estimated: false,
     };
     RateLimitResponse { overall_code: Code::Ok.into(), statuses: vec![status], ..Default::default() }
 }

@@ -52,7 +52,7 @@ pub struct Limit {
 pub enum Mode {
     /// `quota_mode`: it denies only if all quotas of the request are over their limits.
     Quota,
-    /// `max_wait`: a request that it denies may be queued if it has more time.
+    /// `max_wait`, or a limit of requests in flight: the same request may be admitted before its reset.
     Queued,
 }
 

@@ -91,7 +91,7 @@ impl LocalDenials {
         if !self.is_on() || request.gives_back() || costs.contains(&0) {
             return;
         }
-        // Another quota may admit sooner, and a request with more time may be queued.
+        // Another quota may admit sooner, a request with more time may be queued, and a slot may be released.
         if decision.statuses.iter().any(|status| status.over_limit && status.mode.is_some()) {
             return;
         }

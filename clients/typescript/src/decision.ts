@@ -12,8 +12,8 @@ const NANOS_PER_MILLISECOND = 1e6;
 export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
 
 /**
- * How a status over its limit counts: a `quota` denies only if all quotas are over, and the denial of a `queued` one depends on the
- * timeout.
+ * How a status over its limit counts: a `quota` denies only if all quotas are over, and the same request may be admitted before
+ * the reset of a `queued` one.
  */
 export type Mode = "quota" | "queued";
 

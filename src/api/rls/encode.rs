@@ -36,6 +36,7 @@ fn status(status: &Status<'_>, precision: Precision) -> DescriptorStatus {
         duration_until_reset: status.reset.and_then(|reset| duration(reset, precision)),
         quota: None,
         mode: mode(status, precision).into(),
+        estimated: is_estimated(status, precision),
     }
 }
 
@@ -67,9 +68,15 @@ pub(super) fn window(limit: &CurrentLimit<'_>, precision: Precision) -> Option<p
 pub(super) fn mode(status: &Status<'_>, precision: Precision) -> Mode {
     match status.rule {
         Some(rule) if precision == Precision::Exact && rule.quota => Mode::Quota,
-        Some(rule) if precision == Precision::Exact && rule.queues => Mode::Queued,
+        Some(rule) if precision == Precision::Exact && (rule.queues || rule.holds_slots) => Mode::Queued,
         _ => Mode::Denies,
     }
+}
+
+/// Whether the reset is an estimate, which Envoy's message has no field for either.
+#[inline]
+pub(super) fn is_estimated(status: &Status<'_>, precision: Precision) -> bool {
+    precision == Precision::Exact && status.rule.is_some_and(|rule| rule.holds_slots)
 }
 
 /// A limit's unit on the wire.
@@ -132,6 +139,7 @@ mod tests {
                 declared_at,
                 quota,
                 queues,
+                holds_slots: false,
                 shown_values: 0,
                 metric_labels,
                 metadata: None,
@@ -160,5 +168,28 @@ mod tests {
         assert_eq!(sent(millis(10_250), Precision::Exact), Some((10, 250_000_000)));
         assert_eq!(sent(millis(10_250), Precision::Seconds), None);
         assert_eq!(sent(millis(60_000), Precision::Exact), None);
+    }
+
+    #[test]
+    fn resets_of_requests_in_flight_are_marked_as_estimates() {
+        let rule = tidegate_core::limit::RuleInfo {
+            path: "k".into(),
+            declared_at: "r".into(),
+            quota: false,
+            queues: false,
+            holds_slots: true,
+            shown_values: 0,
+            metric_labels: Box::default(),
+            metadata: None,
+            on_deny: None,
+        };
+        let status = Status { code: Code::OverLimit, rule: Some(&rule), ..Status::NO_LIMIT };
+        let decision = Decision::new(Code::OverLimit, smallvec![status]);
+        let sent = |precision| {
+            let status = response(&decision, precision).statuses[0].clone();
+            (status.estimated, status.mode())
+        };
+        assert_eq!(sent(Precision::Exact), (true, Mode::Queued), "no client keeps such a denial");
+        assert_eq!(sent(Precision::Seconds), (false, Mode::Denies));
     }
 }

@@ -99,6 +99,7 @@ fn a_denial_by_quotas_states_the_wait_for_the_first_of_them() {
         declared_at: "rules.yaml:1:1".into(),
         quota: true,
         queues: false,
+        holds_slots: false,
         shown_values: 0,
         metric_labels: Box::default(),
         metadata: None,

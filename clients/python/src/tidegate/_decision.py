@@ -60,7 +60,7 @@ class Status:
         self.remaining = remaining
         #: Nanoseconds until the limit resets; None if no wait helps or nothing limits the descriptor.
         self.reset_after_ns = reset_after_ns
-        #: `quota` (it denies only if all quotas are over), `queued` (its denials depend on the timeout), or empty.
+        #: `quota` (it denies only if all quotas are over), `queued` (it may admit before its reset), or empty.
         self.mode = mode
 
     @property
@@ -240,7 +240,7 @@ class Decision:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether the denial stands for the same request until its reset: not if a quota or a queue denies."""
+        """Whether the denial stands for the same request until its reset: not if a quota, a queue or slots deny."""
         return bool(self.retry_after_ns) and not any(status.over_limit and status.mode for status in self._statuses)
 
     @property

@@ -86,6 +86,8 @@ pub struct RuleInfo {
     pub quota: bool,
     /// Whether one of its limits queues hits that do not fit: its denials depend on the caller's deadline.
     pub queues: bool,
+    /// Whether one of its limits is of requests in flight: its resets are estimates.
+    pub holds_slots: bool,
     /// The entries whose values metrics show, the first one in the lowest bit.
     pub shown_values: u64,
     /// For each entry the text by which the reference server finds it, for metrics with its names. Empty except with its

@@ -88,6 +88,7 @@ mod tests {
             declared_at,
             quota,
             queues: false,
+            holds_slots: false,
             shown_values: 0,
             metric_labels: Box::default(),
             metadata: None,

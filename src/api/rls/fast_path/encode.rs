@@ -42,6 +42,8 @@ fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 const WINDOW: u64 = 50_000;
 /// Number of the field `DescriptorStatus.mode`.
 const MODE: u64 = 50_000;
+/// Number of the field `DescriptorStatus.estimated`.
+const ESTIMATED: u64 = 50_001;
 
 /// A protobuf message.
 trait Message {
@@ -126,6 +128,7 @@ impl Message for DescriptorStatus<'_> {
         }
         if self.precision == Precision::Exact {
             number(out, MODE, encode::mode(self.status, self.precision) as u64);
+            number(out, ESTIMATED, encode::is_estimated(self.status, self.precision).into());
         }
     }
 }
@@ -191,12 +194,13 @@ mod tests {
     }
 
     fn rule() -> impl Strategy<Value = Option<RuleInfo>> {
-        option::of(select(&[(false, false), (true, false), (false, true)][..]).prop_map(|(quota, queues)| {
+        option::of((any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(quota, queues, holds_slots)| {
             RuleInfo {
                 path: "k".into(),
                 declared_at: Box::default(),
                 quota,
                 queues,
+                holds_slots,
                 shown_values: 0,
                 metric_labels: Box::default(),
                 metadata: None,

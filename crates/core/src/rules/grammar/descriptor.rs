@@ -39,9 +39,14 @@ impl Rates<'_> {
 }
 
 impl Rates<'_> {
+    /// Whether a limit is of requests in flight.
+    fn hold_slots(&self) -> bool {
+        self.limits.iter().any(|limit| limit.algorithm.holds_slots())
+    }
+
     /// The reason why local counters of these limits cannot be beside shared ones.
     fn of_process(&self) -> Option<&'static str> {
-        let holds_slots = self.limits.iter().any(|limit| limit.algorithm.holds_slots());
+        let holds_slots = self.hold_slots();
         match self.queue() {
             true => Some(
                 "a rule that queues requests does not count beside shared ones; write it beside `domain`, or remove \
@@ -154,6 +159,7 @@ impl Walk<'_, '_> {
                 declared_at: Box::default(),
                 quota: is_quota,
                 queues: rates.queue(),
+                holds_slots: rates.hold_slots(),
                 shown_values,
                 metric_labels,
                 metadata,

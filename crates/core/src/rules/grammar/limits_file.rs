@@ -240,6 +240,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         declared_at: declared.origin.to_string().into(),
         quota: false,
         queues: false,
+        holds_slots: false,
         shown_values: 0,
         metric_labels: Box::default(),
         metadata: None,

@@ -82,6 +82,7 @@ impl Context<'_> {
                 declared_at: origin.to_string().into(),
                 quota: false,
                 queues: all.iter().any(|limit| limit.algorithm.queueing().is_some()),
+                holds_slots: all.iter().any(|limit| limit.algorithm.holds_slots()),
                 shown_values: 0,
                 metric_labels: Box::default(),
                 metadata: None,

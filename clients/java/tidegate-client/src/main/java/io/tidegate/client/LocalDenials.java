@@ -71,7 +71,8 @@ final class LocalDenials {
     if (wait.isZero() || request.givesBack() || request.hasZeroCost()) {
       return;
     }
-    // Another quota may admit sooner, and a request with more time may be queued.
+    // Another quota may admit sooner, a request with more time may be queued, and a slot may be
+    // released.
     if (decision.statuses().stream().anyMatch(one -> one.overLimit() && one.mode() != null)) {
       return;
     }

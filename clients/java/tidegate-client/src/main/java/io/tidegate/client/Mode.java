@@ -4,6 +4,9 @@ package io.tidegate.client;
 public enum Mode {
   /** {@code quota_mode}: it denies only if all quotas of the request are over their limits. */
   QUOTA,
-  /** {@code max_wait}: a request that it denies may be queued if it has more time. */
+  /**
+   * {@code max_wait}, or a limit of requests in flight: the same request may be admitted before its
+   * reset.
+   */
   QUEUED
 }
