@@ -51,7 +51,7 @@ struct Call {
 
 /// Whether a call was woken since it was polled last.
 #[derive(Default)]
-struct WakeFlag(AtomicBool);
+pub struct WakeFlag(pub AtomicBool);
 
 impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
@@ -256,7 +256,7 @@ fn rule_set(settings: Settings, rules: &Rules) -> RuleSet {
     RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn moment(nanos: u64) -> Timestamp {
+pub fn moment(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 

@@ -93,16 +93,8 @@ impl World {
     /// Removes everything that is not needed for a difference: halves of the trace first, then ever smaller parts, then
     /// single descriptors.
     fn shortest(mut self) -> Self {
-        let mut part = self.trace.len();
-        while part > 0 {
-            let mut start = 0;
-            while start < self.trace.len() {
-                let mut without = self.clone();
-                without.trace.drain(start..self.trace.len().min(start + part));
-                if without.differs() { self = without } else { start += part }
-            }
-            part /= 2;
-        }
+        self.trace =
+            shortest(self.trace.clone(), |trace| Self { trace: trace.to_vec(), ..self.clone() }.differs());
         for step in 0..self.trace.len() {
             let mut descriptor = 0;
             while let Event::Request { descriptors, max_wait } = &self.trace[step].event
@@ -132,4 +124,19 @@ impl World {
             Ok(()) => text,
         }
     }
+}
+
+/// Removes from a trace what is not needed for a difference: halves of it first, then ever smaller parts.
+pub fn shortest<T: Clone>(mut trace: Vec<T>, differs: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let mut part = trace.len();
+    while part > 0 {
+        let mut start = 0;
+        while start < trace.len() {
+            let mut without = trace.clone();
+            without.drain(start..trace.len().min(start + part));
+            if differs(&without) { trace = without } else { start += part }
+        }
+        part /= 2;
+    }
+    trace
 }

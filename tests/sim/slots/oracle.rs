@@ -1,0 +1,214 @@
+//! The naive limiter: a list of requests with their starts and ends, and a list of those that wait, in the order of arrival.
+
+use super::traffic::{COUNTERS, Limits};
+
+/// Hits in flight of one request in one counter.
+#[derive(Clone, Debug)]
+struct Hold {
+    counter: usize,
+    hits: u64,
+    /// From then on they are not in flight, whether the end of the request has arrived or not.
+    end: u64,
+}
+
+/// A request that was admitted and has not ended.
+#[derive(Clone, Debug)]
+struct InFlight {
+    ticket: String,
+    holds: Vec<Hold>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+struct Waiting {
+    number: u64,
+    takes: Vec<(usize, u64)>,
+    has_window: bool,
+    arrived: u64,
+    ends: u64,
+    /// The counters that had no room for it when it was last decided, or for which an earlier request waited.
+    lines: Vec<usize>,
+}
+
+/// What a snapshot has.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    in_flight: Vec<InFlight>,
+    in_window: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Verdict {
+    Admitted,
+    Denied,
+    Waits,
+}
+
+pub struct Oracle {
+    limits: Limits,
+    counted: Counted,
+    saved: Counted,
+    waiting: Vec<Waiting>,
+    next: u64,
+    pub now: u64,
+}
+
+impl Oracle {
+    pub fn new(limits: Limits) -> Self {
+        let counted = Counted::default();
+        Self { limits, saved: counted.clone(), counted, waiting: Vec::new(), next: 0, now: 0 }
+    }
+
+    /// Hits in flight.
+    fn used(&self, counter: usize) -> u64 {
+        let holds = self.counted.in_flight.iter().flat_map(|request| &request.holds);
+        holds.filter(|hold| hold.counter == counter && hold.end > self.now).map(|hold| hold.hits).sum()
+    }
+
+    pub fn remaining(&self, counter: usize) -> u64 {
+        self.limits.of(counter).in_flight.saturating_sub(self.used(counter))
+    }
+
+    pub fn in_window(&self) -> u64 {
+        self.counted.in_window
+    }
+
+    /// The counters for which the request has to wait: without room for it, or with an earlier request in their line.
+    fn blocked(&self, takes: &[(usize, u64)], number: u64) -> Vec<usize> {
+        let blocked = |&counter: &usize| {
+            let hits = hits(takes, counter);
+            let is_behind = |waiting: &Waiting| waiting.number < number && waiting.lines.contains(&counter);
+            let has_line = self.limits.of(counter).wait > 0;
+            hits > 0 && (hits > self.remaining(counter) || has_line && self.waiting.iter().any(is_behind))
+        };
+        (0..COUNTERS).filter(blocked).collect()
+    }
+
+    /// The time up to which a request waits for these counters; none if it is denied at once.
+    fn until(&self, waiting: &Waiting, blocked: &[usize]) -> Option<u64> {
+        let mut until = waiting.ends;
+        for &counter in blocked {
+            let limit = self.limits.of(counter);
+            let hits_of = |other: &Waiting| {
+                if other.lines.contains(&counter) { hits(&other.takes, counter) } else { 0 }
+            };
+            let others = self.waiting.iter().filter(|other| other.number != waiting.number);
+            let hits = hits(&waiting.takes, counter);
+            if hits > limit.in_flight || others.map(hits_of).sum::<u64>() + hits > limit.line {
+                return None;
+            }
+            until = until.min(waiting.arrived + limit.wait);
+        }
+        (until > self.now).then_some(until)
+    }
+
+    /// Decides a new request. `ticket` is that of the limiter under test, if it has admitted the request.
+    pub fn arrive(
+        &mut self,
+        takes: &[(usize, u64)],
+        has_window: bool,
+        patience: u64,
+        ticket: Option<&str>,
+    ) -> Verdict {
+        self.next += 1;
+        let (number, takes) = (self.next, takes.to_vec());
+        let ends = self.now + patience;
+        self.decide(Waiting { number, takes, has_window, arrived: self.now, ends, lines: Vec::new() }, ticket)
+    }
+
+    /// Decides the request once more that waits at this index.
+    pub fn again(&mut self, index: usize, ticket: Option<&str>) -> Verdict {
+        let waiting = self.waiting[index].clone();
+        let verdict = self.decide(waiting, ticket);
+        if verdict != Verdict::Waits {
+            self.waiting.remove(index);
+        }
+        verdict
+    }
+
+    fn decide(&mut self, mut waiting: Waiting, ticket: Option<&str>) -> Verdict {
+        let blocked = self.blocked(&waiting.takes, waiting.number);
+        if blocked.is_empty() {
+            self.admit(&waiting, ticket.unwrap_or_default());
+            return Verdict::Admitted;
+        }
+        if self.until(&waiting, &blocked).is_none() {
+            return Verdict::Denied;
+        }
+        waiting.lines = blocked;
+        match self.waiting.iter_mut().find(|other| other.number == waiting.number) {
+            Some(former) => *former = waiting,
+            None => self.waiting.push(waiting),
+        }
+        Verdict::Waits
+    }
+
+    fn admit(&mut self, request: &Waiting, ticket: &str) {
+        let counters = (0..COUNTERS).filter(|&counter| hits(&request.takes, counter) > 0);
+        let hold = |counter| Hold {
+            counter,
+            hits: hits(&request.takes, counter),
+            end: self.now + self.limits.of(counter).hold,
+        };
+        let holds = counters.map(hold).collect();
+        self.counted.in_window += u64::from(request.has_window);
+        self.counted.in_flight.push(InFlight { ticket: ticket.to_owned(), holds });
+        for counter in 0..COUNTERS {
+            let (used, most) = (self.used(counter), self.limits.of(counter).in_flight);
+            assert!(used <= most || hits(&request.takes, counter) == 0, "{used} of {most} in flight");
+        }
+    }
+
+    /// The request with this ticket ends, or so many of its hits do.
+    pub fn end(&mut self, ticket: &str, part: Option<u64>) {
+        for request in self.counted.in_flight.iter_mut().filter(|request| request.ticket == ticket) {
+            request.holds.iter_mut().for_each(|hold| hold.hits -= part.unwrap_or(u64::MAX).min(hold.hits));
+        }
+        let now = self.now;
+        self.counted.in_flight.retain_mut(|request| {
+            request.holds.retain(|hold| hold.hits > 0 && hold.end > now);
+            !request.holds.is_empty()
+        });
+    }
+
+    pub fn leave(&mut self, index: usize) {
+        self.waiting.remove(index);
+    }
+
+    pub fn reset(&mut self, counter: usize) {
+        let holds = self.counted.in_flight.iter_mut().map(|request| &mut request.holds);
+        holds.for_each(|holds| holds.retain(|hold| hold.counter != counter));
+    }
+
+    pub fn change(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    pub fn save(&mut self) {
+        self.saved = self.counted.clone();
+    }
+
+    /// A start from the last snapshot: those that waited have had no answer.
+    pub fn start(&mut self) {
+        self.counted = self.saved.clone();
+        self.waiting.clear();
+    }
+
+    /// Number of requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Index of a request that waits although it would be admitted now, or has waited long enough in one of its lines.
+    pub fn overdue(&self) -> Option<usize> {
+        self.waiting.iter().position(|waiting| {
+            let is_blocked = !self.blocked(&waiting.takes, waiting.number).is_empty();
+            !is_blocked || self.until(waiting, &waiting.lines).is_none()
+        })
+    }
+}
+
+/// The hits of a request in a counter.
+fn hits(takes: &[(usize, u64)], counter: usize) -> u64 {
+    takes.iter().filter(|(of, _)| *of == counter).map(|(_, hits)| hits).sum()
+}
