@@ -15,6 +15,7 @@ use tidegate::{
         GrpcPort, LongLivedBounds, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+            health::HealthCheckRequest,
             service::RateLimitRequest,
         },
         routes,
@@ -200,6 +201,28 @@ async fn decisions_are_alike(pair: &Pair) {
                 assert_eq!((response.0, status(&response)), (200, &b"0"[..]));
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn checks_of_the_health_are_alike() {
+    let pair = Pair::new().await;
+    let of_service = |name: &str| HealthCheckRequest { service: name.to_owned() }.encode_to_vec();
+    for (message, expected) in [
+        (vec![], &b"0"[..]),
+        (of_service("envoy.service.ratelimit.v3.RateLimitService"), b"0"),
+        (of_service("ratelimit"), b"0"),
+        (of_service("unknown"), b"5"),
+        (b"\x0a\x02\xff\xfe".to_vec(), b"13"),
+    ] {
+        let check = || grpc("/grpc.health.v1.Health/Check");
+        let body = || vec![Piece::Data(plain(&message))];
+        let fast = send(&pair.fast, check(), body()).await;
+        // Which of two values counts is decided by the router.
+        let twice = check().header("authorization", "a").header("authorization", "b");
+        let routed = send(&pair.routed, twice, body()).await;
+        assert_eq!(fast, routed, "{message:?}");
+        assert_eq!(status(&fast), expected, "{message:?}");
     }
 }
 
