@@ -2,8 +2,10 @@
 //! threads decided requests to the same counters while rules, overrides, blocks and counters were changed.
 
 use crate::{
+    concurrency::slot,
     control::{Controlled, descriptors},
     replay::{LIMITED, RULES, report, requests, send_requests, text},
+    support::{Client, Server, descriptor},
 };
 use serde_json::{Value, json};
 use std::{
@@ -11,6 +13,7 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
 };
+use tidegate::api::pb::common::RateLimitDescriptor;
 use tokio::task::JoinSet;
 
 const CONNECTIONS: u64 = 4;
@@ -125,4 +128,70 @@ async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_ex
          {given_back} calls of GiveBack: 0 differences",
         of["requests"],
     );
+}
+
+/// Estimates and slots of few keys, so that ends are between the starts of others.
+const LASTING: &str = "
+domain: edge
+descriptors:
+  - key: window
+    rate_limit: { unit: year, requests_per_unit: 2000, algorithm: sliding_window, reserve: 10, max_hold: 1s }
+  - key: log
+    rate_limit: { unit: year, requests_per_unit: 2000, algorithm: sliding_log, reserve: 10, max_hold: 20ms, on_lost_end: return }
+  - key: bucket
+    rate_limit: { unit: year, requests_per_unit: 1000, algorithm: token_bucket, reserve: hits, max_hold: 1s }
+  - key: route
+    rate_limit: { algorithm: concurrency, requests_in_flight: 3, max_hold: 300ms, max_wait: 0s }
+";
+
+/// Starts requests and ends most of them, with costs that differ from their estimates; returns how many ends were sent.
+async fn send_lasting(mut client: Client, seed: u64) -> u64 {
+    let mut state = seed;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let (mut held, mut ended) = (Vec::new(), 0);
+    for _ in 0..400 {
+        let key = ["window", "log", "bucket", "route"][below(4) as usize];
+        let start = RateLimitDescriptor { hits_addend: Some(1 + below(3)), ..descriptor(&[(key, "a")]) };
+        let response = client.should_rate_limit("edge", vec![start]).await.expect("a decision");
+        held.extend(slot(&response).map(|(ticket, _)| ticket));
+        if held.len() > 2 {
+            let ticket = held.swap_remove(below(3) as usize);
+            let (hits_addend, is_negative_hits) = (Some(below(25)), below(5) == 0);
+            let end =
+                RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[("slot", &ticket)]) };
+            client.should_rate_limit("edge", vec![end]).await.expect("a decision");
+            ended += 1;
+        }
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_of_slots_and_of_estimates_are_reproduced_exactly_also_if_tickets_are_hashed() {
+    for values in ["plain", "hash"] {
+        let (folder, rules) = (tempfile::tempdir().expect("a folder"), crate::support::rules_file(LASTING));
+        let log = folder.path().join("decisions");
+        let args = ["--threads", "2", "--decision-log", text(&log), "--decision-log-values", values];
+        let server =
+            Server::with_rules(rules.path(), &[&args[..], &["--decision-log-rules", "text"]].concat());
+        let mut clients = JoinSet::new();
+        for seed in 1..=4 {
+            clients.spawn(send_lasting(server.client().await, seed));
+        }
+        let ended: u64 = clients.join_all().await.iter().sum();
+        assert!(server.terminate().success());
+        assert!(ended > 100, "{ended} ends");
+        let replayed = report(&[text(&log)]);
+        let differences = ["newly_denied", "newly_admitted", "responses_changed"];
+        assert_eq!(differences.map(|key| &replayed["report"][key]), [0, 0, 0], "{values}: {replayed}");
+        assert!(replayed["report"]["proposed"]["denied"].as_u64() > Some(50), "{replayed}");
+        // Without the tickets nothing ends: the comparison above can fail.
+        let lines = fs::read_to_string(&log).expect("text").replace("\"ticket", "\"other");
+        let without = folder.path().join("without");
+        fs::write(&without, lines).expect("written");
+        assert!(report(&[text(&without)])["report"]["responses_changed"].as_u64() > Some(50));
+    }
 }

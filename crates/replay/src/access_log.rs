@@ -139,6 +139,7 @@ impl Mapping {
             code,
             sample: 1.0,
             is_hashed: false,
+            ticket: None,
         };
         event.request().check(&ANY_SIZE)?;
         Ok(Line::Decision(event))

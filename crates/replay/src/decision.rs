@@ -22,6 +22,8 @@ pub struct LoggedDecision<'l> {
     pub sample: f64,
     /// Whether the log has a hash in the place of a value.
     pub is_hashed: bool,
+    /// The ticket of the slots and estimates that the request took, or its hash; none if it has none.
+    pub ticket: Option<&'l str>,
 }
 
 /// The status of a descriptor: see [`RecordedStatus`].
@@ -49,6 +51,7 @@ impl Default for LoggedDecision<'_> {
             statuses: SmallVec::new(),
             sample: 1.0,
             is_hashed: false,
+            ticket: None,
         }
     }
 }
@@ -87,6 +90,7 @@ impl LoggedDecision<'_> {
             code: self.code,
             sample: self.sample,
             is_hashed: self.is_hashed,
+            ticket: self.ticket.map(Into::into),
         }
     }
 }
@@ -117,6 +121,7 @@ impl Event {
             statuses: statuses.collect(),
             sample: self.sample,
             is_hashed: self.is_hashed,
+            ticket: self.ticket.as_deref(),
         }
     }
 }

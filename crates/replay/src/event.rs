@@ -132,6 +132,8 @@ pub struct Event {
     pub sample: f64,
     /// Whether the log has a hash in the place of a value.
     pub is_hashed: bool,
+    /// The ticket of the slots and estimates that the request took, or its hash; none if it has none.
+    pub ticket: Option<SmolStr>,
 }
 
 /// A descriptor of a logged decision.

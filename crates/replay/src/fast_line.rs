@@ -66,6 +66,9 @@ pub(super) fn parse<'l>(
     if cursor.skip(b",\"span_id\":\"").is_some() {
         cursor.skip_text()?;
     }
+    if cursor.skip(b",\"ticket\":\"").is_some() {
+        decision.ticket = Some(cursor.text()?);
+    }
     cursor.skip(b",\"descriptors\":[")?;
     loop {
         cursor.descriptor(decision)?;
@@ -323,7 +326,8 @@ mod tests {
         let place = ",\"run\":\"00ff00000000000a\",\"seq\":18446744073709551615,\"generation\":3";
         let first_version = LINE.replace("\"v\":2", "\"v\":1").replace(place, "");
         let without_peer = LINE.replace(",\"peer\":\"10.0.0.7\"", "");
-        for text in [LINE.to_owned(), format!("{LINE}\n"), without_peer, first_version] {
+        let with_ticket = LINE.replace(",\"descriptors\"", ",\"ticket\":\"slot-1\",\"descriptors\"");
+        for text in [LINE.to_owned(), format!("{LINE}\n"), without_peer, with_ticket, first_version] {
             let Ok(line::Line::Decision(parsed)) = line::parse_json(text.as_bytes()) else {
                 panic!("{text}")
             };
@@ -358,6 +362,7 @@ mod tests {
             ("12:00:00", "12:00:60"),
             ("]}", "]} x"),
             ("]}", "],\"new\":1}"),
+            (",\"descriptors\"", ",\"ticket_hash\":\"ab\",\"descriptors\""),
         ] {
             assert!(LINE.contains(part));
             assert_eq!(event(LINE.replace(part, other).as_bytes(), repeated), None, "{other}");

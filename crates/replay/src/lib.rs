@@ -24,6 +24,7 @@ mod suggest;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod time_format;
 mod words;
 

@@ -136,7 +136,8 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     let descriptors = logged_descriptors.into_iter().enumerate().map(|(at, logged)| descriptor(at, logged));
     let descriptors = descriptors.collect::<Result<Vec<_>, _>>()?;
     let (is_report, sample) = (logged.report, logged.sample.unwrap_or(1.0));
-    let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed };
+    let ticket = logged.ticket.or(logged.ticket_hash);
+    let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed, ticket };
     event.request().check(&ANY_SIZE)?;
     Ok(if is_omitted { Line::Omitted } else { Line::Decision(event) })
 }

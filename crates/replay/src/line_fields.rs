@@ -19,6 +19,8 @@ pub(super) struct LoggedLine {
     pub(super) domain: Option<SmolStr>,
     pub(super) code: Option<LoggedCode>,
     pub(super) sample: Option<f64>,
+    pub(super) ticket: Option<SmolStr>,
+    pub(super) ticket_hash: Option<SmolStr>,
     pub(super) descriptors: Option<Vec<LoggedDescriptor>>,
 }
 

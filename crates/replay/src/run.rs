@@ -5,6 +5,7 @@ use super::{
     logged_rules::{LoggedRules, LoggedRulesError},
     store_settings::store_settings,
     tally::{Outcome, Tally},
+    tickets::Tickets,
 };
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
@@ -26,6 +27,10 @@ pub struct Replay {
     proposed: Proposed,
     /// None where the current decisions are those of the log.
     current: Option<Limiter>,
+    /// Of the proposed rules.
+    tickets: Tickets,
+    /// Of the current ones.
+    current_tickets: Tickets,
     /// Time of the latest event; never runs backwards.
     now: Timestamp,
     decided: u64,
@@ -51,6 +56,8 @@ impl Replay {
             tally: Tally::new(current.is_none()),
             proposed: Proposed::Rules(Box::new(limiter(proposed))),
             current: current.map(limiter),
+            tickets: Tickets::default(),
+            current_tickets: Tickets::default(),
             now: Timestamp::EPOCH,
             decided: 0,
             without_rules: 0,
@@ -111,19 +118,35 @@ impl Replay {
             self.without_rules += 1;
             return;
         };
-        let proposed = rules.decide(request, now);
-        let proposed = Outcome::Decided(&proposed);
+        let decided = match self.tickets.replaced(request) {
+            Some(replaced) => rules.decide(&replaced, now),
+            None => rules.decide(request, now),
+        };
+        self.tickets.end(request);
+        if let Some(ticket) = logged.ticket {
+            self.tickets.start(ticket, &decided, now);
+        }
+        let proposed = Outcome::Decided(&decided);
         match &self.current {
             None => self.tally.add(logged, proposed, Outcome::Recorded(logged), self.now),
             Some(current) => {
                 let rules = current.pin();
-                let current = rules.decide(request, now);
-                self.tally.add(logged, proposed, Outcome::Decided(&current), self.now);
+                let decided = match self.current_tickets.replaced(request) {
+                    Some(replaced) => rules.decide(&replaced, now),
+                    None => rules.decide(request, now),
+                };
+                self.current_tickets.end(request);
+                if let Some(ticket) = logged.ticket {
+                    self.current_tickets.start(ticket, &decided, now);
+                }
+                self.tally.add(logged, proposed, Outcome::Decided(&decided), self.now);
             }
         }
         self.decided += 1;
         if self.decided.is_multiple_of(EVENTS_PER_SWEEP) {
-            self.sweep();
+            let now = self.sweep();
+            self.tickets.sweep(now);
+            self.current_tickets.sweep(now);
         }
     }
 
@@ -174,8 +197,8 @@ impl Replay {
         proposed.into_iter().chain(&self.current)
     }
 
-    /// Drops counters that are expired for every event to come.
-    fn sweep(&self) {
+    /// Drops counters that are expired for every event to come; returns a time before which none is.
+    fn sweep(&self) -> Timestamp {
         let now = Timestamp::from_nanos(self.now.as_nanos().saturating_sub(BACKWARDS_MAX));
         for limiter in self.limiters() {
             let store = limiter.store();
@@ -183,6 +206,7 @@ impl Replay {
                 while !store.sweep(shard, PAGES_PER_LOCK, now).finished {}
             }
         }
+        now
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn event(time: u64, key: &str, value: &str) -> Event {
         code: Code::Ok,
         sample: 1.0,
         is_hashed: false,
+        ticket: None,
     }
 }
 
@@ -139,4 +140,32 @@ fn a_full_store_is_reported() {
         replay.decide(&event(0, "user", user));
     }
     assert!(replay.no_room() > 0);
+}
+
+#[test]
+fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
+    let rules = || {
+        let text = "{domain: d, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 10, \
+                    algorithm: fixed_window, reserve: 6}}]}";
+        RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).expect("good rules")
+    };
+    let start = |ticket: &str| {
+        let mut start = event(0, "user", "a");
+        start.ticket = Some(ticket.into());
+        start
+    };
+    let end = |ticket: &str, hits: u64| {
+        let mut end = event(0, "slot", ticket);
+        end.descriptors[0].hits = Hits::new(Some(hits), 1, false);
+        end
+    };
+    // 1 in the place of 6; 4 likewise, once; then 6 do not fit, and their end is for nothing.
+    let events = [
+        [start("slot-1"), end("slot-1", 1), start("slot-2"), end("slot-1", 0)],
+        [end("slot-2", 4), start("slot-3"), end("slot-3", 0), end("slot-4", 0)],
+    ];
+    let mut replay = Replay::new(rules(), Some(rules()), 1_000);
+    events.iter().flatten().for_each(|event| replay.decide(event));
+    let (report, _) = replay.into_report();
+    assert_eq!((report.proposed.admitted, report.proposed.denied, report.current.denied), (7, 1, 1));
 }

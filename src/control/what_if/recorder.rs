@@ -318,5 +318,6 @@ fn decided(record: &Record<'_>, sample: f64) -> Decided {
         place,
         is_report: record.is_report,
         is_hashed: false,
+        ticket: (!record.ticket.is_empty()).then(|| record.ticket.into()),
     }
 }

@@ -12,6 +12,9 @@ use tidegate_core::{
 /// The version of the format. A change that a reader of the former version would misread raises it.
 pub(super) const VERSION: u32 = 2;
 
+/// The key of the entry that has the ticket of a request at its end.
+const SLOT: &str = "slot";
+
 /// How values are redacted.
 pub(super) struct Values<'s> {
     /// None before any rules are in force.
@@ -44,6 +47,10 @@ struct DecisionLine<'r> {
     trace_id: Option<Hex<16>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     span_id: Option<Hex<8>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_hash: Option<Hex<16>>,
     descriptors: Vec<Descriptor<'r>>,
 }
 
@@ -208,6 +215,9 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             ban: of.ban.name(),
         }
     });
+    // As the value of the entry of its end.
+    let of_ticket = Some(record.ticket).filter(|ticket| !ticket.is_empty());
+    let of_ticket = of_ticket.map(|ticket| entry(SLOT, ticket, redaction(SLOT), values.salt));
     let is_numbered = record.number > 0;
     let line = DecisionLine {
         v: VERSION,
@@ -223,6 +233,8 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
         peer: record.peer,
         trace_id: record.trace.map(|trace| Hex(trace.trace_id)),
         span_id: record.trace.map(|trace| Hex(trace.span_id)),
+        ticket: of_ticket.as_ref().and_then(|entry| entry.value),
+        ticket_hash: of_ticket.and_then(|entry| entry.value_hash),
         descriptors: descriptors.collect(),
     };
     append(&line, out);

@@ -29,6 +29,8 @@ pub(crate) struct Record<'b> {
     pub(crate) trace: Option<TraceContext>,
     pub(crate) peer: &'b str,
     pub(crate) domain: &'b str,
+    /// The ticket of an admitted request; empty if it has none.
+    pub(crate) ticket: &'b str,
     pub(crate) descriptors: Vec<DescriptorRecord<'b>>,
 }
 
@@ -77,7 +79,13 @@ pub(crate) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
             status.limit.map_or(0, |limit| limit.name.len()) + status.rule.map_or(0, |rule| rule.path.len())
         })
         .sum();
-    FIXED_BYTES + event.origin.peer.len() + event.request.domain().len() + of_descriptors + of_limits
+    let of_call = event.origin.peer.len() + event.request.domain().len() + ticket(event).len();
+    FIXED_BYTES + of_call + of_descriptors + of_limits
+}
+
+/// The ticket of the slots and estimates that a request holds; empty if it has none.
+fn ticket<'e>(event: &'e Event<'_, '_, '_>) -> &'e str {
+    event.decision.slot.as_ref().map_or("", |slot| &slot.ticket)
 }
 
 /// Appends the record of an event with this number, preceded by its length.
@@ -101,6 +109,7 @@ pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &
     }
     text(event.origin.peer, out);
     text(event.request.domain(), out);
+    text(ticket(event), out);
     let descriptors = event.request.descriptors();
     u32(descriptors.len() as u32, out);
     for (descriptor, status) in descriptors.iter().zip(&event.decision.statuses) {
@@ -229,7 +238,7 @@ impl<'b> Reader<'b> {
                 Some(TraceContext { trace_id: self.array()?, span_id: self.array()?, is_sampled: flag == 2 })
             }
         };
-        let (peer, domain, count) = (self.text()?, self.text()?, self.u32()?);
+        let (peer, domain, ticket, count) = (self.text()?, self.text()?, self.text()?, self.u32()?);
         let descriptors = (0..count).map(|_| self.descriptor()).collect::<Option<_>>()?;
         Some(Record {
             number,
@@ -242,6 +251,7 @@ impl<'b> Reader<'b> {
             trace,
             peer,
             domain,
+            ticket,
             descriptors,
         })
     }

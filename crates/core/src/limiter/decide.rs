@@ -89,12 +89,13 @@ pub(super) fn decide_general<'p>(
     now: Timestamp,
 ) -> Decision<'p> {
     let Pinned { in_force, limiter } = pinned;
-    if domain.has_slots() {
-        limiter.release_named(request, now);
-    }
+    let released = domain.has_slots().then(|| limiter.release_named(request, now));
     let mut plan = Plan::new(domain, &in_force.keys, request, now);
     let mut counters = counters(&plan);
-    let (code, number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+    let (code, mut number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+    if let Some(released) = released {
+        number = released.number_of(number, !counters.is_empty());
+    }
     Decision { number, slot, ..reported_decision(code, &plan) }
 }
 

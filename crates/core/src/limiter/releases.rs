@@ -13,14 +13,30 @@ use crate::{
 use smallvec::SmallVec;
 use std::{sync::atomic::Ordering, task::Waker};
 
+/// The releases of a request that were made.
+#[derive(Default)]
+pub(super) struct NamedReleases {
+    /// Those that a shared store has to make.
+    in_store: Vec<SlotRelease>,
+    /// The number of the last change of a counter of this process, taken under its lock.
+    number: Option<u64>,
+}
+
+impl NamedReleases {
+    /// The number of the decision on a request whose charges have this one. A request of releases alone changes counters by them.
+    pub(super) fn number_of(&self, charges: u64, has_charges: bool) -> u64 {
+        self.number.filter(|_| !has_charges).unwrap_or(charges)
+    }
+}
+
 impl Limiter {
-    /// Makes the releases of a request; returns those that a shared store has to make. Negative hits release as many of each slot, others
-    /// all of it. A peek releases nothing, unless the ticket has reservations: then it is the end of a request that cost nothing. A
-    /// second end of one of these in the same request is left out.
-    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
-        let mut in_store = Vec::new();
+    /// Makes the releases of a request. Negative hits release as many of each slot, others all of it. A peek releases nothing, unless the
+    /// ticket has reservations: then it is the end of a request that cost nothing. A second end of one of these in the same request is
+    /// left out.
+    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> NamedReleases {
+        let mut made = NamedReleases::default();
         if request.is_check() {
-            return in_store;
+            return made;
         }
         let mut ended: SmallVec<[u64; 2]> = SmallVec::new();
         for descriptor in request.descriptors() {
@@ -33,10 +49,10 @@ impl Limiter {
             } else if descriptor.hits == Hits::Peek {
                 continue;
             }
-            self.release_ticket(&ticket, descriptor.hits, now);
-            in_store.extend(ticket.in_store(slot_hits(descriptor.hits)));
+            made.number = self.release_ticket(&ticket, descriptor.hits, now).or(made.number);
+            made.in_store.extend(ticket.in_store(slot_hits(descriptor.hits)));
         }
-        in_store
+        made
     }
 
     /// Counts slots that a shared store has released, and those that were not held there.
@@ -57,38 +73,41 @@ impl Limiter {
     /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request that was cancelled before it
     /// reached its service; false if none of them was owned. [`SlotRelease::of_ticket`] is the rest.
     pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> bool {
-        SlotTicket::parse(ticket).is_some_and(|ticket| self.release_ticket(&ticket, Hits::Peek, now))
+        SlotTicket::parse(ticket)
+            .is_some_and(|ticket| self.release_ticket(&ticket, Hits::Peek, now).is_some())
     }
 
-    fn release_ticket(&self, ticket: &SlotTicket, hits: Hits, now: Timestamp) -> bool {
-        let mut is_any_held = false;
+    /// Returns the number of the last change of a counter; none if none of the slots and reservations was owned.
+    fn release_ticket(&self, ticket: &SlotTicket, hits: Hits, now: Timestamp) -> Option<u64> {
+        let mut last = None;
         for &key in &ticket.reserved {
-            let is_open = self.end_one(key, ticket.id, hits, now);
+            let ended = self.end_one(key, ticket.id, hits, now);
             let reservations = &self.slots.reservations;
-            let counted = if is_open { &reservations.ended } else { &reservations.unknown };
+            let counted = if ended.is_some() { &reservations.ended } else { &reservations.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
-            is_any_held |= is_open;
+            last = ended.or(last);
         }
         for &key in &ticket.keys {
-            let is_held = self.release_one(key, ticket.id, slot_hits(hits), now);
-            let counted = if is_held { &self.slots.released } else { &self.slots.unknown };
+            let released = self.release_one(key, ticket.id, slot_hits(hits), now);
+            let counted = if released.is_some() { &self.slots.released } else { &self.slots.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
-            is_any_held |= is_held;
+            last = released.or(last);
         }
-        is_any_held
+        last
     }
 
-    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> bool {
+    /// Returns the number of the change; none if the counter has no such slot.
+    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> Option<u64> {
         let mut woken = Vec::new();
         let mut shard = self.store.lock(Store::shard_of(key));
-        let Some(slot) = shard.find(key) else { return false };
+        let slot = shard.find(key)?;
         let has_it = shard.get(slot).state().slots().is_some_and(|slots| slots.has(id));
         // A page that did not change is not written by the next snapshot.
         if !has_it {
             let limit = shard.get(slot).limit();
             drop(shard);
             self.slots.figures.count_unknown(limit);
-            return false;
+            return None;
         }
         let counter = shard.get_mut(slot);
         let (limit, mut state) = (counter.limit(), counter.take_state());
@@ -99,24 +118,26 @@ impl Limiter {
         if let Some(mut queues) = self.slot_queues() {
             queues.call_first(key, &mut woken);
         }
+        let number = self.store.next_number();
         drop(shard);
         woken.into_iter().for_each(Waker::wake);
-        released != Released::Unknown
+        (released != Released::Unknown).then_some(number)
     }
 
-    /// Ends a reservation: the hits of its end are the actual cost.
-    fn end_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> bool {
+    /// Ends a reservation: the hits of its end are the actual cost. Returns the number of the change; none if the counter has no such
+    /// reservation.
+    fn end_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> Option<u64> {
         let in_force = self.in_force.load();
         let mut shard = self.store.lock(Store::shard_of(key));
-        let Some(slot) = shard.find(key) else { return false };
+        let slot = shard.find(key)?;
         let counter = shard.get(slot);
         // A page that did not change is not written by the next snapshot.
         if !counter.state().reserved().is_some_and(|reserved| reserved.has(id)) {
-            return false;
+            return None;
         }
         // That under which it was counted: one that has replaced it converts the counter at the next request.
         let limit = counter.limit();
-        let Some(info) = in_force.rules.limits().get(limit) else { return false };
+        let info = in_force.rules.limits().get(limit)?;
         let counter = shard.get_mut(slot);
         let cost = |reserved: u32| match hits {
             Hits::Take(hits) => hits.get(),
@@ -126,15 +147,16 @@ impl Limiter {
         let (state, ended, lost) = info.algorithm.end_reservation(counter.take_state(), id, cost, now);
         let expires = info.algorithm.expires(&state);
         counter.set(state, limit, expires);
+        let number = self.store.next_number();
         drop(shard);
         let reservations = &self.slots.reservations;
         reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
         match ended {
             Ended::Reserved(reservation) => {
                 reservations.end(reservation.deadline);
-                true
+                Some(number)
             }
-            Ended::Unknown => false,
+            Ended::Unknown => None,
         }
     }
 
@@ -158,7 +180,7 @@ impl OwnedPinned<'_> {
     /// Makes the releases of a request to a domain with shared counters; returns those that the store has to make.
     pub fn release(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
         match self.in_force.rules.domain(request.domain()) {
-            Some(domain) if domain.has_slots() => self.limiter.release_named(request, now),
+            Some(domain) if domain.has_slots() => self.limiter.release_named(request, now).in_store,
             _ => Vec::new(),
         }
     }

@@ -99,9 +99,8 @@ pub(in crate::limiter) fn decide<'p>(
         Caller::Waits(wait_max) => (None, now, now.saturating_add(wait_max)),
         Caller::Again(SlotWait { number, arrived, ends, .. }) => (Some(number), arrived, ends),
     };
-    if domain.has_slots() && place.is_none() {
-        pinned.limiter.release_named(request, now);
-    }
+    let is_first = domain.has_slots() && place.is_none();
+    let released = is_first.then(|| pinned.limiter.release_named(request, now));
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
     let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
@@ -152,7 +151,10 @@ pub(in crate::limiter) fn decide<'p>(
         }
     }
     let slots = deciding.slots.taken();
-    let number = store.next_number();
+    let mut number = store.next_number();
+    if let Some(released) = released {
+        number = released.number_of(number, !counters.is_empty());
+    }
     drop((queues, shards));
     if has_bans {
         plan.remove_bans();

@@ -1,0 +1,66 @@
+//! Tickets of a log, and those of a replay in their places.
+//!
+//! A ticket names counters by the secret of the server that made it. A replay makes its own for the requests that it admits; in the place of
+//! a logged one, it ends what its own took. An end of a request that it denied, or whose start the log does not have, ends nothing.
+
+use foldhash::fast::RandomState;
+use smol_str::SmolStr;
+use tidegate_core::limit::{Decision, Descriptor, Entry, Hits, Request, Timestamp};
+
+/// The key of the entry that has a ticket.
+const SLOT: &str = "slot";
+
+/// Nanoseconds after which a ticket has no effect: the longest `max_hold`.
+const HOLD_MAX: u64 = 24 * 3_600 * 1_000_000_000;
+
+/// The tickets of one set of rules.
+#[derive(Default)]
+pub(super) struct Tickets(hashbrown::HashMap<SmolStr, Started, RandomState>);
+
+struct Started {
+    /// The ticket of the replay.
+    own: Box<str>,
+    at: Timestamp,
+}
+
+impl Tickets {
+    /// Notes the decision on a request that has this ticket in the log.
+    pub(super) fn start(&mut self, logged: &str, decision: &Decision<'_>, at: Timestamp) {
+        if let Some(slot) = &decision.slot {
+            self.0.insert(logged.into(), Started { own: slot.ticket.clone(), at });
+        }
+    }
+
+    /// The request with the tickets of the replay, if it names one that has one here.
+    pub(super) fn replaced<'r, 't: 'r>(&'r self, request: &Request<'t>) -> Option<Request<'r>> {
+        let own = |entry: &Entry<'_>| if entry.key == SLOT { self.0.get(entry.value) } else { None };
+        let names = |descriptor: &Descriptor<'_>| descriptor.entries.iter().any(|entry| own(entry).is_some());
+        if self.0.is_empty() || !request.descriptors().iter().any(names) {
+            return None;
+        }
+        let mut replaced = Request::new(request.domain());
+        for Descriptor { entries, limit, hits } in request.descriptors() {
+            let value = |entry: &Entry<'t>| own(entry).map_or(entry.value, |started| &*started.own);
+            let entries = entries.iter().map(|entry| Entry { key: entry.key, value: value(entry) }).collect();
+            replaced.push(Descriptor { entries, limit: *limit, hits: *hits });
+        }
+        Some(if request.is_report() { replaced.reporting() } else { replaced })
+    }
+
+    /// Forgets tickets that a request has ended; of slots that it gave back a part of, the rest is held.
+    pub(super) fn end(&mut self, request: &Request<'_>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for descriptor in request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_))) {
+            for entry in descriptor.entries.iter().filter(|entry| entry.key == SLOT) {
+                self.0.remove(entry.value);
+            }
+        }
+    }
+
+    /// Forgets tickets that can have no effect any more.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        self.0.retain(|_, started| now.since(started.at).as_nanos() <= u128::from(HOLD_MAX));
+    }
+}
