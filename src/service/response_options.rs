@@ -128,6 +128,7 @@ mod tests {
             effective_window,
             banned_for: None,
             slots: None,
+            reserved: None,
         }];
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
         let additions = Additions::new(Some(&options), &Request::new("d"), &decision, &limits);

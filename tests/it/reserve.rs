@@ -2,11 +2,14 @@
 
 use crate::admin::{metrics, start_from};
 use crate::concurrency::{acknowledged, remaining, send_call, slot};
+use crate::control::{Controlled, descriptors};
 use crate::support::{
     Client, Server, descriptor,
     frames::{CANCEL, END_STREAM, RST_STREAM, RawConnection, call_head},
     rules_file,
 };
+use serde_json::json;
+use std::process::Command;
 use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 
 const RULES: &str = "
@@ -53,6 +56,31 @@ async fn an_end_charges_the_actual_cost_in_the_place_of_the_estimate() {
         ["started", "ended", "unknown_end", "lost", "uncorrected"].map(event),
         [3.0, 3.0, 1.0, 0.0, 0.0]
     );
+}
+
+#[tokio::test]
+async fn operators_see_what_is_reserved() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut client = shop.server.client().await;
+    let ann = json!({ "domain": "edge", "descriptors": descriptors(&[("user", "ann")]) });
+    let tickets = [start(&mut client).await, start(&mut client).await];
+    let counter = shop.operate("ListCounters", ann.clone()).await["descriptors"][0]["counters"][0].clone();
+    assert_eq!((&counter["reserved"], &counter["reservationCount"]), (&json!("80"), &json!(2)), "{counter}");
+    end(&mut client, &tickets[0], 7).await;
+    let status = shop.operate("Peek", ann.clone()).await["statuses"][0].clone();
+    assert_eq!((&status["reserved"], &status["remaining"]), (&json!("40"), &json!(53)), "{status}");
+    for command in ["counters", "peek", "explain"] {
+        let ctl = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["ctl", "--addr", shop.server.address(), command, "edge", "user=ann"])
+            .env("TIDEGATE_TOKEN", &shop.read)
+            .output()
+            .expect("the command runs");
+        let shown = String::from_utf8_lossy(&ctl.stdout).into_owned();
+        assert!(shown.contains(", 40 reserved by 1 request"), "{command}: {shown}");
+    }
+    end(&mut client, &tickets[1], 1).await;
+    let explained = shop.operate("Explain", ann).await["descriptors"][0]["counters"][0].clone();
+    assert_eq!((&explained["reserved"], &explained["used"]), (&json!(null), &json!(8)), "{explained}");
 }
 
 #[tokio::test]

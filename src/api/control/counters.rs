@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
-    limit::{Descriptor, HeldSlot, Hits, Request, ServiceLimit},
+    limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
 };
@@ -78,6 +78,10 @@ impl ControlApi {
             for limit in &limits {
                 statuses[limit.descriptor].slot_count += slot_count(limit);
                 statuses[limit.descriptor].slots.extend(slots(limit));
+                if let Some(reserved) = limit.reserved {
+                    statuses[limit.descriptor].reserved += reserved.hits;
+                    statuses[limit.descriptor].reservation_count += reservation_count(reserved);
+                }
             }
         }
         Ok(pb::PeekResponse { code, statuses })
@@ -299,6 +303,10 @@ fn slot_count(limit: &ServiceLimit<'_>) -> u32 {
     limit.slots.as_ref().map_or(0, |slots| u32::try_from(slots.count).unwrap_or(u32::MAX))
 }
 
+fn reservation_count(reserved: ReservedHits) -> u32 {
+    u32::try_from(reserved.requests).unwrap_or(u32::MAX)
+}
+
 /// The limits of a descriptor, with the counters of those that apply.
 fn counters_of<'c>(
     rules: &RuleSet,
@@ -308,6 +316,7 @@ fn counters_of<'c>(
     let one = |AppliedLimit { limit, replaced_by, .. }: &AppliedLimit<'_>| {
         // Both are in the order of the rule.
         let counter = if replaced_by.is_none() { counters.next() } else { None };
+        let reserved = counter.and_then(|counter| counter.reserved);
         pb::Counter {
             limit: rules.limit_name(limit).limit.to_string(),
             name: limit.name.to_string(),
@@ -324,6 +333,8 @@ fn counters_of<'c>(
             banned_for: counter.and_then(|counter| counter.banned_for).map(duration),
             slot_count: counter.map_or(0, slot_count),
             slots: counter.into_iter().flat_map(slots).collect(),
+            reserved: reserved.map_or(0, |reserved| reserved.hits),
+            reservation_count: reserved.map_or(0, reservation_count),
         }
     };
     applied.limits.iter().filter(|limit| !limit.is_unmet).map(one).collect()

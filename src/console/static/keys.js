@@ -3,7 +3,7 @@
 import { number, seconds } from "./api.js";
 import {
   ask, bar, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
-  isInFlight, limitText, notice, rate, REASON, slotsText, table, unit, UNITS, visible,
+  isInFlight, limitText, notice, rate, REASON, reservedText, slotsText, table, unit, UNITS, visible,
 } from "./view.js";
 
 const REFRESH = 2000;
@@ -230,7 +230,8 @@ function card({ counter, bar: one, left }) {
     h("p", { class: "label" }, `${limitText(counter)}, ${counter.algorithm || ""} ${counter.name ? visible(counter.name) : ""}`),
     h("p", { class: "figure" }, count(counter.used || 0), h("small", {}, ` ${isInFlight(counter.algorithm) ? "in flight" : "used"}, ${count(counter.remaining || 0)} remaining`)),
     one, h("p", { class: "label" }, left, counter.bannedFor ? ` Banned for ${duration(seconds(counter.bannedFor))}.` : "", counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""),
-    counter.slots ? h("p", { class: "label" }, `${slotsText(counter)}.`) : "");
+    counter.slots ? h("p", { class: "label" }, `${slotsText(counter)}.`) : "",
+    counter.reserved ? h("p", { class: "label" }, `${reservedText(counter)}.`) : "");
 }
 
 function actions(app, domain, list, refresh, current) {

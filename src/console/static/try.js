@@ -2,7 +2,7 @@
 
 import { seconds } from "./api.js";
 import {
-  bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, slotsText, verdict, visible,
+  bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, reservedText, slotsText, verdict, visible,
 } from "./view.js";
 
 export default {
@@ -67,7 +67,7 @@ function explained(app, sent, one, at) {
       `${limitText(counter)}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
       counter.bannedFor ? `, banned for ${duration(seconds(counter.bannedFor))}` : "",
       counter.resetAfter ? `, resets in ${isInFlight(counter.algorithm) ? "about " : ""}${duration(seconds(counter.resetAfter))}` : "",
-      counter.slots ? `; ${slotsText(counter)}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
+      counter.slots ? `; ${slotsText(counter)}` : "", counter.reserved ? `; ${reservedText(counter)}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
     bar(counter.used || 0, counter.requests || 0, counter.remaining ? "" : "denied"))));
   return h("div", { class: "card" }, h("h2", {}, `Descriptor ${at + 1}`), h("ol", { class: "path" }, steps, end),
     h("a", { href: app.link("keys", [["domain", sent.domain], ...entriesToParams(sent.descriptors[at]?.entries)]) }, "Counters of this key"));

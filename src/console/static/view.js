@@ -89,6 +89,10 @@ export function slotsText(counter) {
   return ages.length ? `${counted(counter.slotCount, "slot")}, held for ${ages.join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}` : "";
 }
 
+/** What is reserved of a key: estimates of requests whose cost is not known yet. The API has the hits as a text. */
+export const reservedText = ({ reserved, reservationCount = 0 }) => (reservationCount
+  ? `${count(Number(reserved))} reserved by ${counted(reservationCount, "request")}` : "");
+
 /** The same as the API expects it: a unit, or a length. */
 export const unit = (s) => names[s] || `${s}s`;
 

@@ -50,6 +50,7 @@ mod tests {
             effective_window: Reset::After(Duration::from_millis(1_500)),
             banned_for: None,
             slots: None,
+            reserved: None,
         };
         let limits = [limit("", 1_000, 999, 60), limit("per \"user\"", 5, 2, 10)];
         let headers = headers(&limits);

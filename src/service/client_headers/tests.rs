@@ -51,6 +51,7 @@ fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
             effective_window,
             banned_for: None,
             slots: None,
+            reserved: None,
         })
     };
     statuses.iter().enumerate().filter_map(limit).collect()

@@ -194,6 +194,17 @@ pub struct ServiceLimit<'r> {
     pub banned_for: Option<Duration>,
     /// The slots that are held, for operators: only of a limit of requests in flight, and where they are asked for.
     pub slots: Option<HeldSlots>,
+    /// What is reserved, for operators: only of a limit with open reservations, and where it is asked for.
+    pub reserved: Option<ReservedHits>,
+}
+
+/// Estimates of one key whose actual costs are not known yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReservedHits {
+    /// Number of requests.
+    pub requests: usize,
+    /// Their estimates.
+    pub hits: u64,
 }
 
 /// Slots of requests in flight of one key.

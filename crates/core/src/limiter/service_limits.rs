@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Slot, State},
-    limit::{HeldSlot, HeldSlots, Request, Reset, ServiceLimit, Timestamp},
+    limit::{HeldSlot, HeldSlots, Request, ReservedHits, Reset, ServiceLimit, Timestamp},
     rules::RuleLimit,
 };
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub(super) fn listed<'r>(
     }
 }
 
-/// Those of all charges, with their slots.
+/// Those of all charges, with their slots and reservations.
 fn all<'r>(
     plan: &Plan<'r>,
     counters: &[PlannedCounter],
@@ -92,7 +92,7 @@ fn limits<'r>(
     states: &impl Counters,
     now: Timestamp,
     is_listed: impl Fn(&Charge<'r>) -> bool,
-    with_slots: bool,
+    with_held: bool,
 ) -> Vec<ServiceLimit<'r>> {
     let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
     for counter in counters {
@@ -102,9 +102,13 @@ fn limits<'r>(
             if is_listed(charge) && !charge.is_ban {
                 let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
                 let state = states.state(counter);
-                let slots = with_slots && charge.limit.algorithm.concurrency().is_some();
-                let slots = slots.then(|| held_slots(&state, now));
-                limits.push((index, ServiceLimit { slots, ..service_limit(charge, &state, ban, now) }));
+                let mut limit = service_limit(charge, &state, ban, now);
+                if with_held {
+                    let has_slots = charge.limit.algorithm.concurrency().is_some();
+                    limit.slots = has_slots.then(|| held_slots(&state, now));
+                    limit.reserved = reserved_hits(&state, now);
+                }
+                limits.push((index, limit));
             }
         }
     }
@@ -160,7 +164,14 @@ fn service_limit<'r>(
         effective_window,
         banned_for,
         slots: None,
+        reserved: None,
     }
+}
+
+fn reserved_hits(state: &State, now: Timestamp) -> Option<ReservedHits> {
+    let reserved = state.reserved()?;
+    let requests = reserved.open().filter(|reservation| reservation.deadline > now).count();
+    (requests > 0).then(|| ReservedHits { requests, hits: reserved.hits(now) })
 }
 
 fn held_slots(state: &State, now: Timestamp) -> HeldSlots {

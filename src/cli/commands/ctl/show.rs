@@ -156,8 +156,9 @@ fn counter_text(counter: &pb::Counter) -> String {
             "{limit}: {used} in flight, {remaining} remaining of {requests}, held for at most {window}{slots}{ban}{reset}{replaced}"
         );
     }
+    let reserved = reserved_text(counter.reserved, counter.reservation_count);
     format!(
-        "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){ban}{reset}{replaced}"
+        "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){reserved}{ban}{reset}{replaced}"
     )
 }
 
@@ -182,6 +183,15 @@ fn slots_text(slots: &[pb::Slot], count: u32) -> String {
     format!(", slots for {}{more}", shown.join(", "))
 }
 
+/// `, 4000 reserved by 2 requests`, if hits are reserved.
+fn reserved_text(hits: u64, requests: u32) -> String {
+    match requests {
+        0 => String::new(),
+        1 => format!(", {hits} reserved by 1 request"),
+        _ => format!(", {hits} reserved by {requests} requests"),
+    }
+}
+
 /// `, banned for 10 s`, if it is.
 fn ban_text(counter: &pb::Counter) -> String {
     counter.banned_for.as_ref().map_or_else(String::new, |left| format!(", banned for {}", seconds(left)))
@@ -198,7 +208,8 @@ pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
                 counter.remaining.to_string(),
                 counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds)
                     + &ban_text(counter)
-                    + &slots_text(&counter.slots, counter.slot_count),
+                    + &slots_text(&counter.slots, counter.slot_count)
+                    + &reserved_text(counter.reserved, counter.reservation_count),
             ]);
         }
     }
@@ -227,7 +238,9 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
             status.rule.clone(),
             limit,
             status.remaining.to_string(),
-            reset + &slots_text(&status.slots, status.slot_count),
+            reset
+                + &slots_text(&status.slots, status.slot_count)
+                + &reserved_text(status.reserved, status.reservation_count),
         ]);
     }
     rows
