@@ -38,12 +38,13 @@ func FromContext(ctx context.Context) (Decision, bool) {
 
 // Middleware returns middleware for net/http and for routers with the same signature, such as chi.
 //
-// A denied request is answered with 429, one without an answer under [FailClosed] with 503.
+// A denied request is answered with 429, one without an answer under [FailClosed] with 503. Slots of limits of requests in flight
+// are released when the handler returns or panics.
 func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 	limits.check()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			decision, err := c.limit(r.Context(), limits, ofHTTP(r))
+			slot, err := c.limit(r.Context(), limits, ofHTTP(r))
 			var bad *badRequestError
 			switch {
 			case errors.Is(err, errSkipped):
@@ -55,7 +56,10 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 			case err != nil:
 				http.Error(w, "rate limit error", http.StatusInternalServerError)
 				return
-			case decision.Reason == FailedClosed:
+			}
+			defer slot.releaseLater()
+			decision := slot.Decision
+			if decision.Reason == FailedClosed {
 				http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
 				return
 			}
@@ -107,10 +111,11 @@ func refuse(w http.ResponseWriter, decision Decision) {
 func (c *Client) UnaryServerInterceptor(limits Limits) grpc.UnaryServerInterceptor {
 	limits.check()
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		ctx, err := c.limitCall(ctx, limits, info.FullMethod, func(trailer metadata.MD) { _ = grpc.SetTrailer(ctx, trailer) })
+		ctx, slot, err := c.limitCall(ctx, limits, info.FullMethod, func(trailer metadata.MD) { _ = grpc.SetTrailer(ctx, trailer) })
 		if err != nil {
 			return nil, err
 		}
+		defer slot.releaseLater()
 		return handler(ctx, message)
 	}
 }
@@ -120,10 +125,11 @@ func (c *Client) UnaryServerInterceptor(limits Limits) grpc.UnaryServerIntercept
 func (c *Client) StreamServerInterceptor(limits Limits) grpc.StreamServerInterceptor {
 	limits.check()
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		ctx, err := c.limitCall(stream.Context(), limits, info.FullMethod, stream.SetTrailer)
+		ctx, slot, err := c.limitCall(stream.Context(), limits, info.FullMethod, stream.SetTrailer)
 		if err != nil {
 			return err
 		}
+		defer slot.releaseLater()
 		return handler(server, &limitedStream{stream, ctx})
 	}
 }
@@ -136,21 +142,23 @@ type limitedStream struct {
 
 func (s *limitedStream) Context() context.Context { return s.ctx }
 
-func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, error) {
-	decision, err := c.limit(ctx, limits, ofGRPC(ctx, method))
+// limitCall returns the context of an allowed call, and its slots.
+func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, *Slot, error) {
+	slot, err := c.limit(ctx, limits, ofGRPC(ctx, method))
 	var bad *badRequestError
 	switch {
 	case errors.Is(err, errSkipped):
-		return ctx, nil
+		return ctx, nil, nil
 	case errors.As(err, &bad):
-		return nil, status.Error(codes.InvalidArgument, bad.Error())
+		return nil, nil, status.Error(codes.InvalidArgument, bad.Error())
 	case ctx.Err() != nil:
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
-		return nil, status.Error(codes.Internal, "rate limit error")
-	case decision.Reason == FailedClosed:
-		return nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
+		return nil, nil, status.Error(codes.Internal, "rate limit error")
+	case slot.Reason == FailedClosed:
+		return nil, nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
 	}
+	decision := slot.Decision
 	trailer := metadata.MD{}
 	for name, values := range limits.headers(decision) {
 		if name != "Content-Type" {
@@ -163,7 +171,7 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 		if decision.RetryAfter != Never {
 			message += "; retry after " + seconds(decision.RetryAfter) + " s"
 		}
-		return nil, status.Error(codes.ResourceExhausted, message)
+		return nil, nil, status.Error(codes.ResourceExhausted, message)
 	}
 	if len(decision.RequestHeaders) > 0 {
 		// Incoming metadata is a copy.
@@ -174,12 +182,13 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 		mark(decision, func(name string) { incoming.Delete(name) }, func(name, value string) { incoming.Append(name, value) })
 		ctx = metadata.NewIncomingContext(ctx, incoming)
 	}
-	return context.WithValue(ctx, decisionKey{}, decision), nil
+	return context.WithValue(ctx, decisionKey{}, decision), slot, nil
 }
 
-func (c *Client) limit(ctx context.Context, limits Limits, r Request) (Decision, error) {
+// limit decides a request, which holds its slots until its end.
+func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, error) {
 	if limits.Skip != nil && limits.Skip(r) {
-		return Decision{}, errSkipped
+		return nil, errSkipped
 	}
 	var call []CallOption
 	for _, keys := range append([][]KeySource{limits.Keys}, limits.More...) {
@@ -188,7 +197,7 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (Decision,
 			continue
 		}
 		if err != nil {
-			return Decision{}, err
+			return nil, err
 		}
 		if limits.Cost != nil {
 			descriptor = descriptor.Cost(limits.Cost(r))
@@ -196,15 +205,15 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (Decision,
 		call = append(call, descriptor)
 	}
 	if len(call) == 0 {
-		return Decision{}, errSkipped
+		return nil, errSkipped
 	}
-	decision, err := c.Allow(ctx, append(call, limits.Options...)...)
+	slot, err := c.acquire(ctx, c.request(1, append(call, limits.Options...)))
 	var refused *RequestError
 	if errors.As(err, &refused) && (refused.Code == codes.InvalidArgument || refused.Code == codes.OutOfRange) {
 		// Of the values of the keys, such as one that is too long.
-		return decision, &badRequestError{refused.Message}
+		return nil, &badRequestError{refused.Message}
 	}
-	return decision, err
+	return slot, err
 }
 
 func (l *Limits) headers(decision Decision) http.Header {

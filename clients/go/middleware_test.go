@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -183,4 +184,57 @@ func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
 			newClient(t, "127.0.0.1:1").Middleware(Limits{Keys: keys})
 		}()
 	}
+}
+
+// fakeFlight returns a client whose decisions have a ticket, and the number of releases that it is sent.
+func fakeFlight() (*Client, <-chan struct{}) {
+	releases := make(chan struct{}, 10)
+	return NewFake(func(call Call) Decision {
+		decision := Admitted()
+		if call.Descriptors[0].entries[0].Key == "slot" {
+			releases <- struct{}{}
+			return decision
+		}
+		decision.Ticket = "slot-1"
+		return decision
+	}), releases
+}
+
+func expectRelease(t *testing.T, releases <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-releases:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no slot is released")
+	}
+}
+
+func TestMiddlewareReleasesTheSlotsOfARequestWhoseHandlerPanics(t *testing.T) {
+	client, releases := fakeFlight()
+	handler := client.Middleware(Limits{Keys: []KeySource{Constant("route", "all")}})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if len(releases) > 0 {
+				t.Error("released before the end")
+			}
+			panic("of the handler")
+		}))
+	func() {
+		defer func() { _ = recover() }()
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}()
+	expectRelease(t, releases)
+}
+
+func TestInterceptorsReleaseTheSlotsOfACallThatIsCancelled(t *testing.T) {
+	client, releases := fakeFlight()
+	ctx, cancel := context.WithCancel(t.Context())
+	intercept := client.UnaryServerInterceptor(Limits{Keys: []KeySource{Constant("route", "all")}})
+	_, err := intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(context.Context, any) (any, error) {
+		cancel()
+		return nil, ctx.Err()
+	})
+	if err == nil {
+		t.Fatal("the error of the handler is lost")
+	}
+	expectRelease(t, releases)
 }

@@ -31,6 +31,10 @@ type Slot struct {
 func (c *Client) Acquire(ctx context.Context, options ...CallOption) (*Slot, error) {
 	r := c.request(1, options)
 	r.usesLocal = false
+	return c.acquire(ctx, r)
+}
+
+func (c *Client) acquire(ctx context.Context, r request) (*Slot, error) {
 	decision, err := c.decide(ctx, &r)
 	if err != nil {
 		return nil, err
@@ -70,6 +74,13 @@ func (s *Slot) end(cost *uint64) {
 		s.send(descriptor.Cost(estimate).GivingBack())
 	default:
 		s.send(descriptor.Cost(*cost))
+	}
+}
+
+// releaseLater releases the slots without having the end of a request wait for it.
+func (s *Slot) releaseLater() {
+	if s != nil && s.Ticket != "" {
+		go s.Release()
 	}
 }
 

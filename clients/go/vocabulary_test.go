@@ -92,7 +92,7 @@ func TestAMarkReplacesTheMetadataOfAGRPCClient(t *testing.T) {
 	limits := Limits{Keys: []KeySource{Constant("user", "a")}}
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-rate-limited", "none", "x-rate-limited", "other"))
 	for _, expected := range []int{2, 1} {
-		limited, err := client.limitCall(ctx, limits, "/service/method", func(metadata.MD) {})
+		limited, _, err := client.limitCall(ctx, limits, "/service/method", func(metadata.MD) {})
 		if err != nil {
 			t.Fatal(err)
 		}

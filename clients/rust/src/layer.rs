@@ -5,12 +5,14 @@ use crate::{
     decision::{Decision, Reason, insert},
     keys::{self, Key, Keys, RequestInfo},
     request::Request,
+    slot::Slot,
 };
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Request as HttpRequest, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderName},
 };
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
 use std::{
     mem,
@@ -88,7 +90,37 @@ pub struct RateLimit<S> {
 
 /// The future of a limited service's response.
 pub type ResponseFuture<B, E> =
-    Pin<Box<dyn Future<Output = Result<Response<Either<B, Full<Bytes>>>, E>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Response<Either<HeldBody<B>, Full<Bytes>>>, E>> + Send>>;
+
+pin_project_lite::pin_project! {
+    /// The body of a response, which holds the slots of its request until it is dropped: when it was sent, or its client has gone.
+    #[derive(Debug)]
+    pub struct HeldBody<B> {
+        #[pin]
+        body: B,
+        slot: Option<Slot>,
+    }
+}
+
+impl<B: Body> Body for HeldBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        self.project().body.poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 impl<S, B, R> Service<HttpRequest<B>> for RateLimit<S>
 where
@@ -96,7 +128,7 @@ where
     S::Future: Send,
     B: Send + 'static,
 {
-    type Response = Response<Either<R, Full<Bytes>>>;
+    type Response = Response<Either<HeldBody<R>, Full<Bytes>>>;
     type Error = S::Error;
     type Future = ResponseFuture<R, S::Error>;
 
@@ -112,8 +144,9 @@ where
         Box::pin(async move {
             match layer.decide(&mut request).await {
                 Err(refusal) => Ok(refusal.map(Either::Right)),
-                Ok(headers) => {
-                    let mut response = inner.call(request).await?.map(Either::Left);
+                Ok((slot, headers)) => {
+                    let response = inner.call(request).await?;
+                    let mut response = response.map(|body| Either::Left(HeldBody { body, slot }));
                     for (name, value) in &headers {
                         response.headers_mut().insert(name, value.clone());
                     }
@@ -125,8 +158,11 @@ where
 }
 
 impl RateLimitLayer {
-    /// Returns the headers of the response to an allowed request, or the response to another one.
-    async fn decide<B>(&self, request: &mut HttpRequest<B>) -> Result<HeaderMap, Response<Full<Bytes>>> {
+    /// Returns what an allowed request holds and the headers of its response, or the response to another one.
+    async fn decide<B>(
+        &self,
+        request: &mut HttpRequest<B>,
+    ) -> Result<(Option<Slot>, HeaderMap), Response<Full<Bytes>>> {
         let is_grpc = request
             .headers()
             .get(CONTENT_TYPE)
@@ -134,17 +170,18 @@ impl RateLimitLayer {
         let refused = |refused, text: &str| refusal(refused, is_grpc, HeaderMap::new(), format!("{text}\n"));
         let descriptors = match keys::read(&self.descriptors, info(request)) {
             Keys::Limited(descriptors) => descriptors,
-            Keys::NotLimited => return Ok(HeaderMap::new()),
+            Keys::NotLimited => return Ok((None, HeaderMap::new())),
             Keys::Rejected(problem) => return Err(refused(Refused::Key, &problem)),
         };
-        let decision = match self.client.limit(Request::from(descriptors).cost(self.cost)).await {
-            Ok(decision) => decision,
+        let slot = match self.client.limit(Request::from(descriptors).cost(self.cost)).await {
+            Ok(decision) => Slot::of(decision, self.client.clone(), None),
             // Of the values of the keys, such as one that is too long.
             Err(Error::Refused { code: "INVALID_ARGUMENT" | "OUT_OF_RANGE", message }) => {
                 return Err(refused(Refused::Key, &message));
             }
             Err(_) => return Err(refused(Refused::Error, "rate limit error")),
         };
+        let decision = slot.decision();
         if decision.reason == Reason::FailedClosed {
             return Err(refused(Refused::NoAnswer, "Service Unavailable"));
         }
@@ -153,13 +190,13 @@ impl RateLimitLayer {
             let text = "Too Many Requests\n".to_owned();
             let mut response = refusal(Refused::Denied, is_grpc, headers, text);
             if !is_grpc && !decision.body.is_empty() {
-                *response.body_mut() = Full::new(decision.body);
+                *response.body_mut() = Full::new(decision.body.clone());
             }
             return Err(response);
         }
-        mark(request.headers_mut(), &decision);
-        request.extensions_mut().insert::<Decision>(decision);
-        Ok(headers)
+        mark(request.headers_mut(), decision);
+        request.extensions_mut().insert::<Decision>(decision.clone());
+        Ok((Some(slot), headers))
     }
 }
 

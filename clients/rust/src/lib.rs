@@ -39,6 +39,6 @@ pub use client::{Error, OnFailure, Tidegate};
 pub use decision::{Decision, Header, Limit, Mode, Reason, Status};
 pub use fake::Call;
 pub use keys::{Key, Missing, RequestInfo, client_address};
-pub use layer::{RateLimit, RateLimitLayer, ResponseFuture};
+pub use layer::{HeldBody, RateLimit, RateLimitLayer, ResponseFuture};
 pub use request::{Descriptor, Request, Unit};
 pub use slot::Slot;

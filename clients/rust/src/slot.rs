@@ -47,12 +47,16 @@ impl Tidegate {
     pub async fn acquire(&self, request: impl Into<Request>) -> Result<Slot, Error> {
         let request = request.into().without_local_denials();
         let domain = request.domain.clone();
-        let decision = self.limit(request).await?;
-        Ok(Slot { is_held: decision.ticket.is_some(), decision, client: self.clone(), domain, cost: None })
+        Ok(Slot::of(self.limit(request).await?, self.clone(), domain))
     }
 }
 
 impl Slot {
+    /// The slots of a decision on a request to this domain, or to that of the client.
+    pub(crate) fn of(decision: Decision, client: Tidegate, domain: Option<String>) -> Self {
+        Self { is_held: decision.ticket.is_some(), decision, client, domain, cost: None }
+    }
+
     /// The decision on the request.
     pub fn decision(&self) -> &Decision {
         &self.decision

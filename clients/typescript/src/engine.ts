@@ -146,14 +146,12 @@ export class RateLimiter {
   /**
    * Takes hits as `limit` does, and holds the slots of limits of requests in flight until the end of a scope:
    * `await using slot = await client.acquire({ user: id })`. Of limits that reserve it holds estimates, which `slot.commit(cost)`
-   * replaces. No denial is kept.
+   * replaces. No denial is kept unless
+   * `localDenials` is set.
    */
-  async acquire(
-    descriptors: DescriptorLike | readonly DescriptorLike[],
-    options: Omit<CallOptions, "localDenials"> = {},
-  ): Promise<Slot> {
+  async acquire(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Slot> {
     const { domain } = options;
-    const decision = await this.limit(descriptors, { ...options, localDenials: false });
+    const decision = await this.limit(descriptors, { localDenials: false, ...options });
     return new Slot(decision, async (release) => {
       try {
         await this.limit(release, { localDenials: false, ...(domain !== undefined && { domain }) });

@@ -5,7 +5,7 @@
  */
 import type { NextFunction, Request, RequestHandler, Response } from "express";
 import { Guard, type RateLimitOptions } from "./guard.js";
-import { mark } from "./incoming.js";
+import { mark, releaseAtEnd } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
@@ -20,6 +20,7 @@ export function rateLimit(options: RateLimitOptions<Request>): RequestHandler {
         return;
       }
       if (outcome !== undefined) {
+        releaseAtEnd(response, outcome.slot);
         response.set(outcome.headers);
         response.locals["rateLimit"] = outcome.decision;
         mark(request, outcome.decision.requestHeaders);

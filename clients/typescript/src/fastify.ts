@@ -6,7 +6,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Decision } from "./decision.js";
 import { Guard, type RateLimitOptions } from "./guard.js";
-import { mark } from "./incoming.js";
+import { mark, releaseAtEnd } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
@@ -34,6 +34,7 @@ export function rateLimit(
     if ("refusal" in outcome) {
       return reply.code(outcome.refusal.status).headers(outcome.refusal.headers).send(outcome.refusal.body);
     }
+    releaseAtEnd(reply.raw, outcome.slot);
     reply.headers(outcome.headers);
     request.rateLimit = outcome.decision;
     mark(request.raw, outcome.decision.requestHeaders);

@@ -2,6 +2,7 @@ import type { Decision, Header } from "./decision.js";
 import { RequestError, type RateLimiter } from "./engine.js";
 import { BadKeyError, type Key, type RequestInfo } from "./keys.js";
 import { Descriptor, isText, type Cost } from "./request.js";
+import type { Slot } from "./slot.js";
 
 /** The requests that middleware limits, and how. `T` is the framework's own request. */
 export interface RateLimitOptions<T> {
@@ -24,10 +25,10 @@ export interface Refusal {
   readonly body: string;
 }
 
-/** The result for a request: refused, admitted with a decision, or (undefined) not limited. */
+/** The result for a request: refused, admitted with what it holds until its end, or (undefined) not limited. */
 export type Outcome =
   | { readonly refusal: Refusal }
-  | { readonly decision: Decision; readonly headers: Readonly<Record<string, string>> }
+  | { readonly slot: Slot; readonly decision: Decision; readonly headers: Readonly<Record<string, string>> }
   | undefined;
 
 const PLAIN = { "content-type": "text/plain" };
@@ -61,9 +62,10 @@ export class Guard<T> {
       return "refusal" in descriptors ? descriptors : undefined;
     }
     const hits = typeof cost === "function" ? cost(request) : cost;
-    let decision: Decision;
+    let slot: Slot;
     try {
-      decision = await client.limit(descriptors.read.map((entries) => new Descriptor(entries, { cost: hits })));
+      const wanted = descriptors.read.map((entries) => new Descriptor(entries, { cost: hits }));
+      slot = await client.acquire(wanted, { localDenials: true });
     } catch (error) {
       // A value of the request, of which its client is the cause.
       if (error instanceof RequestError && (error.code === "INVALID_ARGUMENT" || error.code === "OUT_OF_RANGE")) {
@@ -71,12 +73,13 @@ export class Guard<T> {
       }
       throw error;
     }
+    const { decision } = slot;
     if (decision.reason === "failed_closed") {
       return { refusal: { status: 503, headers: PLAIN, body: "Service Unavailable\n" } };
     }
     const headers = decision.headers({ legacy: legacyHeaders ?? false });
     if (decision.allowed) {
-      return { decision, headers };
+      return { slot, decision, headers };
     }
     const hasType = Object.keys(headers).some((name) => name.toLowerCase() === "content-type");
     const body = decision.body.length > 0 ? new TextDecoder().decode(decision.body) : "Too Many Requests\n";
@@ -128,4 +131,29 @@ export function markHeaders(headers: Headers, marks: readonly Header[]): void {
   for (const [name, value] of marks) {
     headers.append(name, value);
   }
+}
+
+/** A body that calls `ended` once when it was read to its end, has failed, or is cancelled. */
+export function endingWith(body: ReadableStream<Uint8Array>, ended: () => void): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (done) {
+          ended();
+          controller.close();
+        } else {
+          controller.enqueue(value);
+        }
+      } catch (error) {
+        ended();
+        controller.error(error);
+      }
+    },
+    cancel(reason) {
+      ended();
+      return reader.cancel(reason);
+    },
+  });
 }

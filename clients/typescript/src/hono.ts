@@ -5,8 +5,9 @@
  */
 import type { Context, MiddlewareHandler } from "hono";
 import type { Decision, Header } from "./decision.js";
-import { Guard, markHeaders, type RateLimitOptions } from "./guard.js";
+import { endingWith, Guard, markHeaders, type RateLimitOptions } from "./guard.js";
 import type { RequestInfo } from "./keys.js";
+import type { Slot } from "./slot.js";
 
 export type { RateLimitOptions } from "./guard.js";
 
@@ -38,12 +39,33 @@ export function rateLimit(
       context.set("rateLimit", outcome.decision);
       mark(context, outcome.decision.requestHeaders);
     }
-    await next();
+    try {
+      await next();
+    } catch (error) {
+      void outcome?.slot.release();
+      throw error;
+    }
     for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
       context.header(name, value);
     }
+    if (outcome?.slot.ticket !== undefined) {
+      release(context, outcome.slot);
+    }
     return undefined;
   };
+}
+
+/** Releases slots when the response was sent, or its client has gone. */
+function release(context: Context, slot: Slot): void {
+  const { body } = context.res;
+  if (body === null) {
+    void slot.release();
+  } else {
+    context.res = new Response(
+      endingWith(body, () => void slot.release()),
+      context.res,
+    );
+  }
 }
 
 function mark(context: Context, marks: readonly Header[]): void {

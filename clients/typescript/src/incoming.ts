@@ -1,5 +1,6 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Header } from "./decision.js";
+import type { Slot } from "./slot.js";
 
 /** Sets headers of a decision in a request of Node.js, instead of those of the client. */
 export function mark(request: IncomingMessage, marks: readonly Header[]): void {
@@ -15,4 +16,13 @@ export function mark(request: IncomingMessage, marks: readonly Header[]): void {
   }
   const kept = rawHeaders.filter((_, index) => !names.has((rawHeaders[index & ~1] ?? "").toLowerCase()));
   rawHeaders.splice(0, rawHeaders.length, ...kept, ...marks.flat());
+}
+
+/** Releases slots when the response was sent, or its client has gone. */
+export function releaseAtEnd(response: ServerResponse, slot: Slot): void {
+  if (response.destroyed) {
+    void slot.release();
+  } else {
+    response.once("close", () => void slot.release());
+  }
 }

@@ -16,7 +16,12 @@ export interface NextRateLimitOptions extends RateLimitOptions<Request> {
   readonly peer?: (request: Request) => string | undefined;
 }
 
-/** Returns the function to export as `middleware` (`proxy` since Next.js 16). */
+/**
+ * Returns the function to export as `middleware` (`proxy` since Next.js 16).
+ *
+ * Next.js does not report the end of a request to it: slots of limits of requests in flight are held until their `max_hold`. Use
+ * `acquire` in the handler for such limits.
+ */
 export function rateLimit(options: NextRateLimitOptions): (request: Request) => Promise<Response> {
   const guard = new Guard(options);
   return async (request) => {

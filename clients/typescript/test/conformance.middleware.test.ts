@@ -132,7 +132,9 @@ async function serverOf(given: Case): Promise<string> {
 }
 
 const COMBINED = Object.keys(FRAMEWORKS).flatMap((framework) => {
-  return cases<Case>("middleware").map((given) => ({ ...given, framework }));
+  // Next.js does not report the end of a request.
+  const given = cases<Case>("middleware").filter(({ name }) => framework !== "next" || !name.startsWith("slots_"));
+  return given.map((one) => ({ ...one, framework }));
 });
 
 test.each(COMBINED)("middleware: $name with $framework", async (given) => {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tidegate._decision import Decision, Reason
 from tidegate._engine import RequestError
 from tidegate._request import Descriptor
+from tidegate._slot import AioSlot, Slot
 from tidegate.keys import BadKeyError, Key, MissingKeyError, RequestInfo, entries_of
 
 if TYPE_CHECKING:
@@ -49,25 +50,27 @@ class Guard:
         self._skip = skip
         self._legacy = legacy_headers
 
-    def decide(self, client: Tidegate, request: RequestInfo) -> Decision | Refusal | None:
-        """Return the decision that admits a request, its refusal, or None if it is not limited."""
+    def decide(self, client: Tidegate, request: RequestInfo) -> Slot | Refusal | None:
+        """Return what an admitted request holds until its end, its refusal, or None if it is not limited."""
         descriptors = self._of(request)
         if descriptors is None or isinstance(descriptors, Refusal):
             return descriptors
         try:
-            return self._concluded(client.limit(*descriptors))
+            decision = client.limit(*descriptors)
         except RequestError as error:
             return _refused(error)
+        return self._refusal(decision) or Slot(decision, lambda release: client.limit(release, local_denials=False))
 
-    async def decide_async(self, client: AioTidegate, request: RequestInfo) -> Decision | Refusal | None:
+    async def decide_async(self, client: AioTidegate, request: RequestInfo) -> AioSlot | Refusal | None:
         """Do what `decide` does, with the client of asyncio."""
         descriptors = self._of(request)
         if descriptors is None or isinstance(descriptors, Refusal):
             return descriptors
         try:
-            return self._concluded(await client.limit(*descriptors))
+            decision = await client.limit(*descriptors)
         except RequestError as error:
             return _refused(error)
+        return self._refusal(decision) or AioSlot(decision, lambda release: client.limit(release, local_denials=False))
 
     def headers(self, decision: Decision) -> dict[str, str]:
         """Return the headers that a response gets."""
@@ -86,9 +89,9 @@ class Guard:
         cost = self._cost if isinstance(self._cost, int) else self._cost(request)
         return [Descriptor(one, cost=cost) for one in entries]
 
-    def _concluded(self, decision: Decision) -> Decision | Refusal:
+    def _refusal(self, decision: Decision) -> Refusal | None:
         if decision.allowed:
-            return decision
+            return None
         if decision.reason is Reason.FAILED_CLOSED:
             return Refusal(503, {"content-type": "text/plain"}, b"Service Unavailable\n", decision)
         headers = self.headers(decision)

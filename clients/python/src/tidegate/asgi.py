@@ -80,13 +80,14 @@ class RateLimitMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        decision = await self._guard.decide_async(self._client, AsgiRequest(scope))
-        if decision is None:
+        slot = await self._guard.decide_async(self._client, AsgiRequest(scope))
+        if slot is None:
             await self._app(scope, receive, send)
             return
-        if isinstance(decision, Refusal):
-            await _refuse(decision, send)
+        if isinstance(slot, Refusal):
+            await _refuse(slot, send)
             return
+        decision = slot.decision
         scope.setdefault("state", {})["rate_limit"] = decision
         mark(scope, decision)
         added = encoded(self._guard.headers(decision).items())
@@ -96,7 +97,8 @@ class RateLimitMiddleware:
                 message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        async with slot:
+            await self._app(scope, receive, send_with_headers)
 
 
 def mark(scope: Scope, decision: Decision) -> None:

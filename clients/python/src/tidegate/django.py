@@ -15,8 +15,9 @@ The client is `tidegate.Tidegate`, or under ASGI rather `tidegate.aio.Tidegate`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
@@ -26,6 +27,7 @@ from django.http.response import HttpResponseBase
 from tidegate import Tidegate, aio
 from tidegate._decision import Decision
 from tidegate._guard import Guard, Refusal, environ_of
+from tidegate._slot import Slot
 
 _SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers"}
 
@@ -100,8 +102,16 @@ class RateLimitMiddleware:
         )
         if isinstance(outcome, Refusal):
             return _response(outcome)
-        self._prepare(request, outcome)
-        return self._complete(self._get_response(request), outcome)
+        if outcome is None:
+            return self._get_response(request)
+        release = outcome.release if isinstance(outcome, Slot) else async_to_sync(outcome.release)
+        self._prepare(request, outcome.decision)
+        try:
+            response = self._get_response(request)
+        except BaseException:
+            release()
+            raise
+        return self._complete(response, outcome.decision, release)
 
     async def _serve_async(self, request: HttpRequest) -> HttpResponseBase:
         client = self._client
@@ -112,23 +122,50 @@ class RateLimitMiddleware:
         )
         if isinstance(outcome, Refusal):
             return _response(outcome)
-        self._prepare(request, outcome)
-        return self._complete(await self._get_response(request), outcome)
+        if outcome is None:
+            return cast("HttpResponseBase", await self._get_response(request))
+        self._prepare(request, outcome.decision)
+        try:
+            response = await self._get_response(request)
+        except BaseException:
+            # Also of a request that is cancelled because its client has gone.
+            if isinstance(outcome, Slot):
+                await asyncio.shield(sync_to_async(outcome.release, thread_sensitive=False)())
+            else:
+                await outcome.release()
+            raise
+        # Django closes responses in threads.
+        release = outcome.release if isinstance(outcome, Slot) else async_to_sync(outcome.release)
+        return self._complete(response, outcome.decision, release)
 
-    def _prepare(self, request: HttpRequest, decision: Decision | None) -> None:
-        if decision is None:
-            return
+    def _prepare(self, request: HttpRequest, decision: Decision) -> None:
         request.rate_limit = decision  # type: ignore[attr-defined]
         if marks := environ_of(decision):
             request.META.update(marks)
             # Read before by a key, and cached by Django.
             request.__dict__.pop("headers", None)
 
-    def _complete(self, response: HttpResponseBase, decision: Decision | None) -> HttpResponseBase:
-        if decision is not None:
-            for name, value in self._guard.headers(decision).items():
-                response[name] = value
+    def _complete(
+        self, response: HttpResponseBase, decision: Decision, release: Callable[[], None]
+    ) -> HttpResponseBase:
+        for name, value in self._guard.headers(decision).items():
+            response[name] = value
+        if decision.ticket is not None:
+            _at_close(response, release)
         return response
+
+
+def _at_close(response: HttpResponseBase, release: Callable[[], None]) -> None:
+    """Release slots when the response was sent, or its client has gone."""
+    close = response.close
+
+    def closing() -> None:
+        try:
+            close()
+        finally:
+            release()
+
+    response.close = closing  # type: ignore[method-assign]
 
 
 def _response(refusal: Refusal) -> HttpResponse:

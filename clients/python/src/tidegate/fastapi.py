@@ -5,7 +5,7 @@ For a whole application use `tidegate.asgi.RateLimitMiddleware`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from fastapi import HTTPException, Request, Response
 
@@ -90,7 +90,7 @@ def limit(
     *,
     cost: Cost = 1,
     legacy_headers: bool = False,
-) -> Callable[[Request, Response], Awaitable[Decision | None]]:
+) -> Callable[[Request, Response], AsyncIterator[Decision | None]]:
     """Return a dependency that limits a route, and injects the decision (None if the request is not limited).
 
     A denied request ends with 429, one without an answer under the policy `"closed"` with 503: see `Refused`. The
@@ -98,19 +98,23 @@ def limit(
     """
     guard = Guard(keys, cost, None, legacy_headers)
 
-    async def rate_limit(request: Request, response: Response) -> Decision | None:
-        decision = await guard.decide_async(client, _FastApiRequest(request))
-        if isinstance(decision, Refusal):
+    async def rate_limit(request: Request, response: Response) -> AsyncIterator[Decision | None]:
+        slot = await guard.decide_async(client, _FastApiRequest(request))
+        if isinstance(slot, Refusal):
             # Starlette's handlers for this connection: those of the application, by the class of the exception.
             handlers = request.scope.get("starlette.exception_handlers")
             if handlers is not None:
                 handlers[0].setdefault(Refused, _respond)
-            raise Refused(decision)
-        if decision is not None:
-            request.state.rate_limit = decision
-            mark(request.scope, decision)
-            request.scope.get(_HEADERS, response.headers).update(guard.headers(decision))
-        return decision
+            raise Refused(slot)
+        if slot is None:
+            yield None
+            return
+        decision = slot.decision
+        request.state.rate_limit = decision
+        mark(request.scope, decision)
+        request.scope.get(_HEADERS, response.headers).update(guard.headers(decision))
+        async with slot:
+            yield decision
 
     return rate_limit
 

@@ -11,6 +11,7 @@ from tidegate import Tidegate
 from tidegate import keys as _keys
 from tidegate._decision import Decision
 from tidegate._guard import Cost, Guard, Keys, Refusal, environ_of
+from tidegate._slot import Slot
 
 
 class FlaskRequest:
@@ -66,21 +67,31 @@ class RateLimit:
         """Limit the requests of an application."""
         app.before_request(self._before)
         app.after_request(self._after)
+        app.teardown_request(self._teardown)
 
     def _before(self) -> flask.Response | None:
-        decision = self._guard.decide(self._client, FlaskRequest(flask.request))
-        if isinstance(decision, Refusal):
-            return _response(decision)
-        if decision is not None:
-            flask.g.rate_limit = decision
-            flask.request.environ.update(environ_of(decision))
+        slot = self._guard.decide(self._client, FlaskRequest(flask.request))
+        if isinstance(slot, Refusal):
+            return _response(slot)
+        if slot is not None:
+            flask.g.rate_limit = slot.decision
+            flask.g.tidegate_slot = slot
+            flask.request.environ.update(environ_of(slot.decision))
         return None
 
     def _after(self, response: flask.Response) -> flask.Response:
         decision: Decision | None = flask.g.get("rate_limit")
         if decision is not None:
             response.headers.update(self._guard.headers(decision))
+            # A response may be sent after its request was torn down.
+            response.call_on_close(flask.g.pop("tidegate_slot").release)
         return response
+
+    def _teardown(self, _: BaseException | None) -> None:
+        # Of a request whose error the application does not handle.
+        slot: Slot | None = flask.g.pop("tidegate_slot", None)
+        if slot is not None:
+            slot.release()
 
 
 def _response(refusal: Refusal) -> flask.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from tidegate import Tidegate, aio
 from tidegate import keys as _keys
 from tidegate._decision import Decision
 from tidegate._guard import Cost, Guard, Keys, Refusal
+from tidegate._slot import Slot
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -118,9 +120,11 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
         outcome = self._guard.decide(self._client, GrpcRequest(method, context))
         if outcome is None:
             return
-        decision = outcome.decision if isinstance(outcome, Refusal) else outcome
-        if decision is not None:
-            context.set_trailing_metadata(self._trailers(decision))
+        if isinstance(outcome, Slot) and not context.add_callback(outcome.release):
+            # The call has ended already.
+            outcome.release()
+        if outcome.decision is not None:
+            context.set_trailing_metadata(self._trailers(outcome.decision))
         if isinstance(outcome, Refusal):
             context.abort(_CODES[outcome.status], _details(outcome))
 
@@ -157,30 +161,33 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
 
     def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
         async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            await self._check(method, context)
-            return await inner(request, context)
+            async with await self._check(method, context):
+                return await inner(request, context)
 
         async def streaming(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            await self._check(method, context)
-            responses = inner(request, context)
-            if hasattr(responses, "__aiter__"):
-                async for response in responses:
-                    yield response
-            else:
-                # The handler writes to the context itself.
-                await responses
+            async with await self._check(method, context):
+                responses = inner(request, context)
+                if hasattr(responses, "__aiter__"):
+                    async for response in responses:
+                        yield response
+                else:
+                    # The handler writes to the context itself.
+                    await responses
 
         return streaming if handler.response_streaming else unary
 
-    async def _check(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def _check(
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> contextlib.AbstractAsyncContextManager[object]:
         outcome = await self._guard.decide_async(self._client, GrpcRequest(method, context))
         if outcome is None:
-            return
-        decision = outcome.decision if isinstance(outcome, Refusal) else outcome
-        trailers = () if decision is None else self._trailers(decision)
+            return contextlib.nullcontext()
+        trailers = () if outcome.decision is None else self._trailers(outcome.decision)
         context.set_trailing_metadata(trailers)
         if isinstance(outcome, Refusal):
             await context.abort(_CODES[outcome.status], _details(outcome), trailers)
+            raise AssertionError("an aborted call does not continue")
+        return outcome
 
 
 def _details(refusal: Refusal) -> str:

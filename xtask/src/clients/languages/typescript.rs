@@ -45,7 +45,7 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             ("src/guard.ts", "status: 503", "status: 429"),
             ("src/slot.ts", "|| this.#isReleased) {", "|| this.#isReleased || isEnd) {"),
-            ("src/engine.ts", "{ ...options, localDenials: false }", "options"),
+            ("src/engine.ts", "{ localDenials: false, ...options }", "options"),
             (
                 "src/slot.ts",
                 "this.cancel() : this.#sendHeld(cost, false, true)",

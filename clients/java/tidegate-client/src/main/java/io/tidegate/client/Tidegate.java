@@ -147,7 +147,15 @@ public final class Tidegate implements AutoCloseable {
     return result;
   }
 
-  private Slot slot(Decision decision, CallOptions options) {
+  /**
+   * Returns the slots that the request of a decision holds, which {@link #limit(List, CallOptions)}
+   * returned.
+   *
+   * @param decision the decision
+   * @param options those of its call
+   * @return the slots; none of a request that is not allowed
+   */
+  public Slot slot(Decision decision, CallOptions options) {
     String ofCall = options.domain();
     CallOptions ofRelease = CallOptions.DEFAULT.localDenials(false);
     CallOptions ofDomain = ofCall == null ? ofRelease : ofRelease.domain(ofCall);

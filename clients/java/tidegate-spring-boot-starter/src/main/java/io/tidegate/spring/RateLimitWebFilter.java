@@ -54,7 +54,9 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
                 return refuse(exchange.getResponse(), refused);
               }
               if (outcome instanceof Outcome.Admitted admitted) {
-                return chain.filter(admit(exchange, admitted));
+                return chain
+                    .filter(admit(exchange, admitted))
+                    .doFinally(signal -> admitted.slot().releaseAsync());
               }
               return chain.filter(exchange);
             });

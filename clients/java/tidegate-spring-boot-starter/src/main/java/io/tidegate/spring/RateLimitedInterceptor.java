@@ -58,8 +58,13 @@ final class RateLimitedInterceptor implements MethodInterceptor {
       MethodInvocation later = clone(invocation);
       return guard.decideAsync(call).thenCompose(outcome -> stage(outcome, later));
     }
-    check(guard.decide(call));
-    return invocation.proceed();
+    Outcome outcome = guard.decide(call);
+    check(outcome);
+    try {
+      return invocation.proceed();
+    } finally {
+      release(outcome);
+    }
   }
 
   private static CompletionStage<Object> stage(Outcome outcome, MethodInvocation invocation) {
@@ -67,8 +72,10 @@ final class RateLimitedInterceptor implements MethodInterceptor {
       check(outcome);
       @SuppressWarnings("unchecked")
       CompletionStage<Object> result = (CompletionStage<Object>) proceed(invocation);
+      result.whenComplete((value, failure) -> release(outcome));
       return result;
     } catch (Throwable failure) {
+      release(outcome);
       return CompletableFuture.failedFuture(failure);
     }
   }
@@ -81,8 +88,9 @@ final class RateLimitedInterceptor implements MethodInterceptor {
               outcome -> {
                 try {
                   check(outcome);
-                  return (Mono<?>) proceed(invocation);
+                  return ((Mono<?>) proceed(invocation)).doFinally(signal -> release(outcome));
                 } catch (Throwable failure) {
+                  release(outcome);
                   return Mono.error(failure);
                 }
               });
@@ -94,8 +102,9 @@ final class RateLimitedInterceptor implements MethodInterceptor {
               outcome -> {
                 try {
                   check(outcome);
-                  return (Flux<?>) proceed(invocation);
+                  return ((Flux<?>) proceed(invocation)).doFinally(signal -> release(outcome));
                 } catch (Throwable failure) {
+                  release(outcome);
                   return Flux.error(failure);
                 }
               });
@@ -105,6 +114,13 @@ final class RateLimitedInterceptor implements MethodInterceptor {
   private static void check(Outcome outcome) {
     if (outcome instanceof Outcome.Refused refused) {
       throw new RateLimitedException(refused);
+    }
+  }
+
+  /** Releases the slots of a call that is over. */
+  private static void release(Outcome outcome) {
+    if (outcome instanceof Outcome.Admitted admitted) {
+      admitted.slot().releaseAsync();
     }
   }
 

@@ -3,6 +3,7 @@ package io.tidegate.client.grpc;
 import io.grpc.Context;
 import io.grpc.Contexts;
 import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
+import io.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener;
 import io.grpc.Grpc;
 import io.grpc.Metadata;
 import io.grpc.ServerCall;
@@ -12,6 +13,7 @@ import io.grpc.Status;
 import io.tidegate.client.Decision;
 import io.tidegate.client.Header;
 import io.tidegate.client.RequestException;
+import io.tidegate.client.Slot;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Guard;
 import io.tidegate.client.middleware.Limits;
@@ -74,9 +76,37 @@ public final class RateLimitServerInterceptor implements ServerInterceptor {
           };
       mark(headers, admitted.decision().requestHeaders());
       Context context = Context.current().withValue(DECISION, admitted.decision());
-      return Contexts.interceptCall(context, withTrailers, headers, next);
+      try {
+        return new Releasing<>(
+            Contexts.interceptCall(context, withTrailers, headers, next), admitted.slot());
+      } catch (RuntimeException failure) {
+        admitted.slot().releaseAsync();
+        throw failure;
+      }
     }
     return next.startCall(call, headers);
+  }
+
+  /** Releases slots at the end of a call: one of the two is called for each. */
+  private static final class Releasing<Q> extends SimpleForwardingServerCallListener<Q> {
+    private final Slot slot;
+
+    Releasing(ServerCall.Listener<Q> listener, Slot slot) {
+      super(listener);
+      this.slot = slot;
+    }
+
+    @Override
+    public void onComplete() {
+      slot.releaseAsync();
+      super.onComplete();
+    }
+
+    @Override
+    public void onCancel() {
+      slot.releaseAsync();
+      super.onCancel();
+    }
   }
 
   /** Replaces what the client sent under the names of the headers. */

@@ -145,7 +145,7 @@ public final class Guard {
     Map<String, String> headers =
         limits.legacyHeaders() ? decision.legacyHeaders() : decision.headers();
     if (decision.allowed()) {
-      return new Outcome.Admitted(decision, headers);
+      return new Outcome.Admitted(client.slot(decision, limits.options()), headers);
     }
     Map<String, String> complete = new LinkedHashMap<>(headers);
     if (headers.keySet().stream().noneMatch("content-type"::equalsIgnoreCase)) {

@@ -1,6 +1,7 @@
 package io.tidegate.client.middleware;
 
 import io.tidegate.client.Decision;
+import io.tidegate.client.Slot;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
@@ -12,10 +13,15 @@ public sealed interface Outcome {
   /**
    * The request proceeds.
    *
-   * @param decision the decision
+   * @param slot what it holds until its end, when {@link Slot#releaseAsync()} is to be called
    * @param headers headers for the response
    */
-  record Admitted(Decision decision, Map<String, String> headers) implements Outcome {}
+  record Admitted(Slot slot, Map<String, String> headers) implements Outcome {
+    /** {@return the decision} */
+    public Decision decision() {
+      return slot.decision();
+    }
+  }
 
   /**
    * The request is refused.

@@ -2,11 +2,14 @@ package io.tidegate.client.servlet;
 
 import io.tidegate.client.Decision;
 import io.tidegate.client.Header;
+import io.tidegate.client.Slot;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Guard;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Outcome;
 import io.tidegate.client.middleware.RequestInfo;
+import jakarta.servlet.AsyncEvent;
+import jakarta.servlet.AsyncListener;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.Filter;
 import jakarta.servlet.FilterChain;
@@ -66,9 +69,46 @@ public final class RateLimitFilter implements Filter {
       admitted.headers().forEach(answer::setHeader);
       request.setAttribute(DECISION, admitted.decision());
       List<Header> added = admitted.decision().requestHeaders();
-      chain.doFilter(added.isEmpty() ? request : new WithHeaders(http, added), response);
+      try {
+        chain.doFilter(added.isEmpty() ? request : new WithHeaders(http, added), response);
+      } finally {
+        releaseAtEnd(admitted.slot(), request);
+      }
     } else {
       chain.doFilter(request, response);
+    }
+  }
+
+  /** Releases the slots of a request that is over, or will be when its asynchronous part is. */
+  private static void releaseAtEnd(Slot slot, ServletRequest request) {
+    if (slot.ticket().isPresent() && request.isAsyncStarted()) {
+      try {
+        request.getAsyncContext().addListener(new AtEnd(slot));
+        return;
+      } catch (IllegalStateException isOver) {
+        // It has been completed or dispatched meanwhile.
+      }
+    }
+    slot.releaseAsync();
+  }
+
+  /** Releases slots at the end of an asynchronous request, whose timeouts and errors end it too. */
+  private record AtEnd(Slot slot) implements AsyncListener {
+    @Override
+    public void onComplete(AsyncEvent event) {
+      slot.releaseAsync();
+    }
+
+    @Override
+    public void onTimeout(AsyncEvent event) {}
+
+    @Override
+    public void onError(AsyncEvent event) {}
+
+    @Override
+    public void onStartAsync(AsyncEvent event) {
+      // Started once more, without its listeners.
+      event.getAsyncContext().addListener(this);
     }
   }
 
