@@ -4,9 +4,10 @@ use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
     scenario::{
-        CONTROL, DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES,
-        MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_FEWER_RULES, OPEN_RULES, OPEN_SCRAPES,
-        OPEN_SERIES, OPEN_TLS, RELOADS, SATURATED, SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
+        CONTROL, DECISION_LOG, EQUALITY, EVALUATED, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES,
+        HUNDRED_THOUSAND_RULES, MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_FEWER_RULES,
+        OPEN_RULES, OPEN_SCRAPES, OPEN_SERIES, OPEN_TLS, RELOADS, SATURATED, SERIES, THOUSAND_LIMITS, TLS,
+        TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -36,6 +37,7 @@ pub(super) enum Bound {
 
 const OURS: &str = "tidegate";
 const CONTROL_SERVER: &str = "tonic";
+const LIMITADOR: &str = "limitador";
 
 pub(super) const BARS: &[Bar] = &[
     Bar {
@@ -129,6 +131,16 @@ pub(super) const BARS: &[Bar] = &[
         bound: Bound::AtMost(1.01),
     },
     Bar {
+        about: "CPU of a decision by ten limits with equality, against Limitador",
+        measure: Measure::Ratio(EQUALITY, (EQUALITY, LIMITADOR), Figure::CpuMicros),
+        bound: Bound::AtMost(0.1),
+    },
+    Bar {
+        about: "CPU of a decision by ten limits with evaluated conditions, against Limitador",
+        measure: Measure::Ratio(EVALUATED, (EVALUATED, LIMITADOR), Figure::CpuMicros),
+        bound: Bound::AtMost(0.33),
+    },
+    Bar {
         about: "CPU with 1 M live keys, against 1,000",
         measure: Measure::Ratio(MANY_KEYS, (FEW_KEYS, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.25),
@@ -179,6 +191,11 @@ impl Bar {
             }
             Measure::Ratio(..) | Measure::Value(..) => None,
         }
+    }
+
+    /// Whether it is measured only where Limitador's server is.
+    pub(super) fn needs_limitador(&self) -> bool {
+        matches!(self.measure, Measure::Ratio(_, (_, LIMITADOR), _))
     }
 
     /// Whether the bar is missed, or was not measured.

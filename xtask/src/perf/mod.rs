@@ -85,7 +85,7 @@ impl Perf {
                 in_process::measure(round, &machine, &binaries, &mut results)?;
             }
         }
-        let is_due = |bar: &&Bar| is_whole || bar.measured(&results).is_some();
+        let is_due = |bar: &&Bar| is_whole && !bar.needs_limitador() || bar.measured(&results).is_some();
         println!(
             "{}\n\n{}",
             figures(&results).trim_fmt(),
@@ -132,7 +132,7 @@ fn measure(
     binaries: &Binaries,
     results: &mut Results,
 ) -> Result<(), Failure> {
-    for &server in scenario.servers {
+    for &server in scenario.servers.iter().filter(|server| server.is_here()) {
         let mut calmest: Option<load::Run> = None;
         for _ in 0..ATTEMPTS {
             let run = load::measure(scenario, server, seconds, machine, binaries)?;

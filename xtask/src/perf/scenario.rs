@@ -11,6 +11,8 @@ pub(super) struct Scenario {
     pub(super) load: &'static [&'static str],
     /// Number of sibling rules in the rule file.
     pub(super) sibling_rules: u32,
+    /// A limit of each plan in a file of limits, in the place of a rule file: its condition, with the plan as `PLAN`.
+    pub(super) condition: Option<&'static str>,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,
     /// Other work of the server during the load.
@@ -93,12 +95,15 @@ const TAIL: &str = "control API, tail";
 const TAIL_FILTERED: &str = "control API, tail of a key";
 const TAIL_SAMPLED: &str = "control API, tail of 0.1 %";
 const RECORDING: &str = "control API, What-if";
+pub(super) const EQUALITY: &str = "limits by equality";
+pub(super) const EVALUATED: &str = "limits by CEL";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
 const ALL: &[Server] = &[Server::Tidegate, Server::Tonic, Server::Hyper];
 const OURS_AND_TONIC: &[Server] = &[Server::Tidegate, Server::Tonic];
 const OURS: &[Server] = &[Server::Tidegate];
+const OURS_AND_LIMITADOR: &[Server] = &[Server::Tidegate, Server::Limitador];
 const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
 
 /// One descriptor of two entries, uniform over the rules.
@@ -234,6 +239,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     with_control(TAIL_FILTERED, Beside::Tail(&["--entry", "remote_address=10.0.0.7"])),
     with_control(TAIL_SAMPLED, Beside::Tail(&["--sample", "0.001"])),
     with_control(RECORDING, Beside::Recording),
+    Scenario {
+        name: EQUALITY,
+        servers: OURS_AND_LIMITADOR,
+        load: &saturated(TWO_ENTRIES, "1000"),
+        condition: Some("descriptors[0].plan == \"PLAN\""),
+        ..TEN_RULES
+    },
+    Scenario {
+        name: EVALUATED,
+        servers: OURS_AND_LIMITADOR,
+        load: &saturated(TWO_ENTRIES, "1000"),
+        condition: Some("descriptors[0].plan.startsWith(\"PLAN\") && size(descriptors) == 1"),
+        ..TEN_RULES
+    },
     Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
     Scenario {
         name: MANY_KEYS,
@@ -313,6 +332,7 @@ const TEN_RULES: Scenario = Scenario {
     servers: OURS,
     load: &[],
     sibling_rules: 10,
+    condition: None,
     tls: false,
     beside: Beside::Nothing,
     counters_before: 0,
@@ -328,6 +348,9 @@ impl Scenario {
     /// The rule file: a plan per sibling, and a rule for each further descriptor. No request is denied, as the comparators deny
     /// none.
     pub(super) fn rules(&self) -> String {
+        if let Some(condition) = self.condition {
+            return self.limits(condition);
+        }
         let mut yaml = "domain: edge\ndescriptors:\n".to_owned();
         let mut rule = |key: &str, value: &str| {
             let limit = "rate_limit: { unit: day, requests_per_unit: 4000000000 }";
@@ -344,5 +367,17 @@ impl Scenario {
             rule(key, value);
         }
         yaml
+    }
+
+    /// A file of limits, in the form of Limitador's.
+    fn limits(&self, condition: &str) -> String {
+        let limit = |plan: u32| {
+            let condition = condition.replace("PLAN", &format!("plan-{plan}"));
+            format!(
+                "- {{ namespace: edge, max_value: 4000000000, seconds: 86400, conditions: ['{condition}'], \
+                 variables: ['descriptors[0].remote_address'] }}\n"
+            )
+        };
+        (0..self.sibling_rules).map(limit).collect()
     }
 }

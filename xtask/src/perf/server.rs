@@ -31,6 +31,8 @@ pub(super) enum Server {
     Tonic,
     /// Bare hyper, returning a constant.
     Hyper,
+    /// Limitador's server, with the same file of limits: at `TIDEGATE_LIMITADOR`.
+    Limitador,
 }
 
 impl Server {
@@ -39,8 +41,19 @@ impl Server {
             Self::Tidegate => "tidegate",
             Self::Tonic => "tonic",
             Self::Hyper => "hyper",
+            Self::Limitador => "limitador",
         }
     }
+
+    /// Whether it can be measured here.
+    pub(super) fn is_here(self) -> bool {
+        self != Self::Limitador || limitador().is_some()
+    }
+}
+
+/// The program of Limitador's server, if there is one.
+fn limitador() -> Option<PathBuf> {
+    std::env::var_os("TIDEGATE_LIMITADOR").map(PathBuf::from)
 }
 
 /// Paths of the programs.
@@ -165,11 +178,10 @@ impl Running {
         let has_http = matches!(scenario.beside, Beside::Scrapes) || scenario.beside.calls_control();
         let http = has_http.then(free_port).transpose()?;
         let token = scenario.beside.calls_control().then(|| binaries.make_token()).transpose()?;
+        let rules = binaries.rules();
+        fs::write(&rules, scenario.rules()).map_err(|error| format!("{}: {error}", rules.display()))?;
         let mut command = match server {
             Server::Tidegate => {
-                let rules = binaries.rules();
-                fs::write(&rules, scenario.rules())
-                    .map_err(|error| format!("{}: {error}", rules.display()))?;
                 let mut command = machine.on_core(0, &binaries.tidegate);
                 command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
                 command.arg("--rules").arg(rules).args(scenario.serve);
@@ -179,6 +191,16 @@ impl Running {
                 if let Some((tokens, _)) = &token {
                     command.arg("--http-token-file").arg(tokens);
                 }
+                command
+            }
+            Server::Limitador => {
+                let program = limitador().ok_or("TIDEGATE_LIMITADOR is not set")?;
+                let mut command = machine.on_core(0, &program);
+                let (ip, port) = (address.ip().to_string(), address.port().to_string());
+                let http = free_port()?.port().to_string();
+                command.args(["--rls-ip", &ip, "--rls-port", &port, "--http-ip", &ip, "--http-port", &http]);
+                // As for the others: one worker on the core.
+                command.arg(rules).arg("memory").env("TOKIO_WORKER_THREADS", "1");
                 command
             }
             Server::Tonic | Server::Hyper => {

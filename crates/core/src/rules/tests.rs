@@ -298,6 +298,23 @@ fn a_changed_schedule_is_a_change_of_its_limit() {
 }
 
 #[test]
+fn bans_and_schedules_are_refused_in_a_shared_store_unless_the_domain_counts_locally() {
+    let rules = "descriptors:\n\
+        - {key: a, rate_limit: {unit: day, requests_per_unit: 1, ban: {after: 2, within: 1m, for: 5m}}}\n\
+        - {key: b, rate_limit: {unit: day, requests_per_unit: 1, schedule: [{days: sun, requests_per_unit: 9}]}}\n";
+    let shared = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let parse = |head: &str| RuleSet::parse(&[Source::file("r.yaml", format!("{head}{rules}"))], &shared);
+    let errors = parse("domain: d\n").expect_err("they are refused").to_string();
+    for reason in [
+        "ban: cannot be counted in a shared store: denials are counted by one process; remove it, or write `counters: local`",
+        "schedule: cannot be counted in a shared store: a limit there has one number at all times; remove it, or write",
+    ] {
+        assert!(errors.contains(reason), "{errors}");
+    }
+    assert!(parse("domain: d\ncounters: local\n").is_ok());
+}
+
+#[test]
 fn only_the_rule_of_the_last_entry_applies() {
     let yaml = "
 domain: d

@@ -40,12 +40,13 @@ impl Walk<'_, '_> {
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)
         );
         if !of_windows {
-            let message = "is for limits of windows; remove it, or write `algorithm: sliding_window` (or sliding_log, fixed_window)";
+            let message = "is for limits of windows: the level of a bucket is counted in units of its rate; remove it, or write `algorithm: sliding_window` (or sliding_log, fixed_window)";
             field.reject(report, message);
             return None;
         }
         if self.is_shared {
-            let message = "cannot be counted in a shared store: the limit has a schedule; remove it, or write `counters: local` beside `domain`";
+            let message = "cannot be counted in a shared store: a limit there has one number at all times; remove it, or write \
+                           `counters: local` beside `domain`";
             field.reject(report, message);
             return None;
         }
