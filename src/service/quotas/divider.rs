@@ -101,7 +101,7 @@ impl Divider {
             }
             Event::Received { stream, until } => {
                 for member in self.streams.get(&stream).into_iter().flat_map(|client| &client.members) {
-                    self.quota.acknowledge(*member, until);
+                    self.quota.acknowledge(*member, until, now);
                 }
             }
             Event::Close { stream } => {

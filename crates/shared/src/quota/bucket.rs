@@ -172,7 +172,7 @@ impl Bucket {
         let member = &mut self.members[index];
         let round_trip = settings.round_trip.as_nanos() as u64;
         let before = Timestamp::from_nanos(now.as_nanos().saturating_sub(round_trip));
-        rates.give_up(member.received(before));
+        rates.give_up(member.received(before), now);
         self.is_dirty = true;
         // A report right after another, as the first one of all buckets after that of a new one, has too few requests.
         if elapsed < round_trip / 2 {

@@ -43,7 +43,7 @@ impl Claim {
         let is_short = usage.denied > usage.allowed / 4 + 2;
         self.wanted = match is_short {
             true => measured.saturating_mul(2),
-            false => self.average.saturating_add(noise / 2),
+            false => self.average.saturating_add(noise / 4),
         };
     }
 }

@@ -30,13 +30,13 @@ impl Bucket {
 
     /// Ends what has ended, and drains the tokens that were given up before.
     pub(super) fn settle_rates(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) {
-        rates.drain(rates.rate.saturating_sub(self.in_force().0), now);
+        rates.drain(now);
         let ended = self.remnants.extract_if(.., |remnant| remnant.end <= now).map(|remnant| remnant.tokens);
         let mut tokens: u64 = ended.sum();
         for member in &mut self.members {
             tokens = tokens.saturating_add(member.expire(settings, now));
         }
-        rates.give_up(tokens);
+        rates.give_up(tokens, now);
     }
 
     /// Divides the rate anew. Expects that it was settled at this time.
@@ -81,7 +81,9 @@ impl Bucket {
         // What nobody demands stays where it is, except for a part that is free for those that are to come.
         let is_short =
             growth > free || free < level.unclaimed / 4 || in_force + level.direct(direct) > divisible;
-        let each = rates.tokens_of_each(self.members.len() + self.remnants.len());
+        let clients = self.members.len() + self.remnants.len();
+        // Those that are to come find nothing.
+        let has_few_tokens = free_tokens < rates.tokens_of_each(clients).into();
         for (index, member) in self.members.iter_mut().enumerate() {
             if is_learning && !member.is_assigned {
                 continue;
@@ -104,9 +106,11 @@ impl Bucket {
             }
             let fill = Fill::at_most(rate);
             let mut share = Share { rate: fill.map_or(0, Fill::rate), tokens: member.share.tokens };
+            let each = rates.tokens_of(share.rate, clients);
             share.tokens = match member.share.tokens {
                 _ if share.rate == 0 => 0,
-                tokens if tokens > each => each,
+                // Each change has to be paid for.
+                tokens if tokens > each + each / if has_few_tokens { 8 } else { 2 } => each,
                 tokens if tokens > 0 && u64::from(each) < 2 * u64::from(tokens) => tokens,
                 tokens => {
                     let more = u64::from(each.saturating_sub(member.counted.tokens)).min(free_tokens);
@@ -129,6 +133,7 @@ impl Bucket {
                 pushes.push(Push { stream: member.stream, bucket: self.key, action });
             }
         }
+        rates.in_force = self.in_force().0;
     }
 
     /// The number of clients that can have a share at once. Takes the next turn if it is time.

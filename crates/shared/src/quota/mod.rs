@@ -193,14 +193,14 @@ impl Quota {
 
     /// Notes that a client has certainly received, and acts on, everything that was returned by [`Quota::poll`] until `sent`: its
     /// transport acknowledged it. Without acknowledgements reports show the same, later.
-    pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp) {
+    pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp, now: Timestamp) {
         let Some(members) = self.streams.get(&stream) else { return };
         for (&slot, &index) in members {
             let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
             let bucket::Kind::Rates(rates) = &mut bucket.kind else { continue };
             let member = &mut bucket.members[index as usize];
             if member.is_pending() {
-                rates.give_up(member.received(sent));
+                rates.give_up(member.received(sent), now);
                 if !bucket.is_dirty {
                     bucket.is_dirty = true;
                     self.dirty.push(slot);

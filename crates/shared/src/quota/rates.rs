@@ -24,6 +24,9 @@ use tidegate_core::{
 /// The part of the rate that nobody has: what drains the tokens that clients gave up, and hits of requests to the server.
 const RATE_PER_RESERVE: u64 = 256;
 
+/// The burst of a client lasts for one part of so many of a second, at its rate.
+const BURST_PARTS_OF_SECOND: u64 = 8;
+
 /// The state of a rate that is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
@@ -36,6 +39,8 @@ pub(super) struct Rates {
     pub(super) debt: u64,
     /// Time of the last settlement.
     settled: Timestamp,
+    /// The rate that clients had in force after the last division. Until the next one it becomes no more.
+    pub(super) in_force: u64,
     pub(super) direct: Direct,
     /// The first of the clients that have a share if not all can have one, and the time of the next.
     pub(super) turn: usize,
@@ -75,7 +80,7 @@ impl Direct {
 impl Rates {
     pub(super) fn new(terms: RateTerms, now: Timestamp) -> Self {
         let direct = Direct { counted: 0, since: now, rate: 0 };
-        Self { terms, rate: 0, burst: 0, debt: 0, settled: now, direct, turn: 0, turn_ends: now }
+        Self { terms, rate: 0, burst: 0, debt: 0, settled: now, in_force: 0, direct, turn: 0, turn_ends: now }
     }
 
     /// The rate that can be divided.
@@ -83,23 +88,33 @@ impl Rates {
         self.terms.rate - self.terms.rate / RATE_PER_RESERVE
     }
 
-    /// Counts tokens that a client gave up.
-    pub(super) fn give_up(&mut self, tokens: u64) {
+    /// Counts tokens that a client gave up. They have not drained before.
+    pub(super) fn give_up(&mut self, tokens: u64, now: Timestamp) {
+        self.drain(now);
         self.debt = self.debt.saturating_add(tokens.saturating_mul(1_000));
     }
 
-    /// Drains tokens that were given up, by the part of the rate that nobody had since the last time.
-    pub(super) fn drain(&mut self, spare: u64, now: Timestamp) {
-        let elapsed = now.since(self.settled).as_nanos();
+    /// Drains tokens that were given up, by the part of the rate that nobody has had since the last division.
+    pub(super) fn drain(&mut self, now: Timestamp) {
+        let (spare, elapsed) = (self.rate.saturating_sub(self.in_force), now.since(self.settled).as_nanos());
         let drained = u128::from(spare) * elapsed / 1_000_000_000;
         self.debt = self.debt.saturating_sub(u64::try_from(drained).unwrap_or(u64::MAX));
         self.settled = now.max(self.settled);
     }
 
-    /// The burst of each client: as many clients may come as there are, before that of any is made smaller.
+    /// The part of the burst that each client has whatever its rate: as many clients may come as there are, before that of any is made
+    /// smaller.
     pub(super) fn tokens_of_each(&self, clients: usize) -> u32 {
-        let each = self.burst >> (clients + 1).next_power_of_two().ilog2();
+        let each = (self.burst / 2) >> (clients + 1).next_power_of_two().ilog2();
         u32::try_from(each).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The burst of a client with this rate: hits of an eighth of a second more than the least, as long as all together have no more
+    /// than three eighths of the whole for it.
+    pub(super) fn tokens_of(&self, rate: u64, clients: usize) -> u32 {
+        let part = u128::from(self.burst) * 3 / 8 * u128::from(rate) / u128::from(self.divisible().max(1));
+        let of_rate = u128::from(rate / BURST_PARTS_OF_SECOND / 1_000).min(part);
+        self.tokens_of_each(clients).saturating_add(u32::try_from(of_rate).unwrap_or(u32::MAX))
     }
 
     /// Demand of a client that is not known: an equal share.
@@ -110,8 +125,10 @@ impl Rates {
     /// Rate and tokens that a client of a former process certainly had, by what it admitted.
     pub(super) fn had(&self, allowed: u64, elapsed: u64, clients: usize, settings: &Settings) -> Share {
         let tokens = self.tokens_of_each(clients);
-        let longest = elapsed.saturating_add(settings.round_trip.as_nanos() as u64);
-        let rate = millihits(allowed.saturating_sub(tokens.into()), longest);
+        // Twice what it had of a burst at most, a part of which is by its rate.
+        let of_rate = 2 * 1_000_000_000 / BURST_PARTS_OF_SECOND;
+        let longest = elapsed.saturating_add(settings.round_trip.as_nanos() as u64).saturating_add(of_rate);
+        let rate = millihits(allowed.saturating_sub(2 * u64::from(tokens)), longest);
         Share { rate, tokens: if rate > 0 { tokens.div_ceil(8) } else { 0 } }
     }
 }
@@ -180,5 +197,22 @@ impl Rates {
     pub(super) fn hits_until(remnant: &Remnant, now: Timestamp) -> u64 {
         let left = remnant.end.since(now).as_nanos() as u64;
         remnant.tokens.saturating_add(millihits_in(remnant.rate, left).div_ceil(1_000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rate that nobody had before drains nothing that is given up later.
+    #[test]
+    fn tokens_that_are_given_up_drain_from_then_on() {
+        let at = |secs: u64| Timestamp::from_nanos(secs * 1_000_000_000);
+        let terms = RateTerms { rate: 100_000, burst: 500, span: 0, accrues: true };
+        let mut rates = Rates { rate: 100_000, in_force: 40_000, burst: 500, ..Rates::new(terms, at(0)) };
+        rates.give_up(100, at(10));
+        assert_eq!(rates.debt, 100_000);
+        rates.drain(at(11));
+        assert_eq!(rates.debt, 40_000);
     }
 }

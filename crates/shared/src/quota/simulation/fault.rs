@@ -11,9 +11,22 @@ pub(super) enum Fault {
     NoLearning,
     /// The counter holds nothing for clients.
     HoldsNothing,
+    /// Shares grow into what others were only sent to give up.
+    GrowsAtOnce,
 }
 
 impl Quota {
+    pub(super) fn forget_former_shares(&mut self) {
+        for (slot, bucket) in self.buckets.iter_mut().enumerate() {
+            let Some(bucket) = bucket else { continue };
+            let pending = bucket.members.iter_mut().filter(|member| member.is_pending());
+            let forgotten = pending.map(|member| member.counted = member.share).count();
+            if forgotten > 0 && !std::mem::replace(&mut bucket.is_dirty, true) {
+                self.dirty.push(slot as u32);
+            }
+        }
+    }
+
     pub(super) fn forget_remnants(&mut self) {
         self.buckets.iter_mut().flatten().for_each(|bucket| bucket.remnants.clear());
     }

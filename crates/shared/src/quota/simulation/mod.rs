@@ -7,6 +7,7 @@
 mod client;
 mod fault;
 mod limit;
+mod usefulness;
 mod world;
 
 use crate::lease::simulation::rng::Rng;
@@ -81,4 +82,26 @@ fn a_start_without_a_learning_phase_is_found() {
 #[test]
 fn a_counter_that_holds_nothing_is_found() {
     assert!(finds(Fault::HoldsNothing, BUCKETS));
+}
+
+/// Clients begin to demand more than all, beside others that still do. What they are sent takes up to half a second: one has
+/// grown before another has received less.
+#[test]
+fn growing_before_others_have_shrunk_is_found() {
+    let excess = |fault, seed| {
+        let mut rng = Rng::of_seed(seed);
+        let limit = limit::Limit::bucket("token_bucket", 1_000, 50);
+        let calm = usefulness::calm(3, 1, 3.0, true);
+        let conditions = Conditions { limit, delay_max: 480 * client::MILLIS, fault, ..calm };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
+        for _ in 0..40 {
+            world.clients.iter_mut().for_each(|client| client.demand = rng.pick(&[20.0, 3_000.0]));
+            world.run_for(8 * SECOND);
+        }
+        world.excess.0
+    };
+    let found = (0..20).filter(|&seed| excess(Some(Fault::GrowsAtOnce), seed) > 0).count();
+    println!("found in {found} of 20 worlds");
+    assert!(found >= 5);
+    assert_eq!((0..20).map(|seed| excess(None, seed)).max(), Some(0));
 }

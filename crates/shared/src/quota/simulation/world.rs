@@ -304,7 +304,7 @@ impl World {
                 self.clients[client].act(push.action, self.now);
             }
             Message::Acknowledgement { stream, sent } if self.links.contains_key(&stream) => {
-                self.quota.acknowledge(stream, Timestamp::from_nanos(sent));
+                self.quota.acknowledge(stream, Timestamp::from_nanos(sent), now);
             }
             Message::Closed { stream } => {
                 self.quota.close(stream);
@@ -397,6 +397,9 @@ impl World {
                 let stream = push.stream;
                 self.post(at + up, Message::Acknowledgement { stream, sent: self.now });
             }
+        }
+        if self.conditions.fault == Some(Fault::GrowsAtOnce) {
+            self.quota.forget_former_shares();
         }
         if self.conditions.fault == Some(Fault::HoldsNothing) {
             let rules = self.limiter.pin();

@@ -1,0 +1,83 @@
+//! What clients get of the limit.
+
+use super::{
+    client::{MILLIS, SECOND},
+    limit::Limit,
+    world::{Conditions, World},
+};
+use crate::lease::simulation::rng::Rng;
+
+/// Nothing happens but what a test does.
+pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) -> Conditions {
+    Conditions {
+        limit: Limit::bucket("token_bucket", 1_000, 1_000),
+        clients,
+        load,
+        direct: 0.0,
+        hot,
+        clump: 1,
+        length: 0,
+        delay_max: 20 * MILLIS,
+        acknowledges,
+        move_gap: 0,
+        join_gap: 0,
+        kill_gap: 0,
+        close_gap: 0,
+        stall_gap: 0,
+        lost_report_gap: 0,
+        restart_gap: 0,
+        keeps_counters: false,
+        fault: None,
+    }
+}
+
+/// Admitted in so much time, of the least of limit and demand.
+fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
+    let before = world.admitted();
+    world.run_for(nanos);
+    let possible =
+        world.conditions.limit.rate * world.conditions.load.min(1.0) * nanos as f64 / SECOND as f64;
+    (world.admitted() - before) as f64 / possible
+}
+
+/// At clients with a reserve for chance, so that the more there are, the less is admitted.
+#[test]
+fn steady_demand_gets_nearly_what_is_possible() {
+    for (clients, least) in [(2, 0.99), (10, 0.97), (50, 0.93)] {
+        for hot in [1, 3, clients] {
+            for load in [0.3, 0.7, 1.0, 1.5, 3.0] {
+                let mut world = World::new(calm(clients, hot, load, true), Rng::of_seed(clients as u64));
+                world.run_for(40 * SECOND);
+                let before = world.pushes;
+                let part = part_of_possible(&mut world, 30 * SECOND);
+                let pushes = (world.pushes - before) / 30;
+                println!("{clients} clients, {hot} hot, load {load}: {part:.3}, {pushes} assignments/s");
+                assert!(part >= least, "{clients} clients, {hot} hot, load {load}: {part}");
+            }
+        }
+    }
+}
+
+/// If the connection acknowledges what it has received; otherwise another report has to show it.
+#[test]
+fn demand_that_moves_gets_95_percent_after_two_intervals() {
+    let mut least = f64::MAX;
+    for seed in 0..24 {
+        let clients = [2, 10, 10, 50][seed as usize % 4];
+        let load = [0.7, 1.5, 2.0][seed as usize % 3];
+        let mut world = World::new(calm(clients, 1 + seed as usize % 3, load, true), Rng::of_seed(seed));
+        world.run_for(40 * SECOND);
+        let mut demands: Vec<f64> = world.clients.iter().map(|client| client.demand).collect();
+        demands.rotate_left(1);
+        for (client, demand) in world.clients.iter_mut().zip(demands) {
+            client.demand = demand;
+        }
+        let at_once = part_of_possible(&mut world, 10 * SECOND);
+        let then = part_of_possible(&mut world, 5 * SECOND);
+        println!(
+            "seed {seed}: {clients} clients, load {load}: {at_once:.3} in 10 s, {then:.3} in the next 5 s"
+        );
+        least = least.min(then);
+    }
+    assert!(least >= 0.95, "{least}");
+}
