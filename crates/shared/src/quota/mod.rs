@@ -20,7 +20,8 @@
 //! - A client whose stream has ended has its share until the end of its last assignment.
 //!
 //! Two things are taken for granted. What is sent on a stream is received in order and within the round trip of the settings, or
-//! neither it nor what is sent after it is received: close a stream that cannot be written to. And a client admits nothing without an
+//! neither it nor what is sent after it is received: close a stream that cannot be written to. Reports likewise: hits of slices count
+//! when they are reported, or when the stream has ended. And a client admits nothing without an
 //! assignment: set `no_assignment_behavior` and `expired_assignment_behavior` to deny.
 //!
 //! The reasons are in docs/decisions/0011-quota-is-carved-out-of-the-counter.md.

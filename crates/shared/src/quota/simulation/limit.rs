@@ -68,6 +68,11 @@ impl Limit {
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Fixed { hits, nanos: secs * SECOND } }
     }
 
+    /// Whether it is divided by slices: hits count when they are reported.
+    pub(super) fn counts_reports(&self) -> bool {
+        matches!(self.bound, Bound::Log { nanos, .. } | Bound::Fixed { nanos, .. } if nanos >= 600 * SECOND)
+    }
+
     pub(super) fn tally(&self) -> Tally {
         Tally { bound: self.bound, level: 0, hits: VecDeque::new(), count: 0, at: 0 }
     }
