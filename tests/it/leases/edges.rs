@@ -203,7 +203,7 @@ descriptors:
   - { key: shadow, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1000 } }
   - { key: special, on_deny: { body: no }, rate_limit: { unit: hour, requests_per_unit: 1000 } }
   - { key: off, lease: off, rate_limit: { unit: hour, requests_per_unit: 1000 } }
-  - { key: small, rate_limit: { unit: hour, requests_per_unit: 2 } }
+  - { key: small, rate_limit: { unit: hour, requests_per_unit: 2, algorithm: sliding_log } }
 ";
 
 impl Granting {
