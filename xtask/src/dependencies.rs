@@ -1,17 +1,17 @@
-//! `cargo xtask dependencies`: the licence and the source of every dependency, held against `deny.toml`.
+//! `cargo xtask dependencies`: the licence and the source of every dependency, held against `deny.toml`; and that each is built once.
 //!
-//! A part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
+//! The first is a part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
 
 use crate::Failure;
 use clap::Args;
 use serde_json::Value;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     process::{Command, ExitCode},
 };
 
-/// Checks that every dependency has a licence that deny.toml allows, and is from crates.io.
+/// Checks that every dependency has a licence that deny.toml allows, is from crates.io, and is built once.
 #[derive(Args)]
 pub(super) struct Dependencies {}
 
@@ -22,10 +22,14 @@ impl Dependencies {
         let licenses = list(&rules, "allow").ok_or("deny.toml has no list `allow` of licences")?;
         let registries = list(&rules, "allow-registry").ok_or("deny.toml has no list `allow-registry`")?;
         let packages = packages()?;
-        let faults: Vec<String> =
+        let mut faults: Vec<String> =
             packages.iter().filter_map(|package| fault(package, &licenses, &registries)).collect();
+        faults.extend(built_again(&tree("normal,build")?, &tree("normal,build,dev")?));
         if faults.is_empty() {
             println!("{} packages: licences and sources are allowed by deny.toml", packages.len());
+            println!(
+                "each dependency has one set of features, in the server, its build script and its tests"
+            );
             return Ok(ExitCode::SUCCESS);
         }
         Err(faults.join("\n"))
@@ -45,15 +49,52 @@ fn list<'t>(toml: &'t str, name: &str) -> Option<BTreeSet<&'t str>> {
     None
 }
 
-fn packages() -> Result<Vec<Value>, Failure> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--format-version", "1", "--locked", "--all-features"]);
-    let output = cargo.output().map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+fn cargo(args: &[&str]) -> Result<Vec<u8>, Failure> {
+    let output = Command::new(env!("CARGO")).args(args).arg("--locked").output();
+    let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
-    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+}
+
+fn packages() -> Result<Vec<Value>, Failure> {
+    let output = cargo(&["metadata", "--format-version", "1", "--all-features"])?;
+    let metadata: Value = serde_json::from_slice(&output).map_err(|error| error.to_string())?;
     metadata["packages"].as_array().cloned().ok_or_else(|| "cargo metadata has no packages".to_owned())
+}
+
+/// The dependencies by these edges, one a line: name, version and features.
+fn tree(edges: &str) -> Result<String, Failure> {
+    let output = cargo(&["tree", "--edges", edges, "--prefix", "none", "--format", "{p} [{f}]"])?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
+
+/// Packages that are built again because their features differ: between the server and its build script, or for its tests.
+fn built_again(server: &str, tests: &str) -> Vec<String> {
+    let features = |tree: &str| {
+        let mut by_package = BTreeMap::<String, BTreeSet<String>>::new();
+        for (package, rest) in tree.lines().filter_map(|line| line.split_once(" [")) {
+            let features = rest.split(']').next().unwrap_or_default();
+            by_package.entry(package.to_owned()).or_default().insert(features.to_owned());
+        }
+        by_package
+    };
+    let tests = features(tests);
+    let is_once = |package: &String, features: &BTreeSet<String>| {
+        features.len() == 1 && tests.get(package).is_none_or(|with_tests| with_tests == features)
+    };
+    let mut server = features(server);
+    server.retain(|package, features| !is_once(package, features));
+    let fault = |(package, features): (String, BTreeSet<String>)| {
+        let sets = features.union(tests.get(&package).unwrap_or(&features)).cloned().collect::<Vec<_>>();
+        format!(
+            "{package}: is built {} times, with the features {}; declare the same ones in Cargo.toml",
+            sets.len(),
+            sets.join(" | ")
+        )
+    };
+    server.into_iter().map(fault).collect()
 }
 
 /// The reason why a package is not allowed, if there is one.
@@ -115,6 +156,22 @@ fn one(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn packages_whose_features_differ_are_built_again() {
+        let server =
+            "root v1 (/here) []\nlog v1 [std]\nlog v1 [std] (*)\nbytes v1 []\nbytes v1 [std]\nregex v1 [a]\n";
+        let tests = format!("{server}proptest v1 []\nregex v1 [a,b]\n");
+        let faults = built_again(server, server);
+        assert_eq!(
+            faults,
+            ["bytes v1: is built 2 times, with the features  | std; declare the same ones in Cargo.toml"]
+        );
+        let faults = built_again(server, &tests);
+        assert!(
+            matches!(&faults[..], [bytes, regex] if bytes.starts_with("bytes") && regex.contains("a | a,b"))
+        );
+    }
 
     #[test]
     fn expressions_are_satisfied_as_spdx_defines_them() {

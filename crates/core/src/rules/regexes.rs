@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn classes_and_word_boundaries_are_those_of_unicode() {
+        let two = all(&["^\\p{Greek}+$", "\\bfoo\\b"]);
+        for (value, first) in
+            [("λόγος", Some(0)), ("logos", None), ("é foo", Some(1)), ("éfoo", None), ("a-foo", Some(1))]
+        {
+            assert_eq!(two.first(value), first, "{value:?}");
+        }
+    }
+
+    #[test]
     fn expressions_that_are_malformed_or_too_large_are_refused_with_the_reason() {
         for (text, reason) in [
             ("a(b", "unclosed group at its character 2"),
