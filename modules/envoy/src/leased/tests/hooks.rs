@@ -94,7 +94,7 @@ fn no_sequence_of_hooks_panics_leaks_or_passes_the_limit_of_the_server() {
         let mut most = 0;
         let allocated = measure(|| most = run(seed, 0));
         let (_, limit) = LIMITS[(seed % 2) as usize];
-        assert!((limit / 2..=limit).contains(&most), "seed {seed}: {most} of a limit of {limit}");
+        assert!((limit / 5..=limit).contains(&most), "seed {seed}: {most} of a limit of {limit}");
         assert_eq!(allocated.count_current, 0, "seed {seed}: objects that were not freed");
     }
 }
