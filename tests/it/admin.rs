@@ -1,6 +1,9 @@
 //! The admin port of a real server: metrics and probes.
 
-use crate::support::{Server, http1, rules_file};
+use crate::{
+    metrics::metrics_when,
+    support::{Server, http1, rules_file},
+};
 use std::{collections::BTreeMap, net::Ipv4Addr, path::Path};
 
 /// Starts a server; returns it with its admin port.
@@ -140,14 +143,9 @@ async fn the_metrics_count_lines_of_the_decision_log() {
     let log = folder.path().join("log");
     let (server, port) = start(RULES, &["--decision-log", log.to_str().expect("UTF-8")]);
     server.client().await.hit("demo", &[("api_key", "a")]).await.expect("an answer");
-    while std::fs::read_to_string(&log).expect("text").is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
     // A line is counted after it is written.
     let name = |result: &str| format!("tidegate_decision_log_lines_total{{result=\"{result}\"}}");
-    while metrics(port).await[&name("written")] == 0.0 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    let found = metrics(port).await;
+    let found = metrics_when(port, |found| found[&name("written")] > 0.0).await;
+    assert!(!std::fs::read_to_string(&log).expect("text").is_empty());
     assert_eq!(["written", "dropped", "failed"].map(|result| found[&name(result)]), [1.0, 0.0, 0.0]);
 }

@@ -2,11 +2,11 @@
 
 use crate::{
     control::{Controlled, descriptors},
-    support::http1,
+    support::{eventually, http1},
 };
 use http::Request;
 use serde_json::{Value, json};
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+use std::{net::Ipv4Addr, process::Command};
 
 const RULES: &str = "
 domain: shop
@@ -66,16 +66,14 @@ async fn a_ban_is_shown_wherever_its_key_is_and_a_reset_lifts_it() {
     ] {
         assert!(page.contains(sample), "{sample} is missing in {page}");
     }
-    let phases = loop {
+    let phases = eventually("five decisions in the log", async || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let phases: Vec<Value> =
             lines.filter_map(|line| Some(line.get("descriptors")?[0]["ban"].clone())).collect();
-        if phases.len() == 5 {
-            break phases;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+        if phases.len() == 5 { Ok(phases) } else { Err(phases) }
+    })
+    .await;
     assert_eq!(phases, [Value::Null, Value::Null, Value::Null, json!("begins"), json!("in_force")]);
 
     assert_eq!(shop.operate("Reset", ann.clone()).await, json!({ "counters": "2" }));

@@ -2,7 +2,7 @@
 
 use crate::{
     control::{Controlled, descriptors},
-    support::Server,
+    support::{Server, eventually},
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -25,13 +25,11 @@ async fn is_blocked(shop: &Controlled, user: &str) -> bool {
 }
 
 async fn until_blocked(shop: &Controlled, user: &str) {
-    for _ in 0..600 {
-        if is_blocked(shop, user).await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{user} is not blocked: {:?}", shop.server.log());
+    eventually(&format!("{user} is blocked"), async || match is_blocked(shop, user).await {
+        true => Ok(()),
+        false => Err(shop.server.log()),
+    })
+    .await;
 }
 
 async fn take_effect(watch: &str, request: impl Fn(&Server)) {
@@ -109,13 +107,11 @@ async fn the_files_of_a_directory_take_effect_together_and_new_ones_are_found() 
     until_blocked(&shop, "bob").await;
     assert!(is_blocked(&shop, "eve").await, "the other files stay in force");
     fs::remove_file(lists.join("abuse.txt")).expect("it is removed");
-    for _ in 0..600 {
-        if !is_blocked(&shop, "eve").await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("eve is blocked although the file is gone: {:?}", shop.server.log());
+    eventually("the blocks of a file that is gone end", async || match is_blocked(&shop, "eve").await {
+        false => Ok(()),
+        true => Err(shop.server.log()),
+    })
+    .await;
 }
 
 #[tokio::test]

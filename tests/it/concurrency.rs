@@ -1,16 +1,17 @@
 //! Requests in flight on a real server: tickets, and calls that their clients reset.
 
-use crate::admin::{metrics, page_with_token, start_from};
+use crate::admin::{page_with_token, start_from};
 use crate::control::{Controlled, descriptors};
+use crate::metrics::metrics_when;
 use crate::support::{
-    Client, Server, descriptor,
+    Client, Server, descriptor, eventually,
     frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, RawConnection, call_head},
     http2, rules_file,
 };
 use prost::Message;
 use prost_types::value::Kind;
 use serde_json::json;
-use std::{process::Command, time::Duration};
+use std::process::Command;
 use tidegate::api::pb::{
     common::RateLimitDescriptor,
     service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -103,13 +104,11 @@ async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
     client.hit("edge", &[("slot", &ticket)]).await.unwrap();
     let of_limit = |name: &str| format!("tidegate_limit_{name}{{domain=\"edge\",limit=\"user\"}}");
     // The sweeper counts what is in flight.
-    let found = loop {
+    let found = eventually("two requests in flight", async || {
         let found = page_with_token(shop.port, &shop.read).await;
-        if found[&of_limit("in_flight")] == 2.0 {
-            break found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+        if found[&of_limit("in_flight")] == 2.0 { Ok(found) } else { Err(found) }
+    })
+    .await;
     let figures = ["oldest_slot_seconds", "expired_slots_total", "unknown_releases_total"];
     let [oldest, expired, unknown] = figures.map(|name| found[&of_limit(name)]);
     assert!(oldest > 0.0 && oldest < 3_600.0, "{oldest}");
@@ -194,13 +193,7 @@ async fn take_both(client: &mut Client) -> [String; 2] {
 }
 
 async fn waiting_for_slots(port: u16, requests: u32) {
-    for _ in 0..2_000 {
-        if metrics(port).await["tidegate_queued"] == f64::from(requests) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("not {requests} requests wait");
+    metrics_when(port, |found| found["tidegate_queued"] == f64::from(requests)).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,10 @@
 //! Bounds on the clients of the HTTP port, and clients that use TLS on it although it has none.
 
-use crate::{admin::start, metrics::metrics_when, support::Server};
+use crate::{
+    admin::start,
+    metrics::metrics_when,
+    support::{PATIENCE, Server, eventually},
+};
 use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,8 +14,6 @@ use tokio::{
 
 const RULES: &str =
     "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: day, requests_per_unit: 2 } }] }";
-/// Longer than any bound of these tests: a server that enforces none exceeds it.
-const PATIENCE: Duration = Duration::from_secs(20);
 const LIVE: &[u8] = b"GET /livez HTTP/1.1\r\nhost: test\r\n\r\n";
 
 async fn connect(port: u16) -> TcpStream {
@@ -145,15 +147,12 @@ async fn clients_with_tls_on_a_plaintext_port_are_logged_once_with_the_remedy_an
     }
     let count = "tidegate_tls_handshakes_total{port=\"http\",result=\"tls_on_plaintext_port\"} 3";
     let metrics = "GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
-    let reported = async {
-        while !response_to(port, metrics).await.contains(count)
-            || log_lines(&server, "client with TLS on a port without TLS") == 0
-        {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, reported).await.expect("they are counted and logged");
-    assert_eq!(log_lines(&server, "client with TLS on a port without TLS"), 1, "{:#?}", server.log());
+    eventually(count, async || match response_to(port, metrics).await {
+        page if page.contains(count) => Ok(()),
+        page => Err(page),
+    })
+    .await;
+    assert_eq!(server.logged("client with TLS on a port without TLS").len(), 1, "{:#?}", server.log());
     assert_eq!(log_lines(&server, "--http-tls-cert"), 1, "{:#?}", server.log());
 }
 
@@ -217,11 +216,14 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     let authorization = format!("authorization: Bearer {}\r\n", token.trim());
     let body = r#"{"domain":"demo","descriptors":[{"entries":[{"key":"api_key","value":"a"}]}]}"#;
     let length = body.len();
-    let hit = format!("{post}{authorization}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
-    response_to(port, &hit).await;
+    let head = format!("{post}{authorization}connection: close\r\ncontent-length: {length}\r\n");
+    response_to(port, &format!("{head}\r\n{body}")).await;
     let mut busy = connect(port).await;
-    busy.write_all(hit.as_bytes()).await.expect("it reads");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    busy.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).await.expect("it reads");
+    // The server has the head of the request.
+    let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    timeout(PATIENCE, busy.read_exact(&mut interim)).await.expect("a response").expect("100");
+    busy.write_all(body.as_bytes()).await.expect("it reads");
     rest(&mut connect(port).await).await;
     drop(busy);
     let request = format!("GET /metrics HTTP/1.1\r\nhost: test\r\n{authorization}connection: close\r\n\r\n");

@@ -2,7 +2,7 @@
 
 use crate::{
     admin::start,
-    support::{Server, http1, rules_file},
+    support::{Server, eventually, http1, rules_file},
 };
 use http::Request;
 use std::{
@@ -10,7 +10,6 @@ use std::{
     net::Ipv4Addr,
     path::Path,
     process::{Command, Output},
-    time::Duration,
 };
 
 const RULES: &str = "{ domain: demo, descriptors: [] }";
@@ -45,12 +44,11 @@ async fn get(port: u16, path: &str, authorization: Option<&str>) -> (u16, String
 /// Waits until requests with the token have the status.
 async fn becomes(port: u16, token: &str, status: u16) {
     let authorization = format!("Bearer {token}");
-    let wait = async {
-        while get(port, "/version", Some(&authorization)).await.0 != status {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the file is read again");
+    eventually(&format!("status {status}"), async || {
+        let found = get(port, "/version", Some(&authorization)).await.0;
+        if found == status { Ok(()) } else { Err(found) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -120,12 +118,7 @@ async fn tokens_are_added_and_revoked_while_the_server_runs() {
     becomes(port, &first, 401).await;
     // With an error, the tokens in force stay.
     fs::write(&file, "broken").expect("written");
-    let logged = async {
-        while !server.log().iter().any(|line| line.contains("HTTP tokens not reloaded")) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), logged).await.expect("the error is logged");
+    server.logged("HTTP tokens not reloaded");
     becomes(port, &second, 200).await;
 }
 

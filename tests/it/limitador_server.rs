@@ -1,6 +1,6 @@
 //! A server in Limitador's place: its command line, its HTTP API and its metrics.
 
-use crate::support::{Client, descriptor, http1};
+use crate::support::{Client, descriptor, eventually, http1};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -8,7 +8,6 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Output, Stdio},
-    time::Duration,
 };
 use tempfile::TempDir;
 use tidegate::api::pb::service::{
@@ -80,19 +79,8 @@ impl Limitador {
             .spawn()
             .expect("it starts");
         let server = Self { child, folder, grpc, http };
-        server.until(async || server.get("/status").await.is_some()).await;
+        eventually("it serves", async || server.get("/status").await.ok_or_else(|| server.log())).await;
         server
-    }
-
-    /// Waits until it is so.
-    async fn until(&self, holds: impl AsyncFn() -> bool) {
-        for _ in 0..1_000 {
-            if holds().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("it never is: {}", self.log());
     }
 
     fn log(&self) -> String {
@@ -196,7 +184,11 @@ async fn a_changed_file_of_limits_is_in_force_soon_and_a_bad_one_is_not() {
         fs::rename(new, &file).expect("renamed");
     };
     let until = async |field: &str, value: u64| {
-        server.until(async || server.json("/status").await[field] == value).await;
+        eventually(&format!("{field} is {value}"), async || match server.json("/status").await {
+            status if status[field] == value => Ok(()),
+            _ => Err(server.log()),
+        })
+        .await;
     };
     replace(&LIMITS.replace("max_value: 3", "max_value: 9"));
     until("config_version", 1).await;
@@ -264,10 +256,11 @@ async fn the_deployment_of_the_kuadrant_operator_gets_ready_and_follows_its_conf
         let child = command.stdin(Stdio::null()).stderr(log).spawn().expect("it starts");
         let server = Limitador { child, folder, grpc, http };
         // The probes of the Deployment.
-        server.until(async || server.get("/status").await.is_some()).await;
+        eventually("it serves", async || server.get("/status").await.is_some()).await;
         assert_eq!(server.json("/limits/default%2Ftoystore").await, json!([]));
         config_map(server.folder.path(), "2", policy);
-        server.until(async || server.json("/limits/default%2Ftoystore").await != json!([])).await;
+        let has_limits = async || server.json("/limits/default%2Ftoystore").await != json!([]);
+        eventually("the limits of the policy", has_limits).await;
         let values = json!({ "limit.all__1f2a": "1", "auth.identity.userid": "ann" });
         let body = json!({ "namespace": "default/toystore", "values": values, "delta": 2 });
         assert_eq!(server.post("/check_and_report", &body).await.0, 200, "{storage:?}");

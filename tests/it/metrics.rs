@@ -2,9 +2,9 @@
 
 use crate::{
     admin::{get, metrics, start, start_from},
-    support::{descriptor, rules_file},
+    support::{descriptor, eventually, rules_file},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 use tidegate::api::pb::service::RateLimitRequest;
 
 /// The families in docs/metrics.md with their types.
@@ -172,15 +172,11 @@ async fn counts_of_a_limit_go_on_across_a_reload_that_renumbers_it() {
 
 /// The metrics once `has` holds: a response is timed just after it is written.
 pub async fn metrics_when(port: u16, has: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
-    let mut found = metrics(port).await;
-    for _ in 0..500 {
-        if has(&found) {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        found = metrics(port).await;
-    }
-    panic!("not in time: {found:#?}");
+    eventually("the expected metrics", async || {
+        let found = metrics(port).await;
+        if has(&found) { Ok(found) } else { Err(found) }
+    })
+    .await
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A server that is configured by the environment variables of the reference server alone.
 
-use crate::support::{Client, http1};
+use crate::support::{Client, eventually, http1};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -9,7 +9,6 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 use tidegate::api::pb::{
     health::{HealthCheckRequest, health_client::HealthClient},
@@ -66,15 +65,6 @@ impl Ratelimit {
         let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get(path)).await;
         answer.ok().map(|answer| answer.status().as_u16())
     }
-}
-
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let polls = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(20), polls).await.is_ok(), "not within 20 s: {what}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Rules that change while a real server answers.
 
-use crate::support::{Client, Server, descriptor, http1};
+use crate::support::{Client, Server, descriptor, eventually, http1};
 use serde_json::Value;
 use std::{
     fs,
@@ -66,15 +66,11 @@ async fn status(port: u16) -> Value {
 
 /// Waits until the status of the rules is as expected.
 async fn until(port: u16, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..1_000 {
-        last = status(port).await;
-        if is_it(&last) {
-            return last;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("not {what}: {last}");
+    eventually(what, async || {
+        let status = status(port).await;
+        if is_it(&status) { Ok(status) } else { Err(status) }
+    })
+    .await
 }
 
 async fn limit_of(client: &mut Client, value: &str) -> Option<u32> {
@@ -292,13 +288,11 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
             rules.replace(&file(number));
             server.signal(rustix::process::Signal::HUP);
             // Reloads of changes in quick succession are one.
-            for _ in 0..2_000 {
-                if limit_of(&mut client, "other").await == Some(FIRST + number) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            assert_eq!(limit_of(&mut client, "other").await, Some(FIRST + number));
+            eventually(&format!("generation {number}"), async || {
+                let limit = limit_of(&mut client, "other").await;
+                if limit == Some(FIRST + number) { Ok(()) } else { Err(limit) }
+            })
+            .await;
         }
         counts.is_reloading.store(false, Ordering::Relaxed);
     }

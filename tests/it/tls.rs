@@ -3,7 +3,7 @@
 use crate::support::{
     Server,
     certificates::{Authority, Pair, replace},
-    http1, http2, tls,
+    eventually, http1, http2, tls,
 };
 use rustls::ClientConfig;
 use std::{
@@ -11,13 +11,10 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::Arc,
-    time::Duration,
 };
 use tempfile::TempDir;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
 const SERVER_NAMES: &[&str] = &["localhost", "127.0.0.1"];
 const SPIFFE: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
@@ -75,15 +72,11 @@ async fn metrics(server: &Server) -> String {
 
 /// Waits until the metrics have a line.
 async fn has_metric(server: &Server, line: &str) {
-    let mut page = String::new();
-    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-        page = metrics(server).await;
-        if page.lines().any(|found| found == line) {
-            return;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    panic!("no `{line}` in\n{page}");
+    eventually(line, async || {
+        let page = metrics(server).await;
+        if page.lines().any(|found| found == line) { Ok(()) } else { Err(page) }
+    })
+    .await;
 }
 
 fn handshakes(result: &str, count: u64) -> String {
@@ -222,14 +215,12 @@ async fn sighup_reads_the_certificates_again() {
 }
 
 async fn has_failed_reload(server: &Server, cause: &str) {
-    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-        let is_line = |line: &&String| line.contains("certificate not reloaded") && line.contains(cause);
-        if server.log().iter().any(|line| is_line(&line)) {
-            return;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    panic!("no failed reload with `{cause}`: {:#?}", server.log());
+    let is_line = |line: &String| line.contains("certificate not reloaded") && line.contains(cause);
+    eventually(&format!("a failed reload with {cause:?}"), async || {
+        let log = server.log();
+        if log.iter().any(is_line) { Ok(()) } else { Err(log) }
+    })
+    .await;
 }
 
 #[tokio::test]

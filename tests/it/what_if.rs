@@ -2,10 +2,9 @@
 
 use crate::{
     control::Controlled,
-    support::{Server, descriptor},
+    support::{Server, descriptor, eventually},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const RULES: &str = "
 domain: shop
@@ -30,14 +29,11 @@ async fn send(server: &Server, key: &str, value: &str, hits: usize) {
 
 /// Waits until so many decisions are recorded.
 async fn recorded(shop: &Controlled, decisions: &str) {
-    for _ in 0..200 {
+    eventually(&format!("{decisions} recorded decisions"), async || {
         let status = shop.call(&shop.read, "RecordDecisions", &json!({})).await.1;
-        if status["decisions"] == decisions {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not recorded: {decisions}");
+        if status["decisions"] == decisions { Ok(()) } else { Err(status) }
+    })
+    .await;
 }
 
 /// RFC 4648, section 4.

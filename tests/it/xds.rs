@@ -3,7 +3,7 @@
 use crate::{
     admin,
     metrics::{documented, metrics_when},
-    support::{Client, Server},
+    support::{Client, Server, eventually},
 };
 use prost::Message as _;
 use std::{
@@ -28,9 +28,6 @@ use tokio_stream::{StreamExt as _, wrappers::ReceiverStream, wrappers::TcpListen
 use tonic::{Code, Request, Response, Status, Streaming};
 
 const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
-
-/// Time limit of each change.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A limit of so many requests a day for each value of `k`; the unit is a number of the enum.
 fn limit(requests_per_unit: u32, unit: i32) -> Vec<RateLimitConfig> {
@@ -143,15 +140,6 @@ impl AggregatedDiscoveryService for ControlPlane {
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
-}
-
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let polls = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(tokio::time::timeout(PATIENCE, polls).await.is_ok(), "not within {PATIENCE:?}: {what}");
 }
 
 pub fn start(port: u16, args: &[&str]) -> Server {

@@ -1,20 +1,15 @@
 //! A real Envoy with a config that users copy, on free ports.
 
-use crate::support::http1;
+use crate::support::{eventually, http1};
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 use tempfile::TempDir;
 
-/// Time limit for Envoy to become ready.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Interval at which readiness is checked.
-const POLL: Duration = Duration::from_millis(20);
 /// Number of attempts: a free port can be taken by another process before Envoy binds it.
 const ATTEMPTS: usize = 3;
 /// Envoy's own port, in every config.
@@ -126,18 +121,15 @@ impl Envoy {
 
     /// Waits until it is ready; false if it ended before.
     async fn is_ready(&mut self) -> bool {
-        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        eventually("Envoy is ready", async || {
             if self.child.try_wait().expect("a child can be waited for").is_some() {
-                return false;
+                return Some(false);
             }
-            let ready =
-                http1::fetch(Ipv4Addr::LOCALHOST, self.port(ADMIN_PORT), http::Request::get("/ready")).await;
-            if ready.is_ok_and(|answer| answer.status() == 200) {
-                return true;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-        panic!("Envoy was not ready in {PATIENCE:?}");
+            let ready = http::Request::get("/ready");
+            let ready = http1::fetch(Ipv4Addr::LOCALHOST, self.port(ADMIN_PORT), ready).await;
+            ready.is_ok_and(|answer| answer.status() == 200).then_some(true)
+        })
+        .await
     }
 
     /// The port in use for a port of the config.

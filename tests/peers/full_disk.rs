@@ -1,6 +1,6 @@
 //! A file system that fills up under a real server.
 
-use crate::support::{Client, Server, descriptor, rules_file};
+use crate::support::{Client, Server, descriptor, eventually, rules_file};
 use rustix::process::Signal;
 use std::{fs, path::Path, process::Command, time::Duration};
 use tidegate::api::pb::service::rate_limit_response::Code;
@@ -31,13 +31,11 @@ fn messages(server: &Server, message: &str) -> usize {
 
 /// Waits until the server has logged the message more often than `times`.
 async fn logged_more(server: &Server, message: &str, times: usize) {
-    for _ in 0..1000 {
-        if messages(server, message) > times {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("no {message:?} for ten seconds: {:#?}", server.log());
+    eventually(message, async || match messages(server, message) > times {
+        true => Ok(()),
+        false => Err(server.log()),
+    })
+    .await;
 }
 
 /// A small file system in memory; unmounted when dropped.
@@ -159,12 +157,8 @@ async fn the_decision_log_is_written_again_once_its_full_disk_has_room() {
     }
     fs::remove_file(&filler).unwrap();
     hit(&mut client, "bob").await;
-    for _ in 0..1000 {
-        if fs::read_to_string(&path).is_ok_and(|text| text.contains("bob")) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let is_written = || fs::read_to_string(&path).is_ok_and(|text| text.contains("bob"));
+    eventually("a line of bob", async || is_written()).await;
     assert!(server.terminate().success());
     let text = fs::read_to_string(&path).expect("text");
     assert!(text.contains("bob") && text.ends_with('\n'), "{text}");

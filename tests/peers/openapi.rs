@@ -62,9 +62,7 @@ async fn every_response_matches_its_description() {
     let server = Server::with_rules(rules.path(), &[&bounds[..], &options, &console, &tokens].concat());
     assert!(validate(server.admin_port(), token.trim(), "serving") > 20);
     server.signal(rustix::process::Signal::TERM);
-    while !server.log().iter().any(|line| line.contains("draining")) {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    server.logged("draining");
     assert_eq!(validate(server.admin_port(), "", "draining"), 2);
 }
 

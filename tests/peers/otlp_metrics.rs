@@ -4,11 +4,11 @@
 
 use crate::{
     support::{
-        Server,
+        PATIENCE, Server,
         certificates::{Authority, replace},
-        rules_file,
+        eventually, rules_file,
     },
-    traces::{OtlpReceiver, PATIENCE},
+    traces::OtlpReceiver,
 };
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -124,12 +124,7 @@ async fn without_a_receiver_a_failure_is_logged_once_and_decisions_are_made() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     let failures = || server.log().iter().filter(|line| line.contains("not pushed by OTLP")).count();
-    for _ in 0..1_000 {
-        if failures() > 0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    eventually("a failure is logged", async || failures() > 0).await;
     assert_eq!(failures(), 1);
     assert_eq!(server.terminate().code(), Some(0));
 }

@@ -5,7 +5,7 @@ use crate::{
     support::{
         Server,
         certificates::{Authority, Pair, replace},
-        http1,
+        eventually, http1,
     },
 };
 use http::Request;
@@ -19,8 +19,6 @@ use std::{
 use tempfile::TempDir;
 
 const GUIDE: &str = include_str!("../../docs/operations.md");
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(50);
 /// The listener of the Envoy config that refuses requests without a decision.
 const FAIL_CLOSED: u16 = 10001;
 
@@ -253,12 +251,7 @@ async fn envoy_is_limited_over_mutual_tls_while_both_sides_replace_their_certifi
         undecided += usize::from(!is_decided || !answer.headers().contains_key("x-ratelimit-limit"));
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-        if metric(&server, reloads).await > 0 {
-            break;
-        }
-        tokio::time::sleep(POLL).await;
-    }
+    eventually("a reload", async || metric(&server, reloads).await > 0).await;
     let (handshakes, reloads) = (metric(&server, completed).await, metric(&server, reloads).await);
     println!(
         "{REQUESTS} requests, {undecided} without a decision, {handshakes} handshakes, {reloads} reloads"

@@ -3,7 +3,7 @@
 use crate::{
     envoy_process::Envoy,
     support::{
-        Server,
+        PATIENCE, Server,
         certificates::{Authority, replace},
         http1, rules_file,
     },
@@ -16,15 +16,11 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::Duration,
 };
 use tidegate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::{RateLimitRequest, rate_limit_service_client::RateLimitServiceClient},
 };
-
-/// Time in which an exported span or metric has to arrive.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const RULES: &str = "
 domain: d
@@ -172,14 +168,7 @@ async fn a_collector_with_tls_is_trusted_by_its_authority_alone() {
         };
         let distrusting = server(&other);
         call(&distrusting, "k", &format!("00-{}-{SPAN}-01", "1".repeat(32))).await;
-        for _ in 0..1_000 {
-            if distrusting.log().iter().any(|line| line.contains("spans were not exported")) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let log = distrusting.log();
-        assert!(log.iter().any(|line| line.contains("spans were not exported")), "{log:#?}");
+        distrusting.logged("spans were not exported");
         let trusting = server(&ca);
         call(&trusting, "k", &format!("00-{TRACE}-{SPAN}-01")).await;
         let span = receiver.next();

@@ -2,13 +2,12 @@
 
 use super::{MEGABYTE, Target, gzip, request, untyped};
 use crate::support::{
-    Server, descriptor,
+    Server, descriptor, eventually,
     frames::{DATA, END_HEADERS, HEADERS, RawConnection, call_head},
     http2::{Connection, SHOULD_RATE_LIMIT, framed, grpc, plain},
 };
 use http::request::Builder;
 use prost::Message;
-use std::time::Duration;
 
 /// Connections of a flood.
 const SENDERS: usize = 8;
@@ -85,16 +84,6 @@ async fn floods_of_bad_requests_leave_memory_where_it_was() {
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within 30 s");
-}
-
 /// An idle server kept 864 MiB of 965 after 900 connections with unfinished messages had been closed.
 #[tokio::test]
 async fn memory_of_unfinished_messages_returns_after_their_connections_are_closed() {
@@ -116,11 +105,11 @@ async fn memory_of_unfinished_messages_returns_after_their_connections_are_close
         connections.push(connection);
     }
     let mut most = 0;
-    eventually("the unfinished messages", || {
+    eventually("the unfinished messages", async || {
         most = most.max(resident(&server.server));
         most > before + 2 * SLACK
     })
     .await;
     drop(connections);
-    eventually("the memory", || resident(&server.server) < before + SLACK).await;
+    eventually("the memory", async || resident(&server.server) < before + SLACK).await;
 }

@@ -1,10 +1,10 @@
 //! Roles in the control API by the names in client certificates.
 
 use crate::{
-    support::{Server, certificates::Pair},
+    support::{Server, certificates::Pair, eventually_blocking},
     tls::Pki,
 };
-use std::{fs, process::Command, thread, time::Duration};
+use std::{fs, process::Command};
 
 const OPERATOR: &str = "spiffe://cluster.local/ns/ops/sa/ann";
 
@@ -61,8 +61,5 @@ fn a_name_in_a_client_certificate_has_the_role_that_the_token_file_gives_it() {
         !is_ok && shown.contains("has the role read")
     };
     server.logged("HTTP tokens reloaded");
-    assert!((0..100).any(|_| is_denied() || {
-        thread::sleep(Duration::from_millis(50));
-        false
-    }));
+    eventually_blocking("the role of the file", is_denied);
 }

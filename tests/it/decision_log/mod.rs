@@ -2,7 +2,7 @@
 
 mod targets;
 
-use crate::support::{Client, Server, descriptor, rules_file};
+use crate::support::{Client, Server, descriptor, eventually_blocking, rules_file};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{fs::read_to_string, path::Path, time::Duration};
@@ -41,7 +41,9 @@ impl Logged {
 
     /// Waits until the log has at least this many whole lines.
     fn lines(&self, count: usize) -> Vec<Value> {
-        wait_for(|| Some(lines_of(&self.path("log"))).filter(|lines| lines.len() >= count))
+        eventually_blocking("the lines are written", || {
+            Some(lines_of(&self.path("log"))).filter(|lines| lines.len() >= count)
+        })
     }
 
     async fn hit(&self, client: &mut Client, user: &str) {
@@ -62,16 +64,6 @@ fn lines_of(path: &Path) -> Vec<Value> {
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     whole.map(parse).filter(|line: &Value| line.get("rules").is_none()).collect()
-}
-
-fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..2_000 {
-        if let Some(found) = found() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it did not happen in 20 s");
 }
 
 fn users(lines: &[Value]) -> Vec<&str> {
@@ -224,7 +216,7 @@ async fn sigusr2_opens_the_path_again_after_a_rename() {
     assert_eq!(users(&logged.lines(1)), ["before"]);
     std::fs::rename(logged.path("log"), logged.path("renamed")).expect("renamed");
     logged.server.signal(Signal::USR2);
-    wait_for(|| logged.path("log").exists().then_some(()));
+    eventually_blocking("the log is there", || logged.path("log").exists());
     logged.hit(&mut client, "after").await;
     assert_eq!(users(&logged.lines(1)), ["after"]);
     assert_eq!(users(&lines_of(&logged.path("renamed"))), ["before"]);
@@ -267,7 +259,7 @@ async fn each_file_begins_with_the_rules_in_force_and_their_texts_only_if_no_val
         let path = log.to_str().expect("temporary paths are UTF-8");
         let server = Server::with_rules(rules.path(), &[&["--decision-log", path], args].concat());
         let first = || read_to_string(&log).ok()?.split_once('\n').map(|(first, _)| first.to_owned());
-        let line: Value = serde_json::from_str(&wait_for(first)).expect("JSON");
+        let line: Value = serde_json::from_str(&eventually_blocking("a first line", first)).expect("JSON");
         assert!(server.terminate().success());
         assert_eq!(
             (&line["v"], &line["seq"], &line["generation"]),

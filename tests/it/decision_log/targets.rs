@@ -1,7 +1,7 @@
 //! Targets that take no lines, or not all: decisions are not delayed, and lost lines are counted.
 
-use super::{RULES, lines_of, users, wait_for};
-use crate::support::{Server, http1, rules_file};
+use super::{RULES, lines_of, users};
+use crate::support::{Server, eventually_blocking, http1, rules_file};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::{
@@ -76,9 +76,11 @@ async fn a_full_disk_loses_counted_lines_and_delays_no_decision_and_the_log_reco
     server.logged("the decision log takes no lines");
     std::fs::remove_file(&path).expect("removed");
     server.signal(Signal::USR2);
-    wait_for(|| path.exists().then_some(()));
+    eventually_blocking("the log is there", || path.exists());
     client.hit("edge", &[("user", "after")]).await.expect("a decision");
-    let lines = wait_for(|| Some(lines_of(&path)).filter(|lines| users(lines).contains(&"after")));
+    let lines = eventually_blocking("the last line", || {
+        Some(lines_of(&path)).filter(|lines| users(lines).contains(&"after"))
+    });
     assert!(counted(&server, "written").await >= lines.len() as u64 - 1);
     assert!(server.terminate().success());
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     control::{Controlled, descriptors},
-    support::limiter,
+    support::{eventually, limiter},
 };
 use serde_json::json;
 use std::time::Duration;
@@ -132,12 +132,7 @@ async fn a_reset_releases_a_request_that_waits_for_a_real_server() {
         let listed = server.operate("ListCounters", listed).await;
         listed["descriptors"][0]["counters"][0]["resetAfter"].as_str().is_some_and(|wait| wait > "500")
     };
-    for _ in 0..500 {
-        if queued().await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("a queued request", queued).await;
     let reset = json!({ "domain": "d", "descriptors": descriptors(&[("user", "x")]) });
     assert_eq!(server.operate("Reset", reset).await["counters"], "1");
     let answer = tokio::time::timeout(Duration::from_secs(20), waits).await.expect("it is released");

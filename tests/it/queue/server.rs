@@ -1,6 +1,6 @@
 //! A real server with queues: clients that wait, cancel or disconnect, and a drain.
 
-use crate::support::{Client, Server, descriptor, rules_file};
+use crate::support::{Client, PATIENCE, Server, descriptor, eventually, rules_file};
 use std::time::{Duration, Instant};
 use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 use tonic::Request;
@@ -21,8 +21,6 @@ descriptors:
     rate_limit: {per: 5m, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 1h}
 ";
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// The time until one more hit fits, in seconds, by a peek.
 async fn seconds_until_room(client: &mut Client) -> i64 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "x")]) };
@@ -32,14 +30,11 @@ async fn seconds_until_room(client: &mut Client) -> i64 {
 
 /// Peeks until that time is within five minutes of `minutes`.
 async fn wait_for_minutes_until_room(client: &mut Client, minutes: i64) {
-    let polls = PATIENCE.as_millis() / 10;
-    for _ in 0..polls {
-        if (minutes * 60 - 300..=minutes * 60).contains(&seconds_until_room(client).await) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not within {minutes} minutes: {} s", seconds_until_room(client).await);
+    eventually(&format!("room in {minutes} minutes or little less"), async || {
+        let seconds = seconds_until_room(client).await;
+        if (minutes * 60 - 300..=minutes * 60).contains(&seconds) { Ok(()) } else { Err(seconds) }
+    })
+    .await;
 }
 
 /// A call that is queued.

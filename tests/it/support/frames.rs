@@ -1,5 +1,6 @@
 //! HTTP/2 frame by frame, for input that no client library would send.
 
+use super::waiting::PATIENCE;
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -20,9 +21,6 @@ pub const END_HEADERS: u8 = 4;
 
 pub const CANCEL: u32 = 8;
 pub const ENHANCE_YOUR_CALM: u32 = 11;
-
-/// Time limit of each step before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The header block of a `ShouldRateLimit`.
 pub fn call_head() -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! A plain HTTP/1.1 client: one connection per request, from any address of loopback.
 
+use super::waiting::PATIENCE;
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
@@ -9,9 +10,6 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpSocket,
 };
-
-/// Time limit of a response before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends a request without a body to a port of loopback, from an address of loopback.
 pub async fn fetch(

@@ -1,5 +1,6 @@
 //! An HTTP/2 client for requests that no gRPC client would send.
 
+use super::waiting::PATIENCE;
 use h2::client::SendRequest;
 use http::{Request, Response, StatusCode, request::Builder};
 use prost::bytes::Bytes;
@@ -9,9 +10,6 @@ use tonic::Status;
 
 /// The call that Envoy makes.
 pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Time limit of a response before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An HTTP/2 connection.
 pub struct Connection(SendRequest<Bytes>);

@@ -1,8 +1,13 @@
 //! A real `tidegate serve` in a process of its own, and a client for it.
 
+use super::{
+    http1,
+    waiting::{PATIENCE, eventually_blocking},
+};
 use std::{
     borrow::BorrowMut,
     io::{BufRead, BufReader, Write},
+    net::Ipv4Addr,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, mpsc},
@@ -18,9 +23,6 @@ use tonic::{
     Status,
     transport::{Channel, Endpoint},
 };
-
-/// Time limit of a start or a stop before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Longest life of a server. A test that waits for it without a bound fails then.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -145,14 +147,20 @@ impl Server {
 
     /// The lines of the log that contain the text. Waits for the first: a line may arrive after what it reports.
     pub fn logged(&self, text: &str) -> Vec<String> {
-        for _ in 0..PATIENCE.as_millis() / 10 {
-            let lines: Vec<String> = self.log().into_iter().filter(|line| line.contains(text)).collect();
-            if !lines.is_empty() {
-                return lines;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("no {text:?} in {:#?}", self.log());
+        eventually_blocking(text, || {
+            let log = self.log();
+            let lines: Vec<String> = log.iter().filter(|line| line.contains(text)).cloned().collect();
+            if lines.is_empty() { Err(log) } else { Ok(lines) }
+        })
+    }
+
+    /// A count of the metrics, by its name and labels.
+    pub async fn metric(&self, name: &str) -> u64 {
+        let request = http::Request::get("/metrics");
+        let page = http1::fetch(Ipv4Addr::LOCALHOST, self.admin_port(), request).await.expect("a page");
+        let page = String::from_utf8_lossy(page.body()).into_owned();
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
     }
 
     /// A connection, for clients of any service.
@@ -180,14 +188,13 @@ impl Server {
 
     /// Sends a signal until it has ended.
     pub fn signal_until_it_ends(&mut self, signal: rustix::process::Signal) -> ExitStatus {
-        for _ in 0..PATIENCE.as_millis() / 10 {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return status;
+        eventually_blocking("the server ends", || {
+            let ended = self.child.try_wait().expect("a child can be waited for");
+            if ended.is_none() {
+                self.signal(signal);
             }
-            self.signal(signal);
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the server did not end: {:#?}", self.log());
+            ended.ok_or_else(|| self.log())
+        })
     }
 
     /// Suspends it with SIGSTOP; returns once it is suspended. SIGCONT resumes it.
@@ -200,14 +207,9 @@ impl Server {
 
     /// Waits for the process to end by itself.
     pub fn wait(&mut self) -> ExitStatus {
-        let polls = PATIENCE.as_millis() / 10;
-        for _ in 0..polls {
-            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the server did not end: {:#?}", self.log());
+        eventually_blocking("the server ends", || {
+            self.child.try_wait().expect("a child can be waited for").ok_or_else(|| self.log())
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Chromium, driven by chromedriver over the WebDriver protocol.
 
+use crate::support::{PATIENCE, eventually};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -9,11 +10,8 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
-
-/// Time limit of a command, and of what a page is expected to show.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether both programs are on the PATH.
 pub fn is_here() -> bool {
@@ -121,23 +119,21 @@ impl Browser {
     }
 
     /// Waits until the page shows the text.
-    #[expect(clippy::disallowed_methods, reason = "waits for a real browser")]
     pub async fn shows(&self, text: &str) {
-        let end = Instant::now() + PATIENCE;
-        while !self.text().await.contains(text) {
-            assert!(Instant::now() < end, "no {text:?} in: {}", self.text().await);
-            sleep(Duration::from_millis(50)).await;
-        }
+        eventually(text, async || match self.text().await {
+            shown if shown.contains(text) => Ok(()),
+            shown => Err(shown),
+        })
+        .await;
     }
 
     /// Waits until the body of a function in the page returns true.
-    #[expect(clippy::disallowed_methods, reason = "waits for a real browser")]
     pub async fn until(&self, script: &str, reason: &str) {
-        let end = Instant::now() + PATIENCE;
-        while self.run(script, &[]).await != json!(true) {
-            assert!(Instant::now() < end, "{reason}: {}", self.text().await);
-            sleep(Duration::from_millis(50)).await;
-        }
+        eventually(&format!("{script}: {reason}"), async || match self.run(script, &[]).await {
+            Value::Bool(true) => Ok(()),
+            _ => Err(self.text().await),
+        })
+        .await;
     }
 
     /// Clicks the first button or link with this text, as a user does.

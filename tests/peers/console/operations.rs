@@ -1,6 +1,7 @@
 //! Keys with most hits, overrides, blocks, decisions as they are made, and the audit log, in the console.
 
 use super::{Browser, RULES, Shop, confirm, press};
+use crate::support::eventually;
 use serde_json::json;
 
 crate::tests_with! { CHROMIUM:
@@ -77,14 +78,12 @@ async fn decisions_are_shown_as_they_are_made() {
     drop(shop.server.take());
     browser.shows("No connection to the server").await;
     shop.start_server(&[]);
-    for _ in 0..100 {
+    eventually("the stream is read again", async || {
         shop.send("user", "carol", 1).await;
-        if browser.text().await.contains("user=carol") {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("the stream is not read again: {}", browser.text().await);
+        let shown = browser.text().await;
+        if shown.contains("user=carol") { Ok(()) } else { Err(shown) }
+    })
+    .await;
 }
 
 /// Without a data directory the audit log of a server that starts again is another one, with the same numbers.

@@ -11,7 +11,7 @@ crate::tests_with! {
 
 async fn the_overview_shows_the_shared_store_and_its_leases() {
     let redis = RedisServer::start();
-    let url = format!("unix:{}", redis.socket().display());
+    let url = redis.url();
     let shop = Shop::start(RULES, &["--counters", &url, "--counters-timeout", "2s", "--lease", "auto"]);
     let browser = Browser::start().await;
     assert_eq!(shop.send("user", "ada", 4).await, 1);
@@ -30,7 +30,7 @@ async fn the_overview_shows_the_shared_store_and_its_leases() {
 
 async fn an_operator_resets_shared_counters_and_gives_hits_back() {
     let redis = RedisServer::start();
-    let url = format!("unix:{}", redis.socket().display());
+    let url = redis.url();
     let shop = Shop::start(RULES, &["--counters", &url, "--counters-timeout", "2s"]);
     let browser = Browser::start().await;
     give_back_and_reset_a_key(&shop, &browser).await;

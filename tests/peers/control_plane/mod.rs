@@ -3,7 +3,7 @@
 
 use crate::{
     envoy_gateway::pod::ENVIRONMENT,
-    support::{certificates::Authority, http1, http2::Connection, tls},
+    support::{certificates::Authority, eventually_blocking, http1, http2::Connection, tls},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -22,9 +22,6 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-
-/// Time limit of each change.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/control_plane")
@@ -177,16 +174,6 @@ impl Deployment {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE.as_millis() / 20 {
-        if holds() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("not within {PATIENCE:?}: {what}");
-}
-
 /// The body of a page; none if it cannot be had.
 fn page(port: u16, path: &str) -> Option<String> {
     let fetch = http1::fetch(std::net::Ipv4Addr::LOCALHOST, port, http::Request::get(path));
@@ -218,13 +205,13 @@ fn follow() {
     let mut server = deployment.start(&plane.address.clone(), ports, &[]);
 
     // No snapshot yet: healthy, since FORCE_START_WITHOUT_INITIAL_CONFIG is set; calls fail.
-    eventually("the health check", || is_ok(http, "/healthcheck"));
+    eventually_blocking("the health check", || is_ok(http, "/healthcheck"));
     assert!(is_ok(debug, "/metrics") && is_ok(metrics, "/metrics"));
     assert!(deployment.call(grpc).is_none());
 
     plane.set("1", rules(3, "HOUR"));
-    eventually("an ACK", || plane.lines("ack 1").len() == 1);
-    eventually("the first rules", || deployment.call(grpc).is_some());
+    eventually_blocking("an ACK", || plane.lines("ack 1").len() == 1);
+    eventually_blocking("the first rules", || deployment.call(grpc).is_some());
     let codes: Vec<Value> = (0..4).map(|_| deployment.call(grpc).unwrap()["overall"].clone()).collect();
     assert!(codes.contains(&json!("OVER_LIMIT")), "{codes:?}");
 
@@ -252,11 +239,11 @@ fn follow() {
 
     for version in 2..12 {
         plane.set(&version.to_string(), rules(100 + version, "MINUTE"));
-        eventually("an ACK", || plane.lines(&format!("ack {version}")).len() == 1);
+        eventually_blocking("an ACK", || plane.lines(&format!("ack {version}")).len() == 1);
     }
 
     plane.set("12", rules(5, "UNKNOWN"));
-    eventually("a NACK", || !plane.lines("nack").is_empty());
+    eventually_blocking("a NACK", || !plane.lines("nack").is_empty());
     let refusal = plane.lines("nack").remove(0);
     assert!(refusal.contains("xds:default/eg/http:") && refusal.contains("rate_limit.unit"), "{refusal}");
     thread::sleep(Duration::from_millis(500));
@@ -274,9 +261,9 @@ fn follow() {
     assert!(deployment.call(grpc).is_some(), "rules stay");
     let mut plane = Plane::start(Command::new(deployment.path("plane")), &certs, &listen);
     plane.set("13", rules(77, "DAY"));
-    eventually("an ACK after a restart", || plane.lines("ack 13").len() == 1);
+    eventually_blocking("an ACK after a restart", || plane.lines("ack 13").len() == 1);
     plane.set("14", json!([]));
-    eventually("the removal", || plane.lines("ack 14").len() == 1);
+    eventually_blocking("the removal", || plane.lines("ack 14").len() == 1);
 
     is_over.store(true, Ordering::Relaxed);
     let calls = calls.join().unwrap();
@@ -312,7 +299,7 @@ fn add_keys() {
         ] }])
     };
     plane.set("1", resource("MINUTE"));
-    eventually("an ACK", || plane.lines("ack 1").len() == 1);
+    eventually_blocking("an ACK", || plane.lines("ack 1").len() == 1);
     let rules = page(ports[0], "/rules").unwrap();
     let rules: Value = serde_json::from_str(&rules).unwrap();
     let rules = rules[0]["rules"].as_array().unwrap();
@@ -325,10 +312,10 @@ fn add_keys() {
     fs::write(&file, "domain: edge\nextensions:\n- {key: in_file, rate_limit: {calendar: true, algorithm: fixed_window}}\n")
         .unwrap();
     let log = || fs::read_to_string(deployment.path("log")).unwrap();
-    eventually("a refused file", || log().contains("extensions.yaml:3:"));
+    eventually_blocking("a refused file", || log().contains("extensions.yaml:3:"));
     plane.set("2", resource("DAY"));
     plane.set("3", json!([]));
-    eventually("the removal", || plane.lines("ack 3").len() == 1);
+    eventually_blocking("the removal", || plane.lines("ack 3").len() == 1);
 }
 
 crate::tests_with! {

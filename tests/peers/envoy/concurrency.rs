@@ -3,7 +3,7 @@
 use super::APPLICATION;
 use crate::{
     envoy_process::{Envoy, Program},
-    support::{Client, Server, descriptor, http1, rules_file},
+    support::{Client, Server, descriptor, eventually, http1, rules_file},
 };
 use http::Request;
 use rustix::net::{RecvFlags, recv};
@@ -146,13 +146,12 @@ impl Edge {
     #[expect(clippy::disallowed_methods, reason = "times how long a slot is held after its end")]
     async fn until_free(&self, limit: usize) -> Duration {
         let (mut client, began) = (self.server.client().await, Instant::now());
-        while began.elapsed() < super::PATIENCE {
-            if remaining(&mut client).await == limit {
-                return began.elapsed();
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        panic!("{} of {limit} slots are free", remaining(&mut client).await);
+        eventually(&format!("{limit} slots are free"), async || match remaining(&mut client).await {
+            free if free == limit => Ok(()),
+            free => Err(free),
+        })
+        .await;
+        began.elapsed()
     }
 }
 

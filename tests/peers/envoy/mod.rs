@@ -10,7 +10,7 @@ pub mod reserve;
 
 use crate::{
     envoy_process::Envoy,
-    support::{Server, descriptor, http1},
+    support::{Server, descriptor, eventually, http1},
 };
 use http::{Request, Response, request::Builder};
 use std::{
@@ -32,9 +32,6 @@ const APPLICATION: u16 = 8080;
 
 /// More requests than any limit that tests reach one request at a time.
 const MANY: usize = 60;
-/// Time limit for effects that are not part of the response.
-const PATIENCE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(20);
 
 const ALICE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -85,14 +82,11 @@ impl Edge {
 
     /// Sends requests until a response carries a limit: Envoy calls the server again.
     async fn limited_again(&self, listener: u16) {
-        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        eventually("requests are limited again", async || {
             let response = self.send_to(listener, ALICE, Request::get("/")).await;
-            if header(&response, "x-ratelimit-limit").is_some() {
-                return;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-        panic!("requests are still not limited after {PATIENCE:?}");
+            header(&response, "x-ratelimit-limit").is_some()
+        })
+        .await;
     }
 }
 
@@ -229,18 +223,14 @@ async fn a_charge_on_stream_done_is_applied_after_the_response_and_beyond_the_li
     let request = || Request::post("/completions").header("x-api-key", "alice");
     for left_afterwards in [600, 200, 0] {
         assert_eq!(edge.send(ALICE, request()).await.status(), 200);
-        let mut left = None;
-        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        eventually(&format!("{left_afterwards} are left"), async || {
             let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tokens_of", "alice")]) };
             let status = client.should_rate_limit("edge", vec![peek]).await.unwrap().statuses.remove(0);
             assert_eq!(status.code() == Code::Ok, status.limit_remaining > 0);
-            left = Some(status.limit_remaining);
-            if left == Some(left_afterwards) {
-                break;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-        assert_eq!(left, Some(left_afterwards));
+            let left = status.limit_remaining;
+            if left == left_afterwards { Ok(()) } else { Err(left) }
+        })
+        .await;
     }
     let denied = edge.send(ALICE, request()).await;
     assert_eq!(denied.status(), 429);

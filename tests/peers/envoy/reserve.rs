@@ -3,14 +3,14 @@
 use super::APPLICATION;
 use crate::{
     envoy_process::{Envoy, Program},
-    support::{Client, Server, descriptor, http1},
+    support::{Client, Server, descriptor, eventually, http1},
 };
 use http::Request;
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tidegate::api::pb::common::RateLimitDescriptor;
 
@@ -54,20 +54,13 @@ async fn remaining(client: &mut Client) -> usize {
     response.statuses[0].limit_remaining as usize
 }
 
-/// Waits until so many hits remain.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "bounds the wait for an end, which Envoy sends after the response"
-)]
+/// Waits until so many hits remain: Envoy sends the end of a request after its response.
 async fn until_remain(client: &mut Client, hits: usize) {
-    let began = Instant::now();
-    while began.elapsed() < super::PATIENCE {
-        if remaining(client).await == hits {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("{} of {hits} remain", remaining(client).await);
+    eventually(&format!("{hits} remain"), async || match remaining(client).await {
+        found if found == hits => Ok(()),
+        found => Err(found),
+    })
+    .await;
 }
 
 async fn get(port: u16, path: String) -> u16 {

@@ -8,7 +8,10 @@ pub mod deployment;
 mod network;
 pub mod pod;
 
-use crate::{envoy_process::envoy_binary, support::http1};
+use crate::{
+    envoy_process::envoy_binary,
+    support::{eventually_within, http1},
+};
 use network::Network;
 use pod::Pod;
 use std::{
@@ -26,9 +29,6 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-
-/// Time limit of each change.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The port of the gateway's listener.
 const LISTENER: u16 = 8888;
@@ -225,14 +225,9 @@ fn serve_backend() {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE.as_millis() / 50 {
-        if holds() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    panic!("not within {PATIENCE:?}: {what}");
+/// Waits longer than for other servers: three programs start, and the gateway makes certificates.
+fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(60), what, holds);
 }
 
 /// Requests of new users without a pause; each must be admitted.

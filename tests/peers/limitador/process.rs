@@ -3,7 +3,7 @@
 use crate::{
     limitador::limits::{Domain, KEYS, VALUES},
     rng::Rng,
-    support::{descriptor, http1},
+    support::{descriptor, eventually, http1},
 };
 use serde_json::{Value, json};
 use std::{
@@ -12,7 +12,6 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 use tempfile::TempDir;
 use tidegate::api::pb::{
@@ -110,14 +109,10 @@ impl LimitadorServer {
             .expect("it starts");
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{grpc}")).expect("an address");
         let server = Self { child, folder, http, channel: endpoint.connect_lazy() };
-        for _ in 0..1_000 {
-            if server.page("/status").await.is_some() {
-                return server;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let log = fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
-        panic!("{} does not serve: {log}", program.display());
+        let log = || fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
+        let what = format!("{} serves", program.display());
+        eventually(&what, async || server.page("/status").await.ok_or_else(log)).await;
+        server
     }
 
     async fn text(&self, path: &str) -> Option<String> {

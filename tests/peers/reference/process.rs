@@ -1,12 +1,12 @@
 //! The reference server in a process of its own.
 
+use crate::support::eventually;
 use crate::{peer::runs, shared_store::RedisServer};
 use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
-    time::Duration,
 };
 use tempfile::TempDir;
 use tidegate::api::pb::{
@@ -14,9 +14,6 @@ use tidegate::api::pb::{
     service::rate_limit_service_client::RateLimitServiceClient,
 };
 use tonic::transport::{Channel, Endpoint};
-
-/// Time limit of a start.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/reference")
@@ -84,21 +81,18 @@ impl ReferenceServer {
             .spawn()
             .expect("it starts");
         let server = Self { child, folder, _store: store };
-        let served = tokio::time::timeout(PATIENCE, server.wait()).await;
-        served.unwrap_or_else(|_| panic!("the reference server does not serve: {}", server.log()));
+        eventually("the reference server serves", async || match server.serves().await {
+            true => Ok(()),
+            false => Err(server.log()),
+        })
+        .await;
         server
     }
 
-    async fn wait(&self) {
-        loop {
-            if let Ok(channel) = self.connect().await {
-                let request = HealthCheckRequest { service: "ratelimit".into() };
-                if HealthClient::new(channel).check(request).await.is_ok() {
-                    return;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    async fn serves(&self) -> bool {
+        let Ok(channel) = self.connect().await else { return false };
+        let request = HealthCheckRequest { service: "ratelimit".into() };
+        HealthClient::new(channel).check(request).await.is_ok()
     }
 
     async fn connect(&self) -> Result<Channel, tonic::transport::Error> {

@@ -1,18 +1,11 @@
 //! Servers that share counters in a cluster of three primaries: requests over several slots, and status.
 
-#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
-
 use super::{RedisCluster, RedisServer, random_rules::Random};
 use crate::{
-    support::{Server, descriptor, http1, limiter, rules_file},
+    support::{Server, descriptor, eventually, http1, limiter, rules_file},
     tests_with,
 };
-use std::{
-    collections::BTreeMap,
-    net::Ipv4Addr,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::Ipv4Addr, process::Command};
 use tempfile::NamedTempFile;
 use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 use tidegate_core::limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp};
@@ -25,9 +18,6 @@ tests_with! {
     leases_in_a_cluster_are_off_and_refused_on_demand,
     a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other,
 }
-
-/// Time limit of a recovery before the test fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keys, which are in groups of their own.
 pub(super) const KEYS: usize = 24;
@@ -54,15 +44,7 @@ impl World {
     }
 
     async fn metric(&self, server: usize, name: &str) -> u64 {
-        let page = http1::fetch(
-            Ipv4Addr::LOCALHOST,
-            self.servers[server].admin_port(),
-            http::Request::get("/metrics"),
-        );
-        let page = page.await.expect("a response");
-        let page = String::from_utf8_lossy(page.body()).into_owned();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name}"))
+        self.servers[server].metric(name).await
     }
 
     pub(super) async fn are_ready(&self) -> bool {
@@ -150,19 +132,15 @@ async fn denied_requests_over_several_slots_consume_nothing() {
             .iter()
             .map(|status| status.remaining)
             .collect();
-        let began = Instant::now();
-        loop {
+        eventually(&format!("{expected:?} after\n{}", history.join("\n")), async || {
             let response = clients[(index + 1) % 2]
                 .should_rate_limit("d", descriptors(&peeks))
                 .await
                 .expect("a decision");
             let left: Vec<u32> = response.statuses.iter().map(|status| status.limit_remaining).collect();
-            if left == expected {
-                break;
-            }
-            assert!(began.elapsed() < PATIENCE, "{left:?} for {expected:?} after\n{}", history.join("\n"));
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+            if left == expected { Ok(()) } else { Err(left) }
+        })
+        .await;
     }
     let mut undone = 0;
     for server in 0..2 {
@@ -254,7 +232,7 @@ async fn a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let cluster = RedisCluster::start(false);
-    let error = refused(&format!("unix:{}", cluster.node(0).socket().display()));
+    let error = refused(&cluster.node(0).url());
     assert!(error.contains("redis+cluster://"), "{error}");
     let port = super::process::free_port();
     let _single = RedisServer::start_on(port, &[]);

@@ -4,10 +4,10 @@
 
 use super::{
     RedisCluster,
-    cluster::{KEYS, ONE_LIMIT, PATIENCE, World},
+    cluster::{KEYS, ONE_LIMIT, World},
 };
 use crate::{
-    support::{Client, descriptor},
+    support::{Client, descriptor, eventually},
     tests_with,
 };
 use std::{
@@ -85,23 +85,20 @@ async fn under_load(name: &str, has_replicas: bool, fault: impl AsyncFnOnce(&mut
     fault(&mut world).await;
     let began = Instant::now();
     let mut clients = vec![world.servers[0].client().await, world.servers[1].client().await];
-    'recovery: loop {
-        assert!(began.elapsed() < PATIENCE, "{name}: not all keys are decided again");
+    eventually(&format!("{name}: all keys are decided again"), async || {
         for client in &mut clients {
             for key in 0..KEYS {
                 let peek =
                     RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", &key.to_string())]) };
                 let response = client.should_rate_limit("d", vec![peek]).await.expect("a decision");
                 if response.statuses[0].duration_until_reset.is_none() {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    continue 'recovery;
+                    return false;
                 }
             }
         }
-        if world.are_ready().await {
-            break;
-        }
-    }
+        world.are_ready().await
+    })
+    .await;
     let recovery = began.elapsed();
     // Each key reaches its limit, and goes beyond it if hits were lost.
     tokio::time::sleep(Duration::from_millis(500)).await;

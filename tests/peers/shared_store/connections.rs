@@ -169,7 +169,7 @@ async fn servers_authenticate_as_a_user_with_a_password() {
 async fn servers_at_a_socket_and_at_a_port_share_counters() {
     let port = free_port();
     let store = RedisServer::start_on(port, &[]);
-    let socket = format!("unix:{}", store.socket().display());
+    let socket = store.url();
     let (at_socket, _rules) = server(&["--counters", &socket]);
     let (at_port, _other) = server(&["--counters", &format!("redis://127.0.0.1:{port}/0")]);
     assert_eq!(codes(&at_socket, 1).await, [Code::Ok]);

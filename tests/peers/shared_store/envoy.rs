@@ -30,7 +30,7 @@ const REQUESTS: usize = 1_000;
 async fn three_servers_share_one_limit() {
     let store = RedisServer::start();
     let rules = rules_file(RULES);
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     // The limit is exact as long as the store decides: a loaded machine may take longer than 10 ms.
     let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
     let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();

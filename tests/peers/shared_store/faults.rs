@@ -9,7 +9,7 @@ use super::{
     proxy::Proxy,
 };
 use crate::{
-    support::{Client, Server, http1, rules_file},
+    support::{Client, Server, eventually, http1, rules_file},
     tests_with,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -47,9 +47,6 @@ const CALLS: [u32; 3] = [50, 50, 250];
 
 /// Time limit of a decision of the store that a loaded machine keeps.
 pub(super) const TIMEOUT: &str = "1s";
-
-/// Time limit of a recovery before the test fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two servers that share a store behind a proxy.
 pub(super) struct World {
@@ -131,10 +128,7 @@ impl World {
     pub(super) async fn recovery(&self) -> Duration {
         let began = Instant::now();
         for server in &self.servers {
-            while !self.is_available(server).await {
-                assert!(began.elapsed() < PATIENCE, "the store is not used again");
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            eventually("the store is used again", async || self.is_available(server).await).await;
         }
         began.elapsed()
     }
@@ -302,11 +296,7 @@ async fn connections_are_cut_within_responses() {
 
 async fn while_the_store_is_gone_each_server_admits_its_share() {
     let mut world = World::start("local", TIMEOUT).await;
-    let began = Instant::now();
-    while !world.count_each_other().await {
-        assert!(began.elapsed() < PATIENCE, "the servers do not count each other");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the servers count each other", async || world.count_each_other().await).await;
     drop(world.store.take());
     let results = world.call(2 * LIMIT).await;
     println!(
@@ -346,13 +336,7 @@ async fn sentinel_promotes_the_replica_of_a_killed_store() {
 /// The error of a server that does not start.
 fn refused(store: &RedisServer, args: &[&str]) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--counters",
-            &format!("unix:{}", store.socket().display()),
-        ])
+        .args(["serve", "--listen", "127.0.0.1:0", "--counters", &store.url()])
         .args(args)
         .output()
         .expect("it runs");
@@ -364,7 +348,7 @@ async fn a_store_that_evicts_counters_is_refused() {
     let store = RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let error = refused(&store, &[]);
     assert!(error.contains("allkeys-lru") && error.contains("--counters-allow-eviction"), "{error}");
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     drop(Server::start(&["--counters", &url, "--counters-allow-eviction"]));
 }
 
@@ -380,6 +364,6 @@ async fn a_store_with_another_layout_is_refused() {
         error.contains("another layout (tidegate 9 ff)") && error.contains("--counters-prefix"),
         "{error}"
     );
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     drop(Server::start(&["--counters", &url, "--counters-prefix", "other:"]));
 }

@@ -4,12 +4,12 @@
 
 use super::{
     RedisServer,
-    faults::{LIMIT, PATIENCE, TIMEOUT, World},
+    faults::{LIMIT, TIMEOUT, World},
     process::free_port,
     proxy::Proxy,
 };
 use crate::{
-    support::{Server, rules_file},
+    support::{Server, eventually, rules_file},
     tests_with,
 };
 use std::time::{Duration, Instant};
@@ -26,12 +26,9 @@ tests_with! {
 impl World {
     /// Waits until both servers have adopted another secret so many times.
     async fn adoptions(&self, times: usize) {
-        let began = Instant::now();
         let of = |server: &Server| server.logged("whose secret of keys is adopted").len();
-        while !self.servers.iter().all(|server| of(server) == times) {
-            assert!(began.elapsed() < PATIENCE, "the secret is not adopted");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually("the secret is adopted", async || self.servers.iter().all(|server| of(server) == times))
+            .await;
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     process::{Sentinel, free_port, watched_pair},
 };
 use crate::{
-    support::{Client, Server, http1, rules_file},
+    support::{Client, PATIENCE, Server, eventually, http1, rules_file},
     tests_with,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +18,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tempfile::NamedTempFile;
 use tidegate::api::pb::service::rate_limit_response::Code;
@@ -53,9 +53,6 @@ const PACE: Duration = Duration::from_millis(2);
 /// Denials in a row after which a caller ends, once it may: with their pauses longer than a lease.
 const DENIALS: u32 = 120;
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two servers, their store, and the callers.
 struct World {
@@ -106,12 +103,12 @@ impl World {
             callers.spawn(probe(number, server.client().await, Arc::clone(&load)));
         }
         let world = Self { store: Some(store), servers, load, callers, _rules: rules };
-        let began = Instant::now();
-        while world.admitted() < BEFORE || world.by_lease().await.contains(&0) {
-            assert!(began.elapsed() < PATIENCE, "credits are not out: {:?}", world.by_lease().await);
-            assert!(world.admitted() < LIMIT / 2, "the limit is half used, and credits are not out");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually("both servers spend credits", async || {
+            let by_lease = world.by_lease().await;
+            assert!(world.admitted() < LIMIT / 2, "half of the limit is used: {by_lease:?} by leases");
+            if world.admitted() < BEFORE || by_lease.contains(&0) { Err(by_lease) } else { Ok(()) }
+        })
+        .await;
         world
     }
 
@@ -148,19 +145,15 @@ impl World {
 
     /// Waits until the store decides for every server again, by probes sent after `from`; returns the time since then.
     async fn recovery(&self, from: u64) -> Duration {
-        let began = Instant::now();
-        loop {
+        eventually("the store decides again", async || {
             let probes = self.load.probes.lock().expect("no caller panics").clone();
             let first = |server| {
                 let mut decided = probes.iter().filter(|probe| probe.server == server && probe.is_decided);
                 decided.find(|probe| probe.began >= from).map(|probe| probe.ended)
             };
-            if let (Some(first), Some(second)) = (first(0), first(1)) {
-                return Duration::from_micros(first.max(second) - from);
-            }
-            assert!(began.elapsed() < PATIENCE, "the store does not decide again");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            Some(Duration::from_micros(first(0)?.max(first(1)?) - from))
+        })
+        .await
     }
 
     /// Calls until nothing is admitted any more; prints the row, and returns all admissions.
@@ -274,11 +267,8 @@ async fn leases_over_a_failover_that_loses_no_write() {
             |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         field("slave_repl_offset:").or_else(|| field("master_repl_offset:")).expect("an offset")
     };
-    let (sent, began) = (offset(world.store()), Instant::now());
-    while offset(&group.replica) < sent {
-        assert!(began.elapsed() < PATIENCE, "the replica does not follow");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let sent = offset(world.store());
+    eventually("the replica follows", async || offset(&group.replica) >= sent).await;
     let fault = micros();
     drop(world.store.take());
     let recovery = world.recovery(fault).await;

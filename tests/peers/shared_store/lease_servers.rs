@@ -63,7 +63,7 @@ impl World {
         rules +=
             "- {key: second, rate_limit: {unit: second, requests_per_unit: 500, algorithm: sliding_log}}\n";
         let (store, rules) = (RedisServer::start(), rules_file(&rules));
-        let url = format!("unix:{}", store.socket().display());
+        let url = store.url();
         let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
         let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
         let servers = (0..3).map(|_| Server::with_rules(rules.path(), &args)).collect();

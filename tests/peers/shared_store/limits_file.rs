@@ -52,7 +52,7 @@ async fn admitted(url: &str, lease: &str) -> [usize; 3] {
 async fn limits_with_conditions_are_shared_by_servers_with_leases_and_without() {
     for lease in ["off", "auto"] {
         let store = RedisServer::start();
-        let url = format!("unix:{}", store.socket().display());
+        let url = store.url();
         assert_eq!(admitted(&url, lease).await, [30, 40, 30], "lease {lease}");
     }
 }

@@ -1,15 +1,9 @@
 //! Rules with local counters, and rules without leases, in a domain whose counters are in a store.
 
-#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
-
 use super::RedisServer;
 use crate::{
-    support::{Client, Server, descriptor, http1, rules_file},
+    support::{Client, Server, descriptor, eventually, rules_file},
     tests_with,
-};
-use std::{
-    net::Ipv4Addr,
-    time::{Duration, Instant},
 };
 use tempfile::NamedTempFile;
 use tidegate::api::pb::service::{RateLimitResponse, rate_limit_response::Code};
@@ -34,9 +28,6 @@ descriptors:
   - {key: leased, rate_limit: {unit: day, requests_per_unit: 100000}}
 ";
 
-/// Time limit of what follows a decision before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 struct World {
     store: Option<RedisServer>,
     server: Server,
@@ -46,7 +37,7 @@ struct World {
 impl World {
     fn start(policy: &str) -> Self {
         let (store, rules) = (RedisServer::start(), rules_file(RULES));
-        let url = format!("unix:{}", store.socket().display());
+        let url = store.url();
         let args = ["--counters", &url, "--counters-timeout", "2s", "--on-store-failure", policy];
         let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
         let server = Server::with_rules(rules.path(), &args);
@@ -54,12 +45,7 @@ impl World {
     }
 
     async fn metric(&self, name: &str) -> u64 {
-        let page =
-            http1::fetch(Ipv4Addr::LOCALHOST, self.server.admin_port(), http::Request::get("/metrics"));
-        let page = page.await.expect("a page");
-        let page = String::from_utf8_lossy(page.body()).into_owned();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|number| number.parse().ok()).expect("the metric is on the page")
+        self.server.metric(name).await
     }
 }
 
@@ -132,11 +118,11 @@ async fn hits_are_taken_back_from_the_store_if_a_local_counter_denies_after_it()
     let admitted: u32 = callers.join_all().await.into_iter().sum();
     assert_eq!(admitted, 50, "the local limit");
     let mut client = world.server.client().await;
-    let began = Instant::now();
-    while remaining(&mut client, "plenty").await != 950 {
-        assert!(began.elapsed() < PATIENCE, "{} remain of 950", remaining(&mut client, "plenty").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("950 remain", async || match remaining(&mut client, "plenty").await {
+        950 => Ok(()),
+        other => Err(other),
+    })
+    .await;
     let undone = world.metric("tidegate_shared_store_undone_total{result=\"done\"}").await;
     println!(
         "320 requests at once for a local limit of 50: {admitted} admitted, {undone} taken back from the store"
@@ -163,14 +149,14 @@ async fn rules_with_lease_off_are_decided_by_the_store() {
     let world = World::start("deny");
     let mut client = world.server.client().await;
     let by_lease = "tidegate_lease_decisions_total{result=\"admitted\"}";
-    let began = Instant::now();
-    while world.metric(by_lease).await == 0 {
-        assert!(began.elapsed() < PATIENCE, "nothing is leased");
+    eventually("a decision by a lease", async || {
         for _ in 0..100 {
             hit(&mut client, &["leased"]).await;
             hit(&mut client, &["exact"]).await;
         }
-    }
+        world.metric(by_lease).await > 0
+    })
+    .await;
     let before = world.metric(by_lease).await;
     for _ in 0..200 {
         hit(&mut client, &["exact"]).await;

@@ -2,7 +2,7 @@
 
 use super::RedisServer;
 use crate::{
-    support::{Server, http1, rules_file},
+    support::{Server, eventually, http1, rules_file},
     tests_with,
 };
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::{
     collections::BTreeSet,
     net::Ipv4Addr,
     process::{Command, Output},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 tests_with! {
@@ -41,7 +41,7 @@ fn store(args: &[&str]) -> Output {
 /// A store with one counter of each kind of state.
 async fn used_store() -> (RedisServer, Server, String) {
     let redis = RedisServer::start();
-    let url = format!("unix:{}", redis.socket().display());
+    let url = redis.url();
     let rules = rules_file(RULES);
     let args = ["--counters", &url, "--counters-timeout", "2s", "--http-listen", "127.0.0.1:0"];
     let server = Server::with_rules(rules.path(), &args);
@@ -87,7 +87,7 @@ async fn damaged_counters_are_found() {
 /// The script keeps the expiry of a key while its window is the same, and sets it anew for a bucket.
 async fn further_hits_leave_the_expiry_of_a_window() {
     let redis = RedisServer::start();
-    let url = format!("unix:{}", redis.socket().display());
+    let url = redis.url();
     let limits = ["", ", algorithm: fixed_window, aligned: first_hit", ", algorithm: token_bucket"];
     let limits = limits.map(|keys| format!("rate_limit: {{unit: year, requests_per_unit: 9{keys}}}"));
     for (limit, moves) in limits.iter().zip([false, false, true]) {
@@ -143,13 +143,7 @@ async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is
     let before = secret().expect("a secret");
     let _: () = redis::cmd("FLUSHALL").query(&mut redis.connection()).expect("the store obeys");
     let began = Instant::now();
-    let after = loop {
-        if let Some(secret) = secret() {
-            break secret;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "the secret is gone");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let after = eventually("a secret", async || secret()).await;
     println!("FLUSHALL without a decision: the secret is there after {} ms", began.elapsed().as_millis());
     assert_eq!(after, before);
 }

@@ -1,19 +1,13 @@
 //! A store in a process of its own.
 
-#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
-
+use crate::support::eventually_blocking;
 use std::{
     cell::OnceCell,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 use tempfile::TempDir;
-
-/// Time limit of a start before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `valkey-server` or `redis-server` on the PATH.
 pub fn redis_binary() -> Option<&'static str> {
@@ -62,21 +56,23 @@ impl RedisServer {
             .spawn()
             .expect("the store starts");
         let mut store = Self { child, directory, bus_port: OnceCell::new() };
-        let deadline = Instant::now() + PATIENCE;
-        // Its own socket: on its port another process may listen.
-        while try_connection(&store.socket()).is_err() {
-            if store.child.try_wait().expect("a child").is_some() {
-                return None;
-            }
-            assert!(Instant::now() < deadline, "the store does not listen");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Some(store)
+        let has_started = eventually_blocking("the store listens", || {
+            // Its own socket: on its port another process may listen.
+            let listens = try_connection(&store.socket()).is_ok();
+            let has_ended = store.child.try_wait().expect("a child").is_some();
+            (listens || has_ended).then_some(!has_ended)
+        });
+        has_started.then_some(store)
     }
 
     /// Its Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
+    }
+
+    /// Its URL, by that socket.
+    pub fn url(&self) -> String {
+        format!("unix:{}", self.socket().display())
     }
 
     /// The process.
@@ -86,7 +82,7 @@ impl RedisServer {
 
     /// Waits until it has the data of its primary, as a replica.
     pub fn wait_until_it_follows(&self) {
-        wait_until("the replica does not follow", || {
+        eventually_blocking("the replica follows", || {
             let info: String =
                 redis::cmd("INFO").arg("replication").query(&mut self.connection()).expect("a text");
             info.contains("master_link_status:up")
@@ -96,7 +92,7 @@ impl RedisServer {
     /// Waits until its replica has received a write: when its link is up, it may not have received any.
     fn wait_until_it_replicates_to(&self, replica: &Self) {
         let () = redis::cmd("SET").arg("followed").arg(1).query(&mut self.connection()).expect("written");
-        wait_until("the replica gets no writes", || {
+        eventually_blocking("the replica gets writes", || -> bool {
             redis::cmd("EXISTS").arg("followed").query(&mut replica.connection()).expect("a number")
         });
         let () = redis::cmd("DEL").arg("followed").query(&mut self.connection()).expect("deleted");
@@ -152,7 +148,7 @@ impl Sentinel {
 
     /// Waits until it knows a replica.
     fn wait_for_replica(&self) {
-        wait_until("the Sentinel knows no replica", || {
+        eventually_blocking("the Sentinel knows a replica", || {
             let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("an address");
             let Ok(mut sentinel) = client.get_connection() else { return false };
             let replicas: redis::RedisResult<Vec<redis::Value>> =
@@ -200,14 +196,6 @@ fn on_free_ports<T>(start: impl Fn(u16, u16) -> Option<T>) -> ((u16, u16), T) {
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound").port()
-}
-
-fn wait_until(otherwise: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{otherwise}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A cluster on loopback: primaries, each with one replica, or without replicas.
@@ -258,7 +246,7 @@ impl RedisCluster {
             for replica in 3..6 {
                 cluster.node(replica).wait_until_it_follows();
             }
-            wait_until("the replicas are not known", || {
+            eventually_blocking("the replicas are known", || {
                 (0..3).all(|node| cluster.text(node, &["CLUSTER", "NODES"]).matches("slave").count() == 3)
             });
         }
@@ -285,7 +273,7 @@ impl RedisCluster {
     /// Waits until every node knows all others and serves.
     pub fn wait_until_complete(&self) {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
-        wait_until("the cluster is not complete", || {
+        eventually_blocking("the cluster is complete", || {
             (0..self.nodes.len()).all(|node| {
                 let info = self.text(node, &["CLUSTER", "INFO"]);
                 info.contains("cluster_state:ok") && info.contains(&known)

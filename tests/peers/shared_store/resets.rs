@@ -4,7 +4,7 @@
 
 use super::{RedisCluster, RedisServer};
 use crate::{
-    support::{Client, Server, http1, rules_file},
+    support::{Client, Server, eventually, http1, rules_file},
     tests_with,
 };
 use http::Request;
@@ -30,6 +30,9 @@ tests_with! {
 
 const LIMIT: u32 = 3;
 
+/// Within which a reset takes effect on all servers; some more for a loaded machine.
+const WITHIN: Duration = Duration::from_secs(10);
+
 const RULES: &str = "
 domain: d
 descriptors:
@@ -38,9 +41,6 @@ descriptors:
   - { key: any*, rate_limit: { unit: day, requests_per_unit: 3 } }
   - { key: hot, rate_limit: { unit: day, requests_per_unit: 4000 } }
 ";
-
-/// Within which a reset takes effect on all servers; some more for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Two servers that share a store, with the control API.
 struct World {
@@ -107,11 +107,9 @@ async fn use_up(clients: &mut [Client; 2], key: &str, value: &str) -> u32 {
 
 /// Waits until a server admits a key; the hit is counted.
 async fn until_admitted(client: &mut Client, key: &str, value: &str) {
-    let began = Instant::now();
-    while !is_admitted(client, key, value).await {
-        assert!(began.elapsed() < PATIENCE, "{key}={value} is denied after a reset");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let (what, began) = (format!("{key}={value} is admitted after a reset"), Instant::now());
+    eventually(&what, async || is_admitted(client, key, value).await).await;
+    assert!(began.elapsed() < WITHIN, "{what} {:?} later", began.elapsed());
 }
 
 fn of(entries: &[(&str, &str)]) -> Value {
@@ -133,7 +131,7 @@ async fn used(world: &World, entries: &[(&str, &str)]) -> Vec<u64> {
 /// In one store and in a cluster, where the counters of the rule are in slots of their own.
 async fn overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule() {
     let (store, cluster) = (RedisServer::start(), RedisCluster::start(false));
-    for url in [format!("unix:{}", store.socket().display()), cluster.url()] {
+    for url in [store.url(), cluster.url()] {
         let world = World::start(&url, &[]);
         let mut clients = world.clients().await;
         let keys = [("user", "ann")];
@@ -166,7 +164,7 @@ async fn overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule() {
 
 async fn counters_of_a_request_are_listed_and_reset_for_all_servers() {
     let store = RedisServer::start();
-    let world = World::start(&format!("unix:{}", store.socket().display()), &[]);
+    let world = World::start(&store.url(), &[]);
     let mut clients = world.clients().await;
     let keys = [("user", "ann"), ("user", "bob"), ("plan", "free")];
     for (key, value) in &keys[..2] {
@@ -189,7 +187,7 @@ async fn counters_of_a_request_are_listed_and_reset_for_all_servers() {
 
 async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     let world = World::start(&url, &[]);
     let mut clients = world.clients().await;
     let keys = [("user", "ann"), ("user", "bob"), ("any-key", "x")];
@@ -224,7 +222,7 @@ async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
 async fn a_reset_while_credits_are_out_admits_the_limit_once_more() {
     const HOT: u32 = 4_000;
     let store = RedisServer::start();
-    let world = World::start(&format!("unix:{}", store.socket().display()), &["--lease", "auto"]);
+    let world = World::start(&store.url(), &["--lease", "auto"]);
     let mut clients = world.clients().await;
     let is_leased = || {
         let keys: Vec<String> =
@@ -280,7 +278,7 @@ async fn counters_in_a_cluster_are_reset() {
 
 async fn without_its_store_a_server_resets_and_gives_back_nothing() {
     let store = RedisServer::start();
-    let world = World::start(&format!("unix:{}", store.socket().display()), &[]);
+    let world = World::start(&store.url(), &[]);
     assert!(is_admitted(&mut world.clients().await[0], "user", "ann").await);
     drop(store);
     let calls = [
@@ -300,26 +298,30 @@ async fn without_its_store_a_server_resets_and_gives_back_nothing() {
 /// Otherwise a server that starts later would count in other keys.
 async fn a_store_that_loses_its_keys_is_given_the_resets_again() {
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     let world = World::start(&url, &[]);
     let resets = || -> Vec<(String, u64)> {
         redis::cmd("HGETALL").arg("tidegate:resets").query(&mut store.connection()).expect("a hash")
     };
+    let mut clients = world.clients().await;
+    use_up(&mut clients, "user", "bob").await;
     world.operate("Reset", json!({ "domain": "d", "rule": "user" })).await;
     let before = resets();
     assert_eq!(before.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["1:duser"]);
-    // Until both servers know it.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let _: () = redis::cmd("FLUSHALL").query(&mut store.connection()).expect("the store obeys");
-    let began = Instant::now();
-    while resets() != before {
-        assert!(began.elapsed() < PATIENCE, "{:?} instead of {before:?}", resets());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    // Both servers know it.
+    for client in &mut clients {
+        until_admitted(client, "user", "bob").await;
     }
+    let _: () = redis::cmd("FLUSHALL").query(&mut store.connection()).expect("the store obeys");
+    eventually("the store has the resets again", async || match resets() {
+        found if found == before => Ok(()),
+        found => Err(found),
+    })
+    .await;
     // A call gives the store its layout again, before a server that starts gives it another secret.
-    is_admitted(&mut world.clients().await[0], "any-key", "x").await;
+    is_admitted(&mut clients[0], "any-key", "x").await;
     let later = World::start(&url, &[]);
-    let (mut clients, mut of_later) = (world.clients().await, later.clients().await);
+    let mut of_later = later.clients().await;
     until_admitted(&mut clients[0], "user", "ann").await;
     assert_eq!(use_up(&mut of_later, "user", "ann").await, LIMIT - 1, "the same counter");
 }

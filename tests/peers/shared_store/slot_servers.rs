@@ -6,9 +6,9 @@
 use super::{RedisCluster, RedisServer, process::free_port, proxy::Proxy, random_rules::Random};
 use crate::{
     support::{
-        Client, Server, descriptor,
+        Client, Server, descriptor, eventually,
         frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, RawConnection, call_head},
-        http1, http2, rules_file,
+        http2, rules_file,
     },
     tests_with,
 };
@@ -16,7 +16,6 @@ use prost::Message;
 use prost_types::value::Kind;
 use rustix::process::Signal;
 use std::{
-    net::Ipv4Addr,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -39,9 +38,6 @@ tests_with! {
     an_end_reaches_the_store_when_it_is_back,
     slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_ticket,
 }
-
-/// Time limit of what follows a call before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const LIMIT: u32 = 6;
 const RULES: &str = "
@@ -75,11 +71,7 @@ impl World {
     }
 
     async fn metric(&self, server: usize, name: &str) -> u64 {
-        let port = self.servers[server].admin_port();
-        let page = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get("/metrics"));
-        let page = String::from_utf8_lossy(page.await.expect("a page").body()).into_owned();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no metric {name}"))
+        self.servers[server].metric(name).await
     }
 }
 
@@ -115,10 +107,11 @@ async fn free(client: &mut Client, key: &str) -> u32 {
 
 async fn wait_until_free(client: &mut Client, key: &str, expected: u32) -> Duration {
     let began = Instant::now();
-    while free(client, key).await != expected {
-        assert!(began.elapsed() < PATIENCE, "{} of {expected} are free", free(client, key).await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually(&format!("{expected} are free"), async || match free(client, key).await {
+        free if free == expected => Ok(()),
+        free => Err(free),
+    })
+    .await;
     began.elapsed()
 }
 
@@ -135,7 +128,7 @@ struct InFlight {
 /// Callers that take at one server and release at another; some never release, some twice. One server is killed every now and then.
 async fn three_servers_never_have_more_in_flight_than_the_limit() {
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     let mut world = World::start(3, &url, &DENY);
     let figures = Arc::new(InFlight::default());
     let until = Instant::now() + Duration::from_secs(6);
@@ -198,7 +191,7 @@ async fn three_servers_never_have_more_in_flight_than_the_limit() {
 
 async fn a_slot_is_released_by_another_server_also_when_its_own_is_gone() {
     let store = RedisServer::start();
-    let mut world = World::start(2, &format!("unix:{}", store.socket().display()), &DENY);
+    let mut world = World::start(2, &store.url(), &DENY);
     let (mut first, mut second) = (world.servers[0].client().await, world.servers[1].client().await);
     let mut tickets = Vec::new();
     for _ in 0..LIMIT {
@@ -226,7 +219,7 @@ async fn a_slot_is_released_by_another_server_also_when_its_own_is_gone() {
 
 async fn calls_that_are_reset_hold_no_slot() {
     let store = RedisServer::start();
-    let world = World::start(1, &format!("unix:{}", store.socket().display()), &DENY);
+    let world = World::start(1, &store.url(), &DENY);
     let server = &world.servers[0];
     let mut client = server.client().await;
     let request = RateLimitRequest {
@@ -278,19 +271,12 @@ async fn a_call_without_a_response_of_the_store_in_time_holds_no_slot() {
         assert_eq!(local.len(), if policy == "local" { 3 } else { 0 }, "{policy}");
         proxy.delay(Duration::ZERO);
         // What the late calls have taken is released. A call during an outage has no status of the store.
-        let began = Instant::now();
-        while client
-            .should_rate_limit(
-                "d",
-                vec![RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", "v")]) }],
-            )
-            .await
-            .map_or(0, |response| response.statuses[0].limit_remaining)
-            != LIMIT - 1
-        {
-            assert!(began.elapsed() < PATIENCE, "{policy}: a slot is held");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let peek = || RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", "v")]) };
+        eventually(&format!("{policy}: one slot is held"), async || {
+            let response = client.should_rate_limit("d", vec![peek()]).await;
+            response.is_ok_and(|response| response.statuses[0].limit_remaining == LIMIT - 1)
+        })
+        .await;
         // Ends of slots of the time without the store, and of one in it.
         for ticket in local.iter().chain([&in_store]) {
             release(&mut client, ticket).await;
@@ -301,7 +287,7 @@ async fn a_call_without_a_response_of_the_store_in_time_holds_no_slot() {
 
 async fn an_end_reaches_the_store_when_it_is_back() {
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     let world = World::start(1, &url, &["--on-store-failure", "deny", "--counters-timeout", "100ms"]);
     let mut client = world.servers[0].client().await;
     let ticket = take(&mut client, &["k"]).await.expect("a slot");
@@ -315,16 +301,7 @@ async fn an_end_reaches_the_store_when_it_is_back() {
     assert!(began.elapsed() < Duration::from_secs(3), "the caller has waited for {:?}", began.elapsed());
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop(Signal::CONT);
-    let began = Instant::now();
-    loop {
-        let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", "v")]) };
-        let response = client.should_rate_limit("d", vec![peek]).await.expect("a decision");
-        if response.statuses[0].limit_remaining == LIMIT {
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "the slot is held");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until_free(&mut client, "k", LIMIT).await;
 }
 
 async fn slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_ticket() {

@@ -93,7 +93,7 @@ async fn counters_moved_into_a_store_and_back_decide_as_before() {
     assert!(local.terminate().success());
 
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     done(&["snapshot", "export", text(&data), text(&file)]);
     assert_eq!(done(&["store", "import", &url, text(&file)]), "9 counters imported\n");
     let again: Value =
@@ -130,7 +130,7 @@ async fn an_import_into_a_store_with_another_secret_changes_nothing() {
     done(&["snapshot", "export", text(&data), text(&file)]);
 
     let store = RedisServer::start();
-    let url = format!("unix:{}", store.socket().display());
+    let url = store.url();
     assert!(Server::with_rules(rules.path(), &["--counters", &url]).terminate().success());
     let refused = tidegate(&["store", "import", &url, text(&file)]);
     assert_eq!(refused.status.code(), Some(1));
