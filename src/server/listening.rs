@@ -92,6 +92,70 @@ impl Http {
     }
 }
 
+/// The service, with all that reads its decisions.
+fn service(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    traces: Option<&Traces>,
+    live: Option<&Arc<Live>>,
+) -> Result<RateLimitService, ServeError> {
+    let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
+    readers.extend(traces.map(|traces| Arc::new(traces.clone()) as Arc<dyn DecisionReader>));
+    readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
+    let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
+        .with_response_options(settings.response_options.clone())
+        .with_shared_store(settings.shared_store.clone())
+        .with_grants(settings.leases.map(|_| Grants::default()))
+        .with_meters(settings.meters.clone())
+        .with_readers(readers)
+        .with_propagators(telemetry::propagators()?);
+    let service = match live {
+        Some(live) => service.with_observer(Arc::clone(live) as Arc<dyn DecisionReader>),
+        None => service,
+    };
+    if settings.is_measured() {
+        service.meters().start();
+    }
+    Ok(service)
+}
+
+/// The operations of the control API, unless it is off. A request for a reload opens its audit log anew.
+fn control(
+    settings: &Settings,
+    service: &RateLimitService,
+    live: Arc<Live>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<Arc<Control>>, ServeError> {
+    let Some(of_control) = &settings.control else { return Ok(None) };
+    let control = Arc::new(Control::new(of_control, service.clone(), live, Arc::clone(clock))?);
+    let weak = Arc::downgrade(&control);
+    settings
+        .rules
+        .reload
+        .on_request(move || _ = weak.upgrade().inspect(|control| control.audit_log().reopen()));
+    Ok(Some(control))
+}
+
+/// The gRPC port with the APIs that it has, and what `grpc.health.v1` reports.
+fn grpc_port(
+    settings: &Settings,
+    service: &RateLimitService,
+    control: Option<&ControlApi>,
+    leases: Option<&LeasesApi>,
+) -> (Arc<GrpcPort>, Health) {
+    let message_bytes_max = settings.message_bytes_max;
+    let (mut routes, health) =
+        api::routes(service.clone(), control, leases, RouteSettings { message_bytes_max });
+    if let Some(clock) = &settings.test_clock {
+        routes = routes.add_service(clock.clone().service()).prepare();
+    }
+    let routes = (routes, health.clone());
+    let port = GrpcPort::new(service.clone(), routes, message_bytes_max, settings.long_lived_calls)
+        .with_body_memory(Arc::clone(&settings.body_memory));
+    let has_callers = control.is_some() || leases.is_some();
+    (Arc::new(if has_callers { port.with_peers() } else { port }), health)
+}
+
 impl Listening {
     /// Listens on all ports, or on none. Requests are refused with UNAVAILABLE until [`Self::serve`].
     pub(super) async fn start(
@@ -109,59 +173,21 @@ impl Listening {
                 "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"
             );
         }
-        let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
-            .with_response_options(settings.response_options.clone())
-            .with_shared_store(settings.shared_store.clone())
-            .with_grants(settings.leases.map(|_| Grants::default()))
-            .with_meters(settings.meters.clone());
         let traces = Traces::start()?;
-        let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
-        readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
-        readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
-        let service = service.with_readers(readers).with_propagators(telemetry::propagators()?);
         let live = settings.control.as_ref().map(|_| Arc::<Live>::default());
-        let service = match &live {
-            Some(live) => service.with_observer(Arc::clone(live) as Arc<dyn DecisionReader>),
-            None => service,
-        };
-        if settings.is_measured() {
-            service.meters().start();
-        }
-        let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
+        let service = service(settings, clock, traces.as_ref(), live.as_ref())?;
         let tokens = settings.http.token_file.as_deref();
         let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
-        let control = settings.control.as_ref();
-        let control = match (control, live) {
-            (Some(settings), Some(live)) => {
-                let control = Control::new(settings, service.clone(), live, Arc::clone(clock));
-                Some(Arc::new(control?))
-            }
-            _ => None,
-        };
-        if let Some(control) = control.as_ref().map(Arc::downgrade) {
-            let reopen = move || _ = control.upgrade().inspect(|control| control.audit_log().reopen());
-            settings.rules.reload.on_request(reopen);
-        }
+        let control = live.map(|live| control(settings, &service, live, clock)).transpose()?.flatten();
         let start_task = |control| {
             ControlTask::start(control)
                 .map_err(|source| ServeError::Start { what: "the control thread", source })
         };
         let control_task = control.as_ref().map(start_task).transpose()?;
         let of_callers = tokens.as_ref().map(TokenFile::tokens);
-        let leases = settings.leases;
-        let leases = leases.map(|reach| LeasesApi::new(service.clone(), reach, of_callers.clone()));
-        let control_api = control.clone().map(|control| ControlApi::new(control, of_callers));
-        let (mut routes, health) =
-            api::routes(service.clone(), control_api.as_ref(), leases.as_ref(), routes);
-        if let Some(clock) = &settings.test_clock {
-            routes = routes.add_service(clock.clone().service()).prepare();
-        }
-        let routes = (routes, health.clone());
-        let port =
-            GrpcPort::new(service.clone(), routes, settings.message_bytes_max, settings.long_lived_calls);
-        let port = port.with_body_memory(Arc::clone(&settings.body_memory));
-        let has_callers = control.is_some() || leases.is_some();
-        let port = Arc::new(if has_callers { port.with_peers() } else { port });
+        let control_api = control.clone().map(|control| ControlApi::new(control, of_callers.clone()));
+        let leases = settings.leases.map(|reach| LeasesApi::new(service.clone(), reach, of_callers));
+        let (port, health) = grpc_port(settings, &service, control_api.as_ref(), leases.as_ref());
         let (drain, draining) = watch::channel(false);
         let tls_on_plaintext = tls.on_plaintext("grpc", clock);
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;

@@ -58,7 +58,7 @@ pub struct LimitadorCalls {
 
 /// The counts of one thread.
 #[derive(Default)]
-struct Line {
+struct ThreadCounts {
     /// By the texts of the series, each with its length before it.
     by_key: HashMap<Box<str>, (LimitadorSeries, LimitadorCalls)>,
     /// Memory for the key of one request.
@@ -70,13 +70,13 @@ pub struct LimitadorCounts {
     settings: LimitadorSettings,
     /// Bound on the series of one thread, and on the limits of a series.
     series_max: usize,
-    lines: PerThread<Mutex<Line>>,
+    threads: PerThread<Mutex<ThreadCounts>>,
 }
 
 impl LimitadorCounts {
     /// Counts of nothing yet.
     pub(super) fn new(settings: LimitadorSettings, series_max: usize) -> Self {
-        Self { settings, series_max, lines: PerThread::default() }
+        Self { settings, series_max, threads: PerThread::default() }
     }
 
     /// The labels of denied calls.
@@ -90,8 +90,8 @@ impl LimitadorCounts {
             Some(expression) => labels(texts_of(expression, request.descriptors())),
             None => Vec::new(),
         };
-        let mut line = lock(self.lines.of(ThreadSlot::current()));
-        let calls = line.calls(request.domain(), labels, self.series_max);
+        let mut counts = lock(self.threads.of(ThreadSlot::current()));
+        let calls = counts.calls(request.domain(), labels, self.series_max);
         let hits = match request.descriptors().first().map(|descriptor| descriptor.hits) {
             Some(Hits::Take(hits)) => hits.get(),
             _ => 0,
@@ -119,8 +119,8 @@ impl LimitadorCounts {
     /// The counts of all threads.
     pub fn sums(&self) -> BTreeMap<LimitadorSeries, LimitadorCalls> {
         let mut sums: BTreeMap<LimitadorSeries, LimitadorCalls> = BTreeMap::new();
-        for line in self.lines.iter() {
-            for (series, calls) in lock(line).by_key.values() {
+        for thread in self.threads.iter() {
+            for (series, calls) in lock(thread).by_key.values() {
                 let sum = sums.entry(series.clone()).or_default();
                 sum.authorized_calls += calls.authorized_calls;
                 sum.authorized_hits += calls.authorized_hits;
@@ -133,7 +133,7 @@ impl LimitadorCounts {
     }
 }
 
-impl Line {
+impl ThreadCounts {
     /// The counts of a domain with these labels. Allocates for those that are new only.
     fn calls(
         &mut self,
@@ -175,8 +175,8 @@ fn labels(pairs: Vec<(String, String)>) -> Vec<(String, String)> {
     labels
 }
 
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -69,11 +69,11 @@ pub struct ReferenceCounts {
     /// Bound on the keys of one thread.
     keys_max: usize,
     near_limit_ratio: f32,
-    lines: PerThread<Mutex<Line>>,
+    threads: PerThread<Mutex<ThreadCounts>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct ThreadCounts {
     by_key: ByKey,
     /// Memory for the key of one descriptor.
     key: String,
@@ -85,18 +85,18 @@ impl ReferenceCounts {
         Self {
             keys_max,
             near_limit_ratio: f32::from(near_limit_percent) / 100.0,
-            lines: PerThread::default(),
+            threads: PerThread::default(),
         }
     }
 
     /// Counts a decision that is sent.
     pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
-        let mut line = lock(self.lines.of(ThreadSlot::current()));
+        let mut of_thread = lock(self.threads.of(ThreadSlot::current()));
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
             let excess = decision.excess.as_ref().map_or(0, |excess| excess[index]);
             if let Some(counts) = self.counts_of(descriptor, status, excess) {
-                line.add(request.domain(), descriptor, status.rule, &counts, self.keys_max);
+                of_thread.add(request.domain(), descriptor, status.rule, &counts, self.keys_max);
             }
         }
     }
@@ -122,8 +122,8 @@ impl ReferenceCounts {
     /// The counts of all threads, by key.
     pub fn sums(&self) -> BTreeMap<Box<str>, ReferenceHits> {
         let mut sums: BTreeMap<Box<str>, ReferenceHits> = BTreeMap::new();
-        for line in self.lines.iter() {
-            for (key, counts) in &lock(line).by_key {
+        for thread in self.threads.iter() {
+            for (key, counts) in &lock(thread).by_key {
                 sums.entry(key.clone()).or_default().add(counts);
             }
         }
@@ -131,11 +131,11 @@ impl ReferenceCounts {
     }
 }
 
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Line {
+impl ThreadCounts {
     fn add(
         &mut self,
         domain: &str,

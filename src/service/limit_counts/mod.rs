@@ -90,7 +90,7 @@ type Chunk = Box<[Cells; CHUNK]>;
 type ByValues = HashMap<SeriesId, HashMap<Box<str>, OutcomeCounts>>;
 
 /// The counts of one thread.
-struct Line {
+struct ThreadCounts {
     chunks: Box<[OnceLock<Chunk>]>,
     by_values: Mutex<ByValues>,
 }
@@ -98,7 +98,7 @@ struct Line {
 /// Counts for each limit.
 pub struct LimitCounts {
     settings: LimitCountSettings,
-    lines: PerThread<Line>,
+    threads: PerThread<ThreadCounts>,
     /// The values that are counted apart, by series. Read when a thread sees values for the first time.
     values: RwLock<KnownValues>,
 }
@@ -122,15 +122,17 @@ impl LimitCounts {
     /// Counts of nothing yet.
     pub fn new(settings: LimitCountSettings) -> Self {
         let chunks = settings.series_max / CHUNK + 1;
-        let line =
-            || Line { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), by_values: Mutex::default() };
-        Self { settings, lines: PerThread::new(line), values: RwLock::default() }
+        let empty = || ThreadCounts {
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            by_values: Mutex::default(),
+        };
+        Self { settings, threads: PerThread::new(empty), values: RwLock::default() }
     }
 
     /// Counts a decision that is sent.
     pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
         let thread = ThreadSlot::current();
-        let line = (thread, self.lines.of(thread));
+        let counts = (thread, self.threads.of(thread));
         for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
             let Some(limit) = status.limit else { continue };
             let applied = Applied {
@@ -140,12 +142,12 @@ impl LimitCounts {
                 is_over: status.is_over,
                 ban: status.ban,
             };
-            self.count_one(line, &applied, descriptor, status, decision.code, was_queued);
+            self.count_one(counts, &applied, descriptor, status, decision.code, was_queued);
         }
         for beside in &decision.beside {
             let index = beside.descriptor as usize;
             self.count_one(
-                line,
+                counts,
                 &Applied::from(beside),
                 &request.descriptors()[index],
                 &decision.statuses[index],
@@ -158,7 +160,7 @@ impl LimitCounts {
     #[inline]
     fn count_one(
         &self,
-        (thread, line): (ThreadSlot, &Line),
+        (thread, counts): (ThreadSlot, &ThreadCounts),
         applied: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
@@ -183,10 +185,10 @@ impl LimitCounts {
             _ => 0,
         };
         if status.shows_values && applied.series != SeriesId::OTHER {
-            self.count_values(line, applied, descriptor, status, (outcome, hits), near);
+            self.count_values(counts, applied, descriptor, status, (outcome, hits), near);
             return;
         }
-        let cells = line.cells(applied.series);
+        let cells = counts.cells(applied.series);
         cells.add(thread, outcome, hits);
         if near > 0 {
             cells.add(thread, Outcome::NearLimit, near);
@@ -208,7 +210,7 @@ impl LimitCounts {
     #[cold]
     fn count_values(
         &self,
-        line: &Line,
+        counts: &ThreadCounts,
         &Applied { series, ban, .. }: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
@@ -216,8 +218,8 @@ impl LimitCounts {
         near: u64,
     ) {
         let values = shown_values(descriptor, status.rule.map_or(0, |rule| rule.shown_values));
-        let mut of_line = line.by_values();
-        let of_series = of_line.entry(series).or_default();
+        let mut of_thread = counts.by_values();
+        let of_series = of_thread.entry(series).or_default();
         let values = if of_series.contains_key(&*values) || self.is_counted_apart(series, &values) {
             &*values
         } else {
@@ -257,8 +259,8 @@ impl LimitCounts {
 
     /// Reads the counts of series.
     pub fn reader(&self) -> CountsReader<'_> {
-        let has_counted = |line: &&Line| line.chunks.iter().any(|chunk| chunk.get().is_some());
-        CountsReader(self.lines.iter().filter(has_counted).collect())
+        let has_counted = |counts: &&ThreadCounts| counts.chunks.iter().any(|chunk| chunk.get().is_some());
+        CountsReader(self.threads.iter().filter(has_counted).collect())
     }
 
     /// The counts by values, and the number of values that are counted apart. Series that `is_alive` does not hold for are
@@ -274,10 +276,10 @@ impl LimitCounts {
             known.number
         };
         let mut sums: HashMap<(SeriesId, Box<str>), OutcomeCounts> = HashMap::new();
-        for line in self.lines.iter() {
-            let mut of_line = line.by_values();
-            of_line.retain(|series, _| is_alive(*series));
-            for (series, of_series) in &*of_line {
+        for counts in self.threads.iter() {
+            let mut of_thread = counts.by_values();
+            of_thread.retain(|series, _| is_alive(*series));
+            for (series, of_series) in &*of_thread {
                 for (values, counts) in of_series {
                     let sum = sums.entry((*series, values.clone())).or_default();
                     *sum = sum.plus(counts);
@@ -289,18 +291,18 @@ impl LimitCounts {
 }
 
 /// Reads counts of the threads that have counted until it was made.
-pub struct CountsReader<'c>(Vec<&'c Line>);
+pub struct CountsReader<'c>(Vec<&'c ThreadCounts>);
 
 impl CountsReader<'_> {
     /// The counts of one series.
     pub fn counts(&self, series: SeriesId) -> OutcomeCounts {
-        let cells = self.0.iter().filter_map(|line| line.existing(series));
+        let cells = self.0.iter().filter_map(|counts| counts.existing(series));
         let of_series = cells.filter(|cells| cells.use_number.load(Ordering::Relaxed) == series.use_number);
         of_series.fold(OutcomeCounts::default(), |sum, cells| sum.plus(&cells.counts()))
     }
 }
 
-impl Line {
+impl ThreadCounts {
     fn by_values(&self) -> MutexGuard<'_, ByValues> {
         self.by_values.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -210,10 +210,10 @@ fn counts_start_at_zero_when_a_slot_has_another_name() {
     let counts = LimitCounts::default();
     let (former, later) = (SeriesId { slot: 5, use_number: 0 }, SeriesId { slot: 5, use_number: 1 });
     let thread = ThreadSlot::current();
-    counts.lines.of(thread).cells(former).add(thread, Outcome::Denied, 3);
+    counts.threads.of(thread).cells(former).add(thread, Outcome::Denied, 3);
     assert_eq!(counts.reader().counts(former).hits(Outcome::Denied), 3);
     assert_eq!(counts.reader().counts(later), OutcomeCounts::default());
-    counts.lines.of(thread).cells(later).add(thread, Outcome::Denied, 1);
+    counts.threads.of(thread).cells(later).add(thread, Outcome::Denied, 1);
     assert_eq!(counts.reader().counts(later).hits(Outcome::Denied), 1);
     assert_eq!(counts.reader().counts(former), OutcomeCounts::default());
 }

@@ -220,23 +220,12 @@ impl Caller<'_> {
                     rule: rule.clone().unwrap_or_default(),
                     reason: reason.reason.clone(),
                 };
-                let request = self.timed(message);
-                let reset = self.client.reset(request).await.map(Response::into_inner);
-                reset.map(|response| {
-                    let text = match response.in_new_keys {
-                        true => "counters reset: here now, on other servers within a second".to_owned(),
-                        false => format!("{} counters reset", response.counters),
-                    };
-                    Shown::new("ResetResponse", &response, text)
-                })
+                self.reset(message).await
             }
             Command::GiveBack { request: RequestArgs { domain, descriptors }, hits, reason } => {
-                let message = pb::GiveBackRequest {
-                    domain: domain.clone(),
-                    descriptors: wire(descriptors),
-                    hits: *hits,
-                    reason: reason.reason.clone(),
-                };
+                let (domain, reason) = (domain.clone(), reason.reason.clone());
+                let message =
+                    pb::GiveBackRequest { domain, descriptors: wire(descriptors), hits: *hits, reason };
                 let request = self.timed(message);
                 let given = self.client.give_back(request).await.map(Response::into_inner);
                 given.map(|response| {
@@ -259,6 +248,16 @@ impl Caller<'_> {
             Command::Tail { .. } => return Err(Failure("a stream has no single response".into())),
         };
         called.map_err(|status| self.failure(&status))
+    }
+
+    async fn reset(&mut self, message: pb::ResetRequest) -> Result<Shown, tonic::Status> {
+        let request = self.timed(message);
+        let response = self.client.reset(request).await?.into_inner();
+        let text = match response.in_new_keys {
+            true => "counters reset: here now, on other servers within a second".to_owned(),
+            false => format!("{} counters reset", response.counters),
+        };
+        Ok(Shown::new("ResetResponse", &response, text))
     }
 
     /// All pages of rules.
