@@ -13,7 +13,7 @@ mod help_tests;
 pub mod output;
 mod serve;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches as _, Parser};
 use clap_complete::CompleteEnv;
 use commands::Command;
 use failure::Failure;
@@ -34,18 +34,14 @@ struct Cli {
 pub fn run() -> ExitCode {
     // Ends the process if a shell has called it for a completion.
     CompleteEnv::with_factory(Cli::command).var("TIDEGATE_COMPLETE").bin("tidegate").complete();
-    let (command, settings) = match settings::parse() {
-        Ok((cli, settings)) => (cli.command, settings),
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match command.run(settings.unwrap_or_default()) {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    run_command(Cli::command()).unwrap_or_else(|failure| {
+        eprintln!("error: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run_command(mut program: clap::Command) -> Result<ExitCode, Failure> {
+    let (matches, settings) = settings::parse(&program)?;
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut program).exit());
+    cli.command.run(settings.unwrap_or_default(), program)
 }

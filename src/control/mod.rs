@@ -7,6 +7,7 @@ mod access;
 mod audit;
 mod history;
 mod live;
+mod overlay_changes;
 mod overlays;
 mod rates;
 mod redaction;
@@ -50,6 +51,7 @@ use tidegate_core::{
     limiter::Limiter,
     store::Removed,
 };
+use tokio::sync::Semaphore;
 
 /// Time between two lines on denied calls that have none.
 const UNLOGGED_INTERVAL: Duration = Duration::from_secs(60);
@@ -105,7 +107,8 @@ pub struct Control {
     /// The thread that passes decisions to watchers.
     task: OnceLock<Thread>,
     audited: Mutex<Audited>,
-    what_if: what_if::Slot,
+    /// For one comparison of rules at a time.
+    comparisons: Arc<Semaphore>,
 }
 
 impl Control {
@@ -134,7 +137,7 @@ impl Control {
             is_restored: AtomicBool::new(false),
             task: OnceLock::new(),
             audited: Mutex::default(),
-            what_if: what_if::Slot::default(),
+            comparisons: Arc::new(Semaphore::new(1)),
         };
         control.audit_event("Started", "OK", String::new());
         Ok(control)

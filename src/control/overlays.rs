@@ -1,7 +1,5 @@
 //! Overrides and blocks that operators set: kept on disk, handed to the owner of the rules, and dropped when they expire.
 
-use super::Control;
-use crate::config::{Config, Feed, load};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -113,7 +111,7 @@ impl Overlays {
         expired
     }
 
-    fn sources(&self) -> Vec<Source> {
+    pub(super) fn sources(&self) -> Vec<Source> {
         let overrides = self.overrides.values().map(|stored| Source::of_override(stored.declared.clone()));
         let blocks: Vec<Block> = self.blocks.values().map(|stored| stored.declared.clone()).collect();
         let blocks = (!blocks.is_empty()).then(|| Source::of_blocks(BLOCKS, blocks));
@@ -130,7 +128,7 @@ impl Overlays {
     }
 
     /// Replaces a file as a whole.
-    fn write(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let next = path.with_extension("next");
         // It may hold values of requests.
         let mut options = fs::OpenOptions::new();
@@ -152,66 +150,4 @@ fn keep(keep: bool, id: &str, dropped: &mut Vec<String>) -> bool {
         dropped.push(id.to_owned());
     }
     keep
-}
-
-impl Control {
-    /// Puts the overrides and blocks that were kept in force, unless they have expired. To be called once, after the first rules.
-    pub fn restore_overlays(&self) {
-        let Some(config) = self.config() else { return };
-        let mut store = self.overlays.lock();
-        store.current.expire(self.now());
-        if store.current != Overlays::default() {
-            // Errors are logged there.
-            let _ = self.put_in_force(config, &store.current);
-        }
-        self.is_restored.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    /// The overrides and blocks in force.
-    pub fn overlays(&self) -> Overlays {
-        self.overlays.lock().current.clone()
-    }
-
-    /// Changes what is in force; all or nothing. Building the rules takes time: not to be called where others wait.
-    pub fn change_overlays<T>(&self, change: impl FnOnce(&mut Overlays) -> T) -> Result<T, OverlayError> {
-        let config = self.config().filter(|_| self.is_restored.load(std::sync::atomic::Ordering::Relaxed));
-        let config = config.ok_or(OverlayError::Starting)?;
-        let mut store = self.overlays.lock();
-        let mut next = store.current.clone();
-        let changed = change(&mut next);
-        if next.overrides.len() > OVERLAYS_MAX || next.blocks.len() > OVERLAYS_MAX {
-            return Err(OverlayError::TooMany);
-        }
-        if next == store.current {
-            return Ok(changed);
-        }
-        // On disk first: what is in force survives a restart.
-        let written =
-            store.file.as_ref().map(|path| next.write(path).map_err(|source| (path.clone(), source)));
-        if let Some(Err((path, source))) = written {
-            return Err(OverlayError::File { path, source });
-        }
-        if let Err(errors) = self.put_in_force(config, &next) {
-            if let Some(path) = &store.file {
-                let _ = store.current.write(path);
-            }
-            return Err(OverlayError::Rules(errors));
-        }
-        store.current = next;
-        Ok(changed)
-    }
-
-    /// Drops what has expired; returns the ids.
-    pub(super) fn expire_overlays(&self) -> Vec<String> {
-        let now = self.now();
-        let is_due = !self.overlays.lock().current.clone().expire(now).is_empty();
-        if !is_due {
-            return Vec::new();
-        }
-        self.change_overlays(|overlays| overlays.expire(now)).unwrap_or_default()
-    }
-
-    fn put_in_force(&self, config: &Config, overlays: &Overlays) -> Result<(), Arc<RuleErrors>> {
-        load(config, Feed::Overrides, || Ok(overlays.sources()), &*self.clock, false).map(drop)
-    }
 }

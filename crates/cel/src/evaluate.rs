@@ -3,38 +3,13 @@
 //! `&&` and `||` are as in CEL: a side that decides the result makes an error of the other one irrelevant.
 
 use crate::{
-    COST_MAX, Descriptors, LimitNames, Value,
+    COST_MAX, Descriptors, EvaluationError as Error, LimitNames, Value,
     functions::{Function, call},
     node::{Loop, LoopKind, Node, Operator},
     value::{items, pairs},
 };
 use smallvec::SmallVec;
 use std::{borrow::Cow, cmp::Ordering};
-
-/// Reason why an expression has no value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum EvaluationError {
-    /// A map has no such key.
-    #[error("the map has no such key")]
-    NoSuchKey,
-    /// A list has no such item.
-    #[error("the list has no such item")]
-    NoSuchItem,
-    /// An operator or a function is not for values of this type.
-    #[error("the operation is not for values of this type")]
-    Type,
-    /// A number is too large, or is divided by zero.
-    #[error("the number has no value")]
-    Number,
-    /// A text is not a value of the type that it is converted to.
-    #[error("the text cannot be converted")]
-    Conversion,
-    /// Evaluation would take too many steps.
-    #[error("evaluation takes more than {COST_MAX} steps")]
-    Cost,
-}
-
-use EvaluationError as Error;
 
 pub(crate) fn evaluate<'t>(
     node: &'t Node,

@@ -9,6 +9,8 @@
 //! - Evaluation takes at most [`COST_MAX`] steps, and memory in proportion to them.
 //! - An expression of `descriptors[N]`, `==`, `!=`, `&&` and `||` over texts is evaluated without allocation.
 
+mod descriptors;
+mod error;
 mod evaluate;
 mod functions;
 mod lexer;
@@ -18,74 +20,18 @@ mod parser;
 mod tests;
 mod value;
 
-pub use evaluate::EvaluationError;
+pub use descriptors::{Descriptors, LimitNames};
+pub use error::{COST_MAX, DEPTH_MAX, EvaluationError, LENGTH_MAX, LOOPS_MAX, ParseError};
 pub use value::Value;
 
 use node::{Node, Operator};
 use std::{borrow::Cow, fmt};
-
-/// Bytes of an expression.
-pub const LENGTH_MAX: usize = 8 * 1024;
-
-/// Depth of an expression's tree. Chains of `&&` and of `||` count as one level.
-pub const DEPTH_MAX: u32 = 64;
-
-/// Depth of loops (`exists`, `all`, …) in loops.
-pub const LOOPS_MAX: usize = 3;
-
-/// Steps of one evaluation.
-pub const COST_MAX: u32 = 100_000;
 
 /// An expression that was parsed and checked.
 #[derive(Clone)]
 pub struct Expression {
     source: Box<str>,
     node: Node,
-}
-
-/// The reason why a text is not an expression.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct ParseError {
-    /// Place in the text, in bytes.
-    pub offset: usize,
-    /// The reason, and the remedy.
-    pub message: String,
-}
-
-/// The descriptors of a request: maps of keys to values. Of entries with equal keys the last one counts.
-pub trait Descriptors<'t> {
-    /// Number of descriptors.
-    fn len(&self) -> usize;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Number of entries of the descriptor, which exists.
-    fn entries(&self, descriptor: usize) -> usize;
-
-    /// Key and value of the entry, which exists.
-    fn entry(&self, descriptor: usize, entry: usize) -> (&'t str, &'t str);
-
-    /// The value of the key.
-    fn value(&self, descriptor: usize, key: &str) -> Option<&'t str> {
-        if descriptor >= self.len() {
-            return None;
-        }
-        let mut entries = (0..self.entries(descriptor)).rev().map(|entry| self.entry(descriptor, entry));
-        entries.find(|entry| entry.0 == key).map(|entry| entry.1)
-    }
-}
-
-/// The limit that an expression belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LimitNames<'l> {
-    /// `limit.name`; null if none.
-    pub name: Option<&'l str>,
-    /// `limit.id`; null if none.
-    pub id: Option<&'l str>,
 }
 
 /// An entry that a request must have: see [`Expression::required_entry`].

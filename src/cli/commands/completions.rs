@@ -1,7 +1,7 @@
 //! `tidegate completions`: completion scripts for shells.
 
-use crate::cli::{Cli, Failure};
-use clap::{Args, CommandFactory};
+use crate::cli::Failure;
+use clap::{Args, Command};
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -22,9 +22,9 @@ pub(in crate::cli) struct Completions {
 }
 
 impl Completions {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self, mut program: Command) -> Result<ExitCode, Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "tidegate", &mut script);
+        clap_complete::generate(self.shell, &mut program, "tidegate", &mut script);
         crate::cli::output::table::print(&String::from_utf8_lossy(&script));
         Ok(ExitCode::SUCCESS)
     }

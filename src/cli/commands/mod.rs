@@ -44,8 +44,12 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Runs it; the settings are those of `serve`.
-    pub(super) fn run(self, settings: EffectiveSettings) -> Result<ExitCode, Failure> {
+    /// Runs it; the settings are those of `serve`, and `program` has all commands.
+    pub(super) fn run(
+        self,
+        settings: EffectiveSettings,
+        program: clap::Command,
+    ) -> Result<ExitCode, Failure> {
         match self {
             Self::Serve(serve) => serve.run(settings),
             Self::Check(check) => check.run(),
@@ -57,7 +61,7 @@ impl Command {
             Self::Snapshot(snapshot) => snapshot.run(),
             Self::Store(store) => store.run(),
             Self::Bench(bench) => bench.run(),
-            Self::Completions(completions) => completions.run(),
+            Self::Completions(completions) => completions.run(program),
             Self::TestServer(test_server) => test_server.run(),
             Self::Token(token) => token.run(),
             Self::Ctl(ctl) => ctl.run(),

@@ -213,10 +213,8 @@ impl Serve {
             }
             None => reference_env::overlooked(&variables).into_iter().collect(),
         };
-        settings::warnings(&variables)
-            .iter()
-            .chain(&of_reference)
-            .for_each(|warning| tracing::warn!("{warning}"));
+        let warnings = effective.warnings().iter().chain(&of_reference);
+        warnings.for_each(|warning| tracing::warn!("{warning}"));
     }
 
     /// Reads everything that a start reads, except counters, and reports every error.

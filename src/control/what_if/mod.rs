@@ -28,7 +28,7 @@ use tidegate_replay::{
     Demand, Line, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
     parse_line,
 };
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 /// The time that a replay may take. A longer one is of the first requests.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -128,15 +128,6 @@ struct Run {
     dropped: u64,
 }
 
-/// One comparison at a time.
-pub(super) struct Slot(Arc<Semaphore>);
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
-    }
-}
-
 impl Control {
     /// Records decisions for a while from now on.
     pub fn record_decisions(&self) -> RecorderStatus {
@@ -155,7 +146,7 @@ impl Control {
 
     /// Compares proposed rules with those in force, or with what was recorded.
     pub async fn what_if(self: &Arc<Self>, what_if: WhatIf) -> Result<WhatIfReport, WhatIfError> {
-        let permit = Arc::clone(&self.what_if.0).try_acquire_owned().map_err(|_| WhatIfError::Running)?;
+        let permit = Arc::clone(&self.comparisons).try_acquire_owned().map_err(|_| WhatIfError::Running)?;
         let run = Run::new(self, what_if)?;
         let (report, receiver) = oneshot::channel();
         let compare = move || {

@@ -419,35 +419,31 @@ fn with_prefix(prefix: &[String], path: Vec<String>, name: String) -> (Vec<Strin
     (prefix.iter().cloned().chain(path).collect(), name)
 }
 
-/// The circles that remain in a crate: the first file of each.
-const REMAINING: &[(&str, &[&str])] = &[
-    (".", &["cli", "control"]),
-    ("crates/cel", &[""]),
-    ("crates/core", &["algorithm"]),
-    ("crates/counts", &[]),
-    ("crates/http2", &[]),
-    ("crates/replay", &[]),
-    ("crates/shared", &[]),
-    ("crates/snapshot", &[]),
-    ("modules/envoy", &["actions", "limits"]),
+/// The crates, by folder.
+const CRATES: [&str; 9] = [
+    ".",
+    "crates/cel",
+    "crates/core",
+    "crates/counts",
+    "crates/http2",
+    "crates/replay",
+    "crates/shared",
+    "crates/snapshot",
+    "modules/envoy",
 ];
+
+/// The only circle: a state of a counter may contain others, with leases and reservations on them.
+const OF_STATES: (&str, &str) = ("crates/core", "algorithm");
 
 #[test]
 fn files_import_each_other_in_no_circle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();
-    for (folder, remaining) in REMAINING {
-        let circles = Graph::read(&root.join(folder).join("src")).circles();
-        for (first, imports) in &circles {
-            if !remaining.contains(&first.as_str()) {
-                wrong.push(format!("{folder}: a circle of `{first}`:\n{imports}"));
-            }
-        }
-        for name in *remaining {
-            if !circles.iter().any(|(first, _)| first == name) {
-                wrong.push(format!("{folder}: `{name}` is in no circle; remove it from the list"));
-            }
-        }
+    for folder in CRATES {
+        let mut circles = Graph::read(&root.join(folder).join("src")).circles();
+        circles.retain(|(first, _)| (folder, first.as_str()) != OF_STATES);
+        let circle = |(first, imports)| format!("{folder}: a circle of `{first}`:\n{imports}");
+        wrong.extend(circles.into_iter().map(circle));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

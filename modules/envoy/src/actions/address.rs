@@ -1,6 +1,6 @@
 //! The address of the client, and networks.
 
-use crate::settings::{Node, Problems, prefix_length};
+use crate::settings::{Node, Problems};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tidegate_envoy_abi::{Attribute, Host};
 
@@ -31,8 +31,8 @@ pub(crate) struct MaskLengths {
 impl MaskLengths {
     pub(super) fn read(node: &Node, problems: &Problems) -> Self {
         Self {
-            v4: prefix_length(node, "v4_prefix_mask_len", 32, problems),
-            v6: prefix_length(node, "v6_prefix_mask_len", 128, problems),
+            v4: node.prefix_length("v4_prefix_mask_len", 32, problems),
+            v6: node.prefix_length("v6_prefix_mask_len", 128, problems),
         }
     }
 
@@ -91,6 +91,6 @@ fn network(node: &Node, problems: &Problems) -> Option<(IpAddr, u8)> {
     };
     let max = if address.is_ipv4() { 32 } else { 128 };
     // An absent length is 0, as in Envoy.
-    let length = if node.has("prefix_len") { prefix_length(node, "prefix_len", max, problems) } else { 0 };
+    let length = if node.has("prefix_len") { node.prefix_length("prefix_len", max, problems) } else { 0 };
     Some((masked(address, length), length))
 }

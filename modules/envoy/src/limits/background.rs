@@ -1,6 +1,9 @@
 //! The thread of the module: drops expired counters, follows the machine's clock, reads rule files again, publishes figures.
 
-use super::{RuleSource, Shared, checked, lock, read};
+use super::{
+    RuleSource,
+    shared::{Shared, checked, lock, read},
+};
 use std::{
     io,
     sync::{Arc, mpsc},

@@ -18,7 +18,7 @@ pub(crate) use denial::{AddedHeader, Merge, literal};
 pub(crate) use fraction::{Fraction, Fractions};
 pub(crate) use local::{Local, RuleSource};
 pub(crate) use node::{Node, Problems};
-pub(crate) use policy::{HitsAddend, Policy, prefix_length};
+pub(crate) use policy::{HitsAddend, Policy};
 pub(crate) use server::{Address, Server, Tls};
 
 use schema::Message;

@@ -50,6 +50,17 @@ impl Node {
         Self { path, fields: Vec::new() }
     }
 
+    /// The length of a prefix; `max` if it is not set, or too large.
+    pub(crate) fn prefix_length(&self, name: &str, max: u8, problems: &Problems) -> u8 {
+        match self.unsigned(name) {
+            None => max,
+            Some(length) => u8::try_from(length).ok().filter(|length| *length <= max).unwrap_or_else(|| {
+                problems.add(&self.path_of(name), format!("{length} is above {max}"));
+                max
+            }),
+        }
+    }
+
     /// Path of a field.
     pub(crate) fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }

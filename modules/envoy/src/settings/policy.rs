@@ -108,14 +108,3 @@ fn limit(node: &Node, problems: &Problems) -> Option<Override> {
     let requests = limit.unsigned("requests_per_unit").unwrap_or(0);
     Some(Override { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit })
 }
-
-/// A number of the length of a prefix.
-pub(crate) fn prefix_length(node: &Node, name: &str, max: u8, problems: &Problems) -> u8 {
-    match node.unsigned(name) {
-        None => max,
-        Some(length) => u8::try_from(length).ok().filter(|length| *length <= max).unwrap_or_else(|| {
-            problems.add(&node.path_of(name), format!("{length} is above {max}"));
-            max
-        }),
-    }
-}

@@ -1,7 +1,8 @@
 //! Variables as flags, and the page about them.
 
 use super::{names::READ, *};
-use crate::cli::serve::settings;
+use crate::cli::{Cli, serve::settings};
+use clap::CommandFactory as _;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -9,7 +10,8 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn expanded(args: &[&str], pairs: &[(&str, &str)]) -> Result<String, String> {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    settings::expand(args, &map(pairs)).map(|(args, _)| args.join(" ")).map_err(|failure| failure.to_string())
+    let expanded = settings::expand(&Cli::command(), args, &map(pairs));
+    expanded.map(|(args, _)| args.join(" ")).map_err(|failure| failure.to_string())
 }
 
 #[test]

@@ -55,6 +55,8 @@ struct Setting {
 pub(in crate::cli) struct EffectiveSettings {
     file: Option<String>,
     settings: Vec<Setting>,
+    /// On variables that nothing reads.
+    warnings: Vec<String>,
 }
 
 impl EffectiveSettings {
@@ -85,7 +87,16 @@ impl EffectiveSettings {
             })
         };
         let settings = command.get_arguments().filter_map(setting).collect();
-        Self { file: inserted.file, settings }
+        Self { file: inserted.file, settings, warnings: Vec::new() }
+    }
+
+    pub(super) fn with_warnings(self, warnings: Vec<String>) -> Self {
+        Self { warnings, ..self }
+    }
+
+    /// Warnings of variables that nothing reads.
+    pub(in crate::cli) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Logs the settings that differ from the defaults, one line for each origin.

@@ -1,8 +1,7 @@
 //! The file of `--config`: a YAML map of settings. Its names are those of the flags without dashes in front.
 
 use super::{Failure, Given, variables::adjusted};
-use crate::cli::Cli;
-use clap::{Arg, ArgAction, Command, CommandFactory as _, error::ErrorKind};
+use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use std::fs;
 use tidegate_core::rules::{Origin, PlainEntry, Source, plain_map};
 
@@ -42,16 +41,16 @@ pub(super) fn path(given: &Given<'_>) -> Option<String> {
 }
 
 /// Reads the file, or returns every error in it.
-pub(super) fn read(path: &str) -> Result<Vec<FileSetting>, Failure> {
+pub(super) fn read(program: &Command, path: &str) -> Result<Vec<FileSetting>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure(format!("--config {path}: {error}")))?;
-    settings(&Source::file(path, text))
+    settings(program, &Source::file(path, text))
 }
 
 /// The settings in the text, or every error in it.
-pub(super) fn settings(source: &Source) -> Result<Vec<FileSetting>, Failure> {
+pub(super) fn settings(program: &Command, source: &Source) -> Result<Vec<FileSetting>, Failure> {
     let entries = plain_map(source)?;
     // Without variables: their errors are not of the file.
-    let command = adjusted(Cli::command(), |_| Some(Default::default()));
+    let command = adjusted(program.clone(), |_| Some(Default::default()));
     let serve = command.find_subcommand("serve").expect("a command").clone();
     let (mut settings, mut errors) = (Vec::new(), Vec::new());
     for entry in &entries {

@@ -6,24 +6,25 @@
 
 mod effective;
 mod file;
+mod given;
 #[cfg(test)]
 mod tests;
 mod variables;
 
 pub(in crate::cli) use effective::EffectiveSettings;
-pub(in crate::cli) use variables::warnings;
+pub(in crate::cli) use given::Given;
 
 use crate::cli::{
-    Cli, Failure,
+    Failure,
     serve::{limitador_env, reference_env},
 };
-use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, Command};
 pub(in crate::cli) use effective::Inserted;
 use std::{collections::BTreeMap, ffi::OsString};
 
-/// The parsed arguments of the process, and the settings of `serve` that they make, if that is the command. Ends the process after
-/// wrong arguments, and after `--help`.
-pub(in crate::cli) fn parse() -> Result<(Cli, Option<EffectiveSettings>), Failure> {
+/// The arguments of the process as `program` parses them, and the settings of `serve` that they make, if that is the command. Ends the
+/// process after wrong arguments, and after `--help`.
+pub(in crate::cli) fn parse(program: &Command) -> Result<(ArgMatches, Option<EffectiveSettings>), Failure> {
     let args: Vec<OsString> = std::env::args_os().collect();
     let texts: Result<Vec<String>, _> = args.iter().cloned().map(OsString::into_string).collect();
     let (args, inserted) = match texts {
@@ -31,18 +32,19 @@ pub(in crate::cli) fn parse() -> Result<(Cli, Option<EffectiveSettings>), Failur
             let variables = reference_env::variables();
             reference_env::add_open_telemetry(&texts, &variables)?;
             limitador_env::add_open_telemetry(&texts, &variables)?;
-            let (expanded, inserted) = expand(texts, &variables)?;
+            let (expanded, inserted) = expand(program, texts, &variables)?;
             (expanded.into_iter().map(OsString::from).collect(), inserted)
         }
         // Paths need not be UTF-8. Then there are no settings of a file, and none of the reference server.
         Err(_) => (args, Inserted::default()),
     };
-    let command = variables::adjusted(Cli::command(), |name| std::env::var_os(name));
+    let command = variables::adjusted(program.clone(), |name| std::env::var_os(name));
     let matches = command.clone().get_matches_from(args);
-    let cli =
-        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
     let serve = matches.subcommand_matches("serve");
-    Ok((cli, serve.map(|serve| effective(&command, serve, inserted))))
+    let settings = serve.map(|serve| effective(&command, serve, inserted));
+    let unused = settings.is_some().then(|| variables::warnings(program, &reference_env::variables()));
+    let settings = settings.map(|settings| settings.with_warnings(unused.unwrap_or_default()));
+    Ok((matches, settings))
 }
 
 fn effective(command: &Command, serve: &ArgMatches, inserted: Inserted) -> EffectiveSettings {
@@ -52,6 +54,7 @@ fn effective(command: &Command, serve: &ArgMatches, inserted: Inserted) -> Effec
 
 /// The arguments with the settings of the file, and those that follow from the variables of the reference server.
 pub(in crate::cli) fn expand(
+    program: &Command,
     args: Vec<String>,
     variables: &BTreeMap<String, String>,
 ) -> Result<(Vec<String>, Inserted), Failure> {
@@ -67,7 +70,7 @@ pub(in crate::cli) fn expand(
     let given = Given { own: &own, variables };
     let (path, entries) = match file::path(&given) {
         None => (None, Vec::new()),
-        Some(path) => (Some(path.clone()), file::read(&path)?),
+        Some(path) => (Some(path.clone()), file::read(program, &path)?),
     };
     let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
     let mut inserted = Inserted { file: path, ..Inserted::default() };
@@ -94,35 +97,4 @@ pub(in crate::cli) fn expand(
     }
     expanded.extend(own);
     Ok((expanded, inserted))
-}
-
-/// What the user gives on the command line and in variables.
-pub(in crate::cli) struct Given<'g> {
-    /// The arguments after the command.
-    pub(in crate::cli) own: &'g [String],
-    /// The variables of the process.
-    pub(in crate::cli) variables: &'g BTreeMap<String, String>,
-}
-
-impl Given<'_> {
-    /// Whether the flag is among the arguments.
-    pub(in crate::cli) fn has_flag(&self, flag: &str) -> bool {
-        let with_value = format!("{flag}=");
-        self.own.iter().any(|arg| arg == flag || arg.starts_with(&with_value))
-    }
-
-    /// Whether a variable sets the flag.
-    pub(in crate::cli) fn has_variable(&self, flag: &str) -> bool {
-        self.variables.get(&variable_of(flag)).is_some_and(|value| !value.is_empty())
-    }
-
-    /// Whether either sets it.
-    fn has(&self, flag: &str) -> bool {
-        self.has_flag(flag) || self.has_variable(flag)
-    }
-}
-
-/// `TIDEGATE_MAX_COUNTERS` of `--max-counters`.
-fn variable_of(flag: &str) -> String {
-    format!("TIDEGATE_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase())
 }

@@ -1,6 +1,7 @@
 //! Origins of settings, and what is refused.
 
 use super::*;
+use crate::cli::Cli;
 use clap::CommandFactory as _;
 use tidegate_core::rules::Source;
 
@@ -12,7 +13,8 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn effective_json(args: &[&str], variables: &[(&str, &str)]) -> Result<serde_json::Value, String> {
     let variables = map(variables);
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let (args, inserted) = expand(args, &variables).map_err(|failure| failure.to_string())?;
+    let (args, inserted) =
+        expand(&Cli::command(), args, &variables).map_err(|failure| failure.to_string())?;
     // The variables of this test, not those of the process.
     let without = variables::adjusted(Cli::command(), |_| Some(OsString::new()));
     let matches = without.clone().try_get_matches_from(&args).map_err(|error| error.to_string())?;
@@ -56,7 +58,7 @@ fn the_file_takes_precedence_over_variables_of_the_reference_server() {
 #[test]
 fn every_error_of_the_file_names_its_place_and_the_remedy() {
     let text = "thread: 2\nthreads: many\nmax_queued: 1\nglobal-shadow: 1\nenv: reference\nlog: [a, b]\ncontrol: everywhere\n";
-    let error = file::settings(&Source::file("t.yaml", text)).unwrap_err().to_string();
+    let error = file::settings(&Cli::command(), &Source::file("t.yaml", text)).unwrap_err().to_string();
     for expected in [
         "t.yaml:1:1: thread: the setting is not known; did you mean `threads`?",
         "t.yaml:2:10: threads: invalid value 'many' for '--threads <N>': write a whole number",
@@ -75,7 +77,7 @@ fn every_error_of_the_file_names_its_place_and_the_remedy() {
 #[test]
 fn settings_that_need_others_are_checked_with_all_of_them() {
     let text = "counters-timeout: 20ms\ntls-cert: /c\n";
-    assert!(file::settings(&Source::file("t.yaml", text)).is_ok());
+    assert!(file::settings(&Cli::command(), &Source::file("t.yaml", text)).is_ok());
 }
 
 #[test]
@@ -104,7 +106,8 @@ fn unknown_variables_are_reported_and_those_of_kubernetes_are_not() {
         ("TIDEGATE_PORT_8081_TCP_ADDR", "10.0.0.1"),
         ("TIDEGATE_HEADLESS_SERVICE_HOST", "10.0.0.1"),
     ]);
-    let [unknown, near] = &warnings(&variables)[..] else { panic!("{:?}", warnings(&variables)) };
+    let warnings = variables::warnings(&Cli::command(), &variables);
+    let [unknown, near] = &warnings[..] else { panic!("{warnings:?}") };
     assert!(unknown.contains("TIDEGATE_FROBNICATE has no effect: remove it"), "{unknown}");
     assert!(near.ends_with("did you mean TIDEGATE_THREADS?"), "{near}");
 }

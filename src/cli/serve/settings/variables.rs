@@ -1,7 +1,6 @@
 //! The variables `TIDEGATE_…`: empty ones count as unset, booleans have the usual spellings, and unknown ones are reported.
 
-use crate::cli::Cli;
-use clap::{Arg, ArgAction, Command, CommandFactory as _, builder::BoolishValueParser, builder::Resettable};
+use clap::{Arg, ArgAction, Command, builder::BoolishValueParser, builder::Resettable};
 use std::{
     any::TypeId,
     collections::{BTreeMap, BTreeSet},
@@ -65,8 +64,8 @@ fn in_digits(text: &str) -> Option<u64> {
 }
 
 /// Warnings of variables that begin with `TIDEGATE_` and that nothing reads.
-pub(in crate::cli) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
-    let known = known();
+pub(super) fn warnings(program: &Command, variables: &BTreeMap<String, String>) -> Vec<String> {
+    let known = known(program);
     let unknown = variables.iter().filter(|(name, value)| {
         name.starts_with("TIDEGATE_") && !known.contains(*name) && !is_of_kubernetes(name, value)
     });
@@ -82,14 +81,14 @@ pub(in crate::cli) fn warnings(variables: &BTreeMap<String, String>) -> Vec<Stri
     unknown.map(warning).collect()
 }
 
-fn known() -> BTreeSet<String> {
+fn known(program: &Command) -> BTreeSet<String> {
     fn add(command: &Command, known: &mut BTreeSet<String>) {
         let names = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
         known.extend(names.map(str::to_owned));
         command.get_subcommands().for_each(|below| add(below, known));
     }
     let mut known = BTreeSet::from(OTHERS.map(str::to_owned));
-    add(&Cli::command(), &mut known);
+    add(program, &mut known);
     known
 }
 

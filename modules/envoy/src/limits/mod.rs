@@ -4,22 +4,23 @@
 //! must outlive that: configurations with the same rule files, or with rules of the same domains in their text, share one limiter.
 
 mod background;
+mod shared;
 
 use crate::{
     metrics::Metrics,
     settings::{Local, RuleSource},
 };
 use background::Background;
+use shared::{CurrentRules, Shared, checked, lock, read};
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 use tidegate_core::{
-    algorithm::Concurrency,
     clock::{Clock, SystemClock},
     limit::{Decision, Request, RequestError, RequestLimits},
     limiter::Limiter,
-    rules::{self, LoadOptions, Rule, RuleLimit, RuleSet, Source},
+    rules::{RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
 
@@ -32,22 +33,6 @@ pub(crate) struct Limits {
     _background: Background,
 }
 
-/// What decisions and the background thread use.
-struct Shared {
-    limiter: Limiter,
-    clock: SystemClock,
-    request_limits: RequestLimits,
-    /// Figures to publish.
-    metrics: Mutex<Vec<Weak<Metrics>>>,
-    rules: Mutex<CurrentRules>,
-}
-
-/// Where the rules in force were read.
-struct CurrentRules {
-    source: RuleSource,
-    read: Vec<Source>,
-}
-
 /// What identifies counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Identity {
@@ -57,11 +42,6 @@ enum Identity {
 
 /// All rules and counters of the process.
 static ALL: Mutex<Vec<(Identity, Weak<Limits>)>> = Mutex::new(Vec::new());
-
-/// Locks; what a panic left behind is whole, since values are replaced in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Limits {
     /// The rules and counters for a configuration: those that exist, with its rules put in force, or new ones.
@@ -124,59 +104,9 @@ impl Limits {
         let decision = pinned.decide(request, self.shared.clock.now());
         Ok(use_decision(&decision))
     }
-}
 
-impl Limits {
     /// Releases the slots of a request that has ended.
     pub(crate) fn release(&self, ticket: &str) {
         self.shared.limiter.release_slots(ticket, self.shared.clock.now());
     }
-}
-
-impl Shared {
-    /// Puts rules in force that have been checked, unless they are already.
-    fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
-        let mut current = lock(&self.rules);
-        if current.read == sources {
-            return Ok(false);
-        }
-        let next =
-            self.limiter.update_rules().build(&sources, &options()).map_err(|errors| errors.to_string())?;
-        drop(next.put_in_force());
-        *current = CurrentRules { source, read: sources };
-        Ok(true)
-    }
-}
-
-fn read(source: &RuleSource) -> Result<Vec<Source>, String> {
-    match source {
-        RuleSource::Files(paths) => rules::read(paths).map_err(|errors| errors.to_string()),
-        RuleSource::Text(text) => Ok(vec![Source::file("tidegate.rules", text.clone())]),
-    }
-}
-
-/// The rules of sources, unless a module cannot apply them.
-fn checked(sources: &[Source]) -> Result<RuleSet, String> {
-    let rules = RuleSet::parse(sources, &options()).map_err(|errors| errors.to_string())?;
-    let holding = rules.domains().find(|domain| domain.rules_unsorted().into_iter().any(holds_requests));
-    if let Some(domain) = holding.map(|domain| domain.name()) {
-        return Err(format!(
-            "domain {domain}: a rule has `max_wait`, but a module does not hold requests; remove it, or use a server"
-        ));
-    }
-    Ok(rules)
-}
-
-/// Whether a rule holds requests until they fit. The default wait for a slot is for ends of requests that arrive late over a network, which
-/// the filter sees at once.
-fn holds_requests(rule: &Rule) -> bool {
-    let is_longer = |limit: &RuleLimit| {
-        let queue = limit.algorithm.slot_queue();
-        queue.is_some_and(|queue| queue.wait_max > Concurrency::WAIT_DEFAULT)
-    };
-    rule.may_queue() || rule.waits_for_slots() && rule.limits.iter().any(is_longer)
-}
-
-fn options() -> LoadOptions {
-    LoadOptions { merge_domains: true, ..LoadOptions::default() }
 }

@@ -1,0 +1,80 @@
+//! What decisions and the background thread use, and the rules that they put in force.
+
+use crate::{metrics::Metrics, settings::RuleSource};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use tidegate_core::{
+    algorithm::Concurrency,
+    clock::SystemClock,
+    limit::RequestLimits,
+    limiter::Limiter,
+    rules::{self, LoadOptions, Rule, RuleLimit, RuleSet, Source},
+};
+
+/// What decisions and the background thread use.
+pub(super) struct Shared {
+    pub(super) limiter: Limiter,
+    pub(super) clock: SystemClock,
+    pub(super) request_limits: RequestLimits,
+    /// Figures to publish.
+    pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
+    pub(super) rules: Mutex<CurrentRules>,
+}
+
+/// Where the rules in force were read.
+pub(super) struct CurrentRules {
+    pub(super) source: RuleSource,
+    pub(super) read: Vec<Source>,
+}
+
+/// Locks; what a panic left behind is whole, since values are replaced in one step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Puts rules in force that have been checked, unless they are already.
+    pub(super) fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
+        let mut current = lock(&self.rules);
+        if current.read == sources {
+            return Ok(false);
+        }
+        let next =
+            self.limiter.update_rules().build(&sources, &options()).map_err(|errors| errors.to_string())?;
+        drop(next.put_in_force());
+        *current = CurrentRules { source, read: sources };
+        Ok(true)
+    }
+}
+
+pub(super) fn read(source: &RuleSource) -> Result<Vec<Source>, String> {
+    match source {
+        RuleSource::Files(paths) => rules::read(paths).map_err(|errors| errors.to_string()),
+        RuleSource::Text(text) => Ok(vec![Source::file("tidegate.rules", text.clone())]),
+    }
+}
+
+/// The rules of sources, unless a module cannot apply them.
+pub(super) fn checked(sources: &[Source]) -> Result<RuleSet, String> {
+    let rules = RuleSet::parse(sources, &options()).map_err(|errors| errors.to_string())?;
+    let holding = rules.domains().find(|domain| domain.rules_unsorted().into_iter().any(holds_requests));
+    if let Some(domain) = holding.map(|domain| domain.name()) {
+        return Err(format!(
+            "domain {domain}: a rule has `max_wait`, but a module does not hold requests; remove it, or use a server"
+        ));
+    }
+    Ok(rules)
+}
+
+/// Whether a rule holds requests until they fit. The default wait for a slot is for ends of requests that arrive late over a network, which
+/// the filter sees at once.
+fn holds_requests(rule: &Rule) -> bool {
+    let is_longer = |limit: &RuleLimit| {
+        let queue = limit.algorithm.slot_queue();
+        queue.is_some_and(|queue| queue.wait_max > Concurrency::WAIT_DEFAULT)
+    };
+    rule.may_queue() || rule.waits_for_slots() && rule.limits.iter().any(is_longer)
+}
+
+fn options() -> LoadOptions {
+    LoadOptions { merge_domains: true, ..LoadOptions::default() }
+}

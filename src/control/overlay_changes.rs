@@ -1,0 +1,68 @@
+//! Changes of overrides and blocks: on disk first, then in force, or neither.
+
+use super::{Control, OVERLAYS_MAX, OverlayError, Overlays};
+use crate::config::{Config, Feed, load};
+use std::sync::{Arc, atomic::Ordering};
+use tidegate_core::rules::RuleErrors;
+
+impl Control {
+    /// Puts the overrides and blocks that were kept in force, unless they have expired. To be called once, after the first rules.
+    pub fn restore_overlays(&self) {
+        let Some(config) = self.config() else { return };
+        let mut store = self.overlays.lock();
+        store.current.expire(self.now());
+        if store.current != Overlays::default() {
+            // Errors are logged there.
+            let _ = self.put_in_force(config, &store.current);
+        }
+        self.is_restored.store(true, Ordering::Relaxed);
+    }
+
+    /// The overrides and blocks in force.
+    pub fn overlays(&self) -> Overlays {
+        self.overlays.lock().current.clone()
+    }
+
+    /// Changes what is in force; all or nothing. Building the rules takes time: not to be called where others wait.
+    pub fn change_overlays<T>(&self, change: impl FnOnce(&mut Overlays) -> T) -> Result<T, OverlayError> {
+        let config = self.config().filter(|_| self.is_restored.load(Ordering::Relaxed));
+        let config = config.ok_or(OverlayError::Starting)?;
+        let mut store = self.overlays.lock();
+        let mut next = store.current.clone();
+        let changed = change(&mut next);
+        if next.overrides.len() > OVERLAYS_MAX || next.blocks.len() > OVERLAYS_MAX {
+            return Err(OverlayError::TooMany);
+        }
+        if next == store.current {
+            return Ok(changed);
+        }
+        // On disk first: what is in force survives a restart.
+        let written =
+            store.file.as_ref().map(|path| next.write(path).map_err(|source| (path.clone(), source)));
+        if let Some(Err((path, source))) = written {
+            return Err(OverlayError::File { path, source });
+        }
+        if let Err(errors) = self.put_in_force(config, &next) {
+            if let Some(path) = &store.file {
+                let _ = store.current.write(path);
+            }
+            return Err(OverlayError::Rules(errors));
+        }
+        store.current = next;
+        Ok(changed)
+    }
+
+    /// Drops what has expired; returns the ids.
+    pub(super) fn expire_overlays(&self) -> Vec<String> {
+        let now = self.now();
+        let is_due = !self.overlays.lock().current.clone().expire(now).is_empty();
+        if !is_due {
+            return Vec::new();
+        }
+        self.change_overlays(|overlays| overlays.expire(now)).unwrap_or_default()
+    }
+
+    fn put_in_force(&self, config: &Config, overlays: &Overlays) -> Result<(), Arc<RuleErrors>> {
+        load(config, Feed::Overrides, || Ok(overlays.sources()), &*self.clock, false).map(drop)
+    }
+}
