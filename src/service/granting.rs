@@ -1,6 +1,10 @@
 //! Leases of this server's counters: the claims of holders, and what they have to know of the counters of a request.
 
-use super::{NotReady, RateLimitService, grants::Grants};
+use super::{
+    NotReady, RateLimitService,
+    grants::Grants,
+    lease_callers::{LeaseCaller, LeaseNode},
+};
 use smallvec::SmallVec;
 use tidegate_core::{
     limit::{Request, Timestamp},
@@ -9,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     granter::{CounterTerms, Granter},
-    lease::{LeaseRequest, LeaseResponse},
+    lease::{LeaseRequest, LeaseResponse, NodeId},
 };
 
 /// The counters of a request that a holder may decide: one for each descriptor, none for a descriptor without a limit.
@@ -42,6 +46,22 @@ impl RateLimitService {
         let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
         let granter = granter.ok_or_else(|| self.not_ready())?;
         Ok(GrantRules { granter, rules: limiter.pin(), now: self.clock.now() })
+    }
+
+    /// Notes who claims credits.
+    pub fn note_lease_caller(&self, node: NodeId, caller: LeaseCaller) {
+        if let Some(grants) = &self.grants {
+            grants.callers().note(node, caller);
+        }
+    }
+
+    /// The nodes with leases, in no order; none if the service grants none.
+    pub fn lease_nodes(&self) -> Result<Vec<LeaseNode>, NotReady> {
+        let Some(grants) = &self.grants else { return Ok(Vec::new()) };
+        let rules = self.grant_rules()?;
+        let nodes = rules.granter.nodes(&rules.rules, rules.now);
+        let node = |(node, leases)| LeaseNode { caller: grants.callers().get(node), leases };
+        Ok(nodes.into_iter().map(node).collect())
     }
 
     /// Whether responses carry nothing but codes and statuses, which holders know.

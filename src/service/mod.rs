@@ -8,6 +8,7 @@ mod dynamic_metadata;
 mod event;
 mod granting;
 mod grants;
+mod lease_callers;
 mod limit_counts;
 mod limitador_counts;
 mod meters;
@@ -24,6 +25,7 @@ pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, Struct
 pub use event::{CallOrigin, DecisionReader, Event};
 pub use granting::{CounterId, GrantRules, GrantableCounters};
 pub use grants::Grants;
+pub use lease_callers::{LeaseCaller, LeaseNode};
 pub use limit_counts::{CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome, OutcomeCounts};
 pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,

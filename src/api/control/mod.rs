@@ -11,6 +11,7 @@ mod error;
 pub(in crate::api) mod fuzz_bridge;
 mod grpc;
 mod json;
+mod leases;
 mod live;
 mod log_level;
 #[cfg(test)]
@@ -42,6 +43,7 @@ macro_rules! for_each_method {
             Explain explain ExplainRequest ExplainResponse Read;
             Peek peek PeekRequest PeekResponse Read;
             ListCounters list_counters ListCountersRequest ListCountersResponse Read;
+            ListLeases list_leases ListLeasesRequest ListLeasesResponse Read;
             Reset reset ResetRequest ResetResponse Operate;
             GiveBack give_back GiveBackRequest GiveBackResponse Operate;
             TopKeys top_keys TopKeysRequest TopKeysResponse Read;

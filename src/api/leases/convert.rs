@@ -24,6 +24,7 @@ const CLAIMS_MAX: usize = 512;
 
 /// The claims of a call.
 pub(super) struct Claims {
+    pub(super) node: NodeId,
     pub(super) epoch: u64,
     pub(super) generation: u64,
     claims: Vec<(CounterId, LeaseRequest)>,
@@ -77,7 +78,7 @@ pub(super) fn claims(request: &ExchangeRequest, actor: &str) -> Result<Claims, S
         Ok((id, request))
     });
     let claims = claims.collect::<Result<_, _>>()?;
-    Ok(Claims { epoch: request.epoch, generation: request.generation, claims })
+    Ok(Claims { node, epoch: request.epoch, generation: request.generation, claims })
 }
 
 /// The node of this number among those of a caller: one cannot report for the nodes of another, whose numbers it may have seen. The same

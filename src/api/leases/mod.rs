@@ -9,8 +9,8 @@ use super::{
     tokens::Tokens,
 };
 use crate::{
-    control::{Access, AccessTo, Denied, Reach, Role},
-    service::RateLimitService,
+    control::{Access, AccessTo, Caller, Denied, Reach, Role},
+    service::{LeaseCaller, RateLimitService},
 };
 use arc_swap::ArcSwap;
 use convert::{Claims, claims};
@@ -36,7 +36,7 @@ impl LeasesApi {
     }
 
     /// The caller, if it may hold credits.
-    fn admit<M>(&self, request: &Request<M>) -> Result<String, Status> {
+    fn admit<M>(&self, request: &Request<M>) -> Result<Caller, Status> {
         let Shared { service, access, tokens } = &*self.0;
         let peer = request.extensions().get::<RoutedPeer>();
         let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
@@ -44,7 +44,7 @@ impl LeasesApi {
         let headers = request.metadata().as_ref();
         let credential = tokens.and_then(|tokens| tokens.credential(headers, names, Role::Lease));
         let caller = access.admit(credential, peer, Role::Lease, service.clock().now());
-        caller.map(|caller| caller.actor).map_err(|denied| {
+        caller.map_err(|denied| {
             let code = match denied {
                 Denied::Unauthenticated => Code::Unauthenticated,
                 Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
@@ -113,9 +113,15 @@ impl leases::leases_server::Leases for LeasesApi {
         &self,
         request: Request<leases::ExchangeRequest>,
     ) -> Result<Response<leases::ExchangeResponse>, Status> {
-        let actor = self.admit(&request)?;
+        let Caller { actor, peer, .. } = self.admit(&request)?;
         // Reports first: what they return is free for the decisions. Both at once would be late by the longest wait of a decision.
-        let grants = self.grants(&claims(request.get_ref(), &actor)?)?;
+        let claims = claims(request.get_ref(), &actor)?;
+        let grants = self.grants(&claims)?;
+        if !grants.is_empty() {
+            let (number, last_claim) = (request.get_ref().node, self.0.service.clock().now());
+            let caller = LeaseCaller { actor, peer, number, last_claim };
+            self.0.service.note_lease_caller(claims.node, caller);
+        }
         let decisions = &request.get_ref().decisions;
         let decided = all(decisions.iter().map(|message| self.decide(&request, message))).await;
         let (response, resets) = self.response(request.get_ref(), decided, grants)?;

@@ -14,7 +14,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::lease::{Epoch, HolderTerms, LeaseRequest, LeaseResponse, Settings, SharedCounter, Supply, Terms};
+use crate::lease::{
+    Epoch, HolderTerms, LeaseRequest, LeaseResponse, NodeId, Settings, SharedCounter, Supply, Terms,
+};
 use std::{
     collections::{HashMap, VecDeque},
     sync::atomic::{AtomicU64, Ordering},
@@ -86,6 +88,17 @@ pub struct GranterCounts {
     pub spent: u64,
     /// Hits that were granted, beyond those that nodes kept.
     pub granted: u64,
+}
+
+/// The leases of one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeLeases {
+    /// Their number.
+    pub leases: u64,
+    /// Credits that are out.
+    pub credits: u64,
+    /// Hits that it expects in one lease length.
+    pub demand: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -165,6 +178,24 @@ impl Granter {
         out.set(key, leases, end);
         // What is not counted any more has no credits either: those of the node are given up.
         response.unwrap_or_else(|| Some(self.nothing(request)))
+    }
+
+    /// The leases of each node, on counters that were claimed since the start.
+    pub fn nodes(&self, rules: &Pinned<'_>, now: Timestamp) -> HashMap<NodeId, NodeLeases> {
+        let keys: Vec<Key> = self.out.lock().counters.keys().copied().collect();
+        let mut nodes = HashMap::<NodeId, NodeLeases>::new();
+        for key in keys {
+            rules.with_leases(key, now, |algorithm, leased| {
+                leased.expire(algorithm, now);
+                for lease in &leased.leases {
+                    let node = nodes.entry(NodeId(lease.node)).or_default();
+                    node.leases += 1;
+                    node.credits = node.credits.saturating_add(lease.outstanding);
+                    node.demand = node.demand.saturating_add(lease.demand);
+                }
+            });
+        }
+        nodes
     }
 
     /// The figures.

@@ -1,7 +1,7 @@
 //! Leases on counters of a limiter, compared with those of the model whose simulation shows that it never admits too much.
 
 use super::*;
-use crate::lease::{ExactDecision, Holder, Monotonic, NodeId, Verdict};
+use crate::lease::{ExactDecision, Holder, Monotonic, Verdict};
 use proptest::prelude::*;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request},
@@ -296,6 +296,8 @@ fn under_former_rules_a_node_reports_and_gets_nothing() {
     let rules = pair.limiter.pin();
     let response = pair.granter.lease(&rules, pair.key, &claim(1, 1, 90), true, pair.time()).unwrap();
     assert!(response.spend_to > 20, "{response:?}");
+    let out = NodeLeases { leases: 1, credits: response.spend_to, demand: 90 };
+    assert_eq!(pair.granter.nodes(&rules, pair.time()), HashMap::from([(NodeId(1), out)]));
     let report = LeaseRequest { spent: 10, kept: 5, ..claim(1, 2, 90) };
     let response = pair.granter.lease(&rules, pair.key, &report, false, pair.time()).unwrap();
     assert_eq!((response.spend_to, response.supply), (15, Supply::TooSmall));

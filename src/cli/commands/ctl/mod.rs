@@ -47,6 +47,12 @@ enum Command {
     Peek(RequestArgs),
     /// The counters of a request.
     Counters(RequestArgs),
+    /// The nodes that hold leases of the server's counters, and their credits.
+    Leases {
+        /// Number of nodes, those with most credits first.
+        #[arg(long, short = 'n', default_value_t = 100)]
+        limit: u32,
+    },
     /// Drop counters, so that they start anew: those of a request, of a rule, or with --all of a domain.
     Reset {
         /// Domain of the counters.
@@ -212,6 +218,10 @@ impl Caller<'_> {
                     pb::ListCountersRequest { domain: domain.clone(), descriptors: wire(descriptors) };
                 let request = self.timed(message);
                 self.client.list_counters(request).await.map(|response| show::counters(response.get_ref()))
+            }
+            Command::Leases { limit } => {
+                let request = self.timed(pb::ListLeasesRequest { limit: *limit });
+                self.client.list_leases(request).await.map(|response| show::leases(response.get_ref()))
             }
             Command::Reset { domain, descriptors, rule, all: _, reason } => {
                 let message = pb::ResetRequest {

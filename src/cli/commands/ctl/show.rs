@@ -320,6 +320,25 @@ pub(super) fn blocks(response: &pb::ListBlocksResponse) -> Shown {
     Shown::new("ListBlocksResponse", response, rows)
 }
 
+pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
+    let mut rows = table::table(["caller", "peer", "node", "leases", "credits", "demand/s", "last claim"]);
+    for node in &response.nodes {
+        rows.add_row([
+            node.actor.clone(),
+            node.peer.clone(),
+            format!("{:016x}", node.number),
+            node.leases.to_string(),
+            node.credits.to_string(),
+            // From that of a lease, of 200 ms.
+            node.demand.saturating_mul(5).to_string(),
+            time_text(node.last_claim.as_ref()),
+        ]);
+    }
+    let pb::ListLeasesResponse { total, leases, credits, .. } = response;
+    let text = format!("{rows}\n{total} nodes, {leases} leases, {credits} credits out");
+    Shown::new("ListLeasesResponse", response, text)
+}
+
 pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
     let mut rows =
         table::table(["number", "time", "actor", "peer", "action", "outcome", "reason", "details"]);
