@@ -27,7 +27,8 @@ fn documented_families() -> BTreeMap<String, (String, String)> {
 }
 
 /// Families of servers with `--counters`, which tests/peers/shared_store reads, and with a control plane (xds.rs).
-const ELSEWHERE: [&str; 3] = ["tidegate_shared_", "tidegate_lease", "tidegate_xds_"];
+const ELSEWHERE: [&str; 4] =
+    ["tidegate_shared_", "tidegate_lease", "tidegate_granted_leases", "tidegate_xds_"];
 
 /// The names of a sample's labels but `le`, as the documentation writes them.
 fn label_names(sample: &str) -> String {

@@ -68,7 +68,7 @@ fn limits_that_a_shared_store_cannot_count_are_refused_with_the_reason() {
         ("requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 1s", "cannot share a queue"),
         ("requests_per_unit: 1, algorithm: leaky_bucket, burst: 100000", "drains within 100 years"),
         ("requests_per_unit: 20000, algorithm: sliding_log", "at most 10000 hits"),
-        ("requests_per_unit: 1, schedule: [{days: mon, unlimited: true}]", "has a schedule"),
+        ("requests_per_unit: 1, schedule: [{days: mon, unlimited: true}]", "has one number at all times"),
     ] {
         let error = load("", limit).unwrap_err();
         assert!(

@@ -106,6 +106,7 @@ async fn leases_and_their_hits_are_in_the_metrics_and_shown_by_ctl() {
                 node.decide("x", now()).await.unwrap();
             }
             node.exchange(now(), Fate::Answered).await.unwrap();
+            node.spend("x", now());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         shown = shows.await.unwrap();
