@@ -54,8 +54,8 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
-                "limitAsync(descriptors, options.localDenials(false))",
-                "limitAsync(descriptors, options)",
+                "slot(limit(descriptors, options.localDenials(false)), options)",
+                "slot(limit(descriptors, options), options)",
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
