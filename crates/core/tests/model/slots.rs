@@ -165,7 +165,7 @@ fn whoever_waits_has_a_slot_in_the_end_beside_those_who_give_up() {
             move || (0..2).for_each(|_| world.wait(counters, gives_up))
         }));
         assert_eq!(world.free(), [LIMIT; 2]);
-        // Nobody is left in a line.
+        // No request is left in a queue.
         assert!(world.is_in_flight(&[0, 1], 1));
     });
 }

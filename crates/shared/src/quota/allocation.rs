@@ -3,18 +3,18 @@
 /// The shares of all, of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Level {
-    /// No share is above it, unless nobody demands the rest.
+    /// The upper bound of a share, unless no other client demands the rest.
     level: u64,
     /// What each client gets beyond its demand.
     headroom: u64,
-    /// What nobody has.
+    /// What is not assigned.
     pub(super) unclaimed: u64,
 }
 
 impl Level {
     /// Divides a rate by the demands of clients, which are sorted here, and that of requests to the server itself.
     ///
-    /// Half of what nobody demands is headroom of all. The rest is for clients that are to come, and for such requests.
+    /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for such requests.
     pub(super) fn of(wanted: &mut [u64], direct: u64, rate: u64) -> Self {
         wanted.sort_unstable();
         let (mut left, mut clients) = (rate, wanted.len() as u64 + u64::from(direct > 0));

@@ -212,7 +212,7 @@ impl Bucket {
         now.saturating_add(if is_moving { settings.round_trip } else { settings.ttl / 3 })
     }
 
-    /// Whether nobody has anything of it.
+    /// Whether no client has a part of it.
     pub(super) fn is_unused(&self) -> bool {
         self.members.is_empty() && self.remnants.is_empty()
     }

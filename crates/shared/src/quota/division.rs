@@ -78,7 +78,7 @@ impl Bucket {
         let growth = self.members.iter().enumerate().map(growth).fold(0, u64::saturating_add);
         let free = rates.rate.saturating_sub(in_force);
         let mut free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
-        // What nobody demands stays where it is, except for a part that is free for those that are to come.
+        // What no client demands stays where it is, except for a part that is kept free for new clients.
         let is_short =
             growth > free || free < level.unclaimed / 4 || in_force + level.direct(direct) > divisible;
         let clients = self.members.len() + self.remnants.len();

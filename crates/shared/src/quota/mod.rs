@@ -282,7 +282,7 @@ impl Quota {
         }
     }
 
-    /// Removes a bucket that nobody has. What was held for clients counts as spent now.
+    /// Removes a bucket that no client has. What was held for clients counts as spent now.
     fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets[slot as usize].take() else { return };
         rules.with_leases(bucket.key, now, |algorithm, leased| {

@@ -21,7 +21,7 @@ use tidegate_core::{
     store::Key,
 };
 
-/// The part of the rate that nobody has: what drains the tokens that clients gave up, and hits of requests to the server.
+/// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
 const RATE_PER_RESERVE: u64 = 256;
 
 /// The burst of a client lasts for one part of so many of a second, at its rate.
@@ -94,7 +94,7 @@ impl Rates {
         self.debt = self.debt.saturating_add(tokens.saturating_mul(1_000));
     }
 
-    /// Drains tokens that were given up, by the part of the rate that nobody has had since the last division.
+    /// Drains tokens that were given up, by the part of the rate that was not assigned since the last division.
     pub(super) fn drain(&mut self, now: Timestamp) {
         let (spare, elapsed) = (self.rate.saturating_sub(self.in_force), now.since(self.settled).as_nanos());
         let drained = u128::from(spare) * elapsed / 1_000_000_000;
@@ -204,7 +204,7 @@ impl Rates {
 mod tests {
     use super::*;
 
-    /// A rate that nobody had before drains nothing that is given up later.
+    /// A rate that was not assigned before drains nothing that is given up later.
     #[test]
     fn tokens_that_are_given_up_drain_from_then_on() {
         let at = |secs: u64| Timestamp::from_nanos(secs * 1_000_000_000);

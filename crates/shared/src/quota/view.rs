@@ -49,7 +49,7 @@ impl Quota {
         self.buckets.iter().flatten().map(|bucket| bucket.view())
     }
 
-    /// What clients have of a bucket; none if nobody reports it.
+    /// What clients have of a bucket; none if no client reports it.
     pub fn shares(&self, bucket: Key) -> Option<Vec<ShareView>> {
         let slot = *self.slots.get(&bucket)?;
         let bucket = self.buckets.get(slot as usize)?.as_ref()?;
