@@ -28,6 +28,8 @@ tests_with! {
     random_requests_have_the_same_decisions,
     a_long_log_has_the_same_decisions_and_short_replies,
     a_state_far_ahead_denies_for_a_window_at_most,
+    a_bucket_keeps_hits_that_were_charged_beyond_its_size,
+    a_bucket_that_was_larger_is_full_and_not_overfull_for_longer_than_two_of_its_sizes,
     a_damaged_counter_leaves_the_others_decided,
 }
 
@@ -199,6 +201,8 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
         ("first", "per: 10s, requests_per_unit: 10, algorithm: fixed_window, aligned: first_hit"),
         ("calendar", "unit: day, requests_per_unit: 10, algorithm: fixed_window, calendar: true"),
         ("intervals", "per: 10s, requests_per_unit: 10, algorithm: token_bucket, refill: intervals"),
+        ("tokens", "per: 10s, requests_per_unit: 10, algorithm: token_bucket"),
+        ("leaky", "per: 10s, requests_per_unit: 10, algorithm: leaky_bucket, burst: 10"),
         ("slots", "algorithm: concurrency, requests_in_flight: 10, max_hold: 10s"),
     ];
     for (key, keys) in kinds {
@@ -221,6 +225,55 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
         let Some(Reset::After(wait)) = denied.statuses[0].reset else { panic!("{key}: {denied:?}") };
         assert!(wait.as_secs() <= 2 * window, "{key}: reset after {wait:?}");
         assert_eq!(decide(10, behind(2 * window)).code, Code::Ok, "{key}");
+    }
+}
+
+/// What is charged though it does not fit is beyond the size of a bucket too, and is not taken for the hits of another clock.
+async fn a_bucket_keeps_hits_that_were_charged_beyond_its_size() {
+    let server = RedisServer::start();
+    let rules = "domain: d\ndescriptors:\n- {key: k, rate_limit: {per: 10s, requests_per_unit: 10, \
+                 algorithm: token_bucket, charge: always}}\n";
+    let limiter =
+        limiter(&[Source::file("r.yaml", rules.to_owned())], &LoadOptions::default()).expect("rules");
+    let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "beyond:".into()));
+    let now = Timestamp::from_millis(1_700_006_400_000);
+    let mut decide = |hits| store.decide(&owned, &[one("k", hits)], now).remove(0);
+    for _ in 0..11 {
+        decide(10);
+    }
+    let denied = decide(1);
+    let Some(Reset::After(reset)) = denied.statuses[0].reset else { panic!("{denied:?}") };
+    assert_eq!(reset.as_secs(), 102, "111 hits, of which 102 have to drain");
+}
+
+/// A bucket that was larger lacks at most twice the size that it has now.
+async fn a_bucket_that_was_larger_is_full_and_not_overfull_for_longer_than_two_of_its_sizes() {
+    let server = RedisServer::start();
+    for (name, from, to) in [
+        ("size", "algorithm: token_bucket, size: 1000", "algorithm: token_bucket, size: 10"),
+        ("algorithm", "algorithm: sliding_log", "algorithm: leaky_bucket, burst: 10"),
+    ] {
+        let rules = |keys: &str| {
+            let limit = format!("per: 10s, requests_per_unit: 1000, {keys}");
+            [Source::file(
+                "r.yaml",
+                format!("domain: d\ndescriptors:\n- {{key: k, rate_limit: {{{limit}}}}}\n"),
+            )]
+        };
+        let limiter = limiter(&rules(from), &LoadOptions::default()).expect("rules");
+        let mut store = Store::new(&server, format!("{name}:"));
+        let now = Timestamp::from_millis(1_700_006_400_000);
+        assert_eq!(store.decide(&limiter.pin_owned(), &[one("k", 1_000)], now).remove(0).code, Code::Ok);
+        assert!(replace_rules(&limiter, &rules(to), &LoadOptions::default()));
+        let owned = limiter.pin_owned();
+        let denied = store.decide(&owned, &[one("k", 10)], now).remove(0);
+        assert_eq!(denied.code, Code::OverLimit, "{name}");
+        let Some(Reset::After(wait)) = denied.statuses[0].reset else { panic!("{name}: {denied:?}") };
+        assert_eq!(
+            wait.as_millis(),
+            200,
+            "{name}: ten hits more than it holds have to drain, and ten to fit"
+        );
     }
 }
 
@@ -346,7 +399,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         _ => tidegate_core::rules::Semantics::Exact,
     };
     let options = LoadOptions { semantics, ..LoadOptions::default() };
-    let (mut text, mut window) = rules(&mut random, kind);
+    let (mut text, mut window, mut shortest) = rules(&mut random, kind);
     let Some(limiter) = limiter(&[Source::file("random.yaml", text.clone())], &options) else {
         // A bucket that does not drain in time.
         return (0, 0);
@@ -360,14 +413,15 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
     let mut history = Vec::new();
     for _ in 0..60 {
         if KINDS[kind].1 == "all" && random.one_in(12) {
-            let (next, of_rules) = rules(&mut random, kind);
+            let (next, of_rules, of_shortest) = rules(&mut random, kind);
             if replace_rules(&limiter, &[Source::file("random.yaml", next.clone())], &options) {
                 history.push(next.clone());
-                (text, window) = (next, of_rules);
+                (text, window, shortest) = (next, of_rules, of_shortest);
             }
         }
         // By less than the shortest window: a state that is further ahead is dated now by the store alone.
-        now = later(&mut random, now, window, BACK_MAX).max(latest - BACK_MAX);
+        let back_max = BACK_MAX.min(shortest);
+        now = later(&mut random, now, window, back_max).max(latest - back_max);
         latest = latest.max(now);
         let has_few_hits = KINDS[kind].1 == "all" || (is_meter(kind) && text.contains("always"));
         let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };

@@ -114,6 +114,11 @@ async fn a_self_signed_certificate_of_the_store_is_accepted_as_an_authority() {
     let url = format!("rediss://127.0.0.1:{port}");
     let (accepted, _rules) = server(&["--counters", &url, "--counters-ca", text(&cert)]);
     assert_eq!(codes(&accepted, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+    // So is one that the machine trusts.
+    let rules = rules_file(RULES);
+    let args = ["--counters", &url, "--counters-timeout", "2s", "--on-store-failure", "deny"];
+    let of_system = Server::with_variables(rules.path(), &args, &[("SSL_CERT_FILE", text(&cert))]);
+    assert_eq!(codes(&of_system, 1).await, [Code::OverLimit]);
     // Its name is verified all the same.
     let by_name = format!("rediss://localhost:{port}");
     let error = refused(&["--counters", &by_name, "--counters-ca", text(&cert)]);

@@ -61,6 +61,12 @@ pub(super) fn is_meter(kind: usize) -> bool {
 
 /// A limit of a kind, and its window in microseconds.
 pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
+    let (keys, window, _) = limit_and_size(random, kind);
+    (keys, window)
+}
+
+/// A limit of a kind; in microseconds its window, and the time in which a full one is empty: of a bucket, that of its size.
+fn limit_and_size(random: &mut Random, kind: usize) -> (String, u64, u64) {
     let is_all = kind == KINDS.len() - 1;
     let kind = if is_all { random.below(9) as usize } else { kind };
     let windows = ["1ms", "7ms", "250ms", "1s", "10s", "90s", "7m", "3h", "11d", "900d", "3650d"];
@@ -71,6 +77,8 @@ pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
     let index = random.below(if is_short { 8 } else { windows.len() as u64 }) as usize;
     let many = !is_all && random.one_in(6);
     let requests = if many { 1 + random.below(u64::from(u32::MAX)) } else { random.below(30) };
+    let window = micros[index] * 1_000;
+    let mut empty = window;
     let (keys, requests) = match kind {
         1 => (format!("precision: {}, ", 2 + random.below(254)), requests),
         2 => (KINDS[2].1.to_owned(), requests.min(40)),
@@ -80,7 +88,7 @@ pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
             let keys = format!(
                 "algorithm: fixed_window, calendar: true, time_zone: {zone}, unit: {unit}, requests_per_unit: {requests}"
             );
-            return (keys, days * 86_400_000_000);
+            return (keys, days * 86_400_000_000, days * 86_400_000_000);
         }
         // A bucket has to drain within 100 years.
         6..=8 => {
@@ -88,18 +96,19 @@ pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
             let size = if many { requests.min(1 + random.below(1_000)) } else { 1 + random.below(40) };
             let name = if kind == 8 { "burst" } else { "size" };
             let size = size.min(10 * requests);
+            empty = (u128::from(size) * u128::from(window) / u128::from(requests)) as u64;
             (format!("{}{name}: {size}, ", KINDS[kind].1), requests)
         }
         9 | 10 => (String::new(), requests),
         _ => (KINDS[kind].1.to_owned(), requests),
     };
-    (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), micros[index] * 1_000)
+    (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), window, empty)
 }
 
-/// Rules of a domain, and a window of one of them in microseconds.
-pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64) {
+/// Rules of a domain; in microseconds a window of one of them, and the shortest time in which a full one of them is empty.
+pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
-    let mut window = 1;
+    let (mut window, mut shortest) = (1, u64::MAX);
     for key in ["a", "b", "c"] {
         text += &format!("- key: {key}\n");
         if random.one_in(8) {
@@ -111,15 +120,20 @@ pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64) {
         let several = if random.one_in(4) { 2 } else { 1 };
         text += "  rate_limits:\n";
         for index in 0..several {
-            let keys;
-            (keys, window) = limit(random, kind);
+            let (keys, empty);
+            (keys, window, empty) = limit_and_size(random, kind);
+            shortest = shortest.min(empty);
             // A meter holds 126 years of draining at most: only hits beyond the limit exceed that.
             let is_bounded = !is_meter(kind) || window <= LONGEST_FEW;
-            let always = if is_bounded && random.one_in(5) { ", charge: always" } else { "" };
+            // The store alone bounds what a bucket lacks after its limit was changed, unless denied hits are charged.
+            let is_changed_bucket =
+                kind == KINDS.len() - 1 && keys.contains("_bucket") && !keys.contains("refill");
+            let always =
+                if is_changed_bucket || (is_bounded && random.one_in(5)) { ", charge: always" } else { "" };
             text += &format!("  - {{name: {key}{index}, {keys}{always}}}\n");
         }
     }
-    (text, window)
+    (text, window, shortest)
 }
 
 /// A request as data: hits of descriptors, each with a key, a value and perhaps a limit.
@@ -165,7 +179,7 @@ pub(super) fn request(sketch: &Sketch) -> Request<'static> {
 /// The next time, in microseconds: usually later, by a part of the window or a little; sometimes the clock is set back.
 pub(super) fn later(random: &mut Random, now: u64, window: u64, back_max: u64) -> u64 {
     let next = match random.below(20) {
-        0 => now.saturating_sub(random.below(window.min(back_max))),
+        0 => now.saturating_sub(random.below(window.min(back_max).max(1))),
         1..=4 => now,
         5..=8 => now + random.below(3),
         9..=17 => now + random.below(1 + window / 8),

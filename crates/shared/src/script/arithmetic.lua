@@ -380,10 +380,16 @@ local function brief_slots(limit, state, needs)
 end
 
 -- Whether a state is dated more than a window ahead: by the clock of a store that this one has replaced, or by its own before it was
--- set back. A full bucket has no such date: the level alone, which a change of the limit may have raised.
-local function is_ahead(limit, state)
+-- set back. A bucket that refills steadily has no date but the time at which it is full again: one that lacks more than twice its size is
+-- of such a clock, or was larger before the limit was changed. That is concluded only for a charge that `is_bounded`: hits that are charged
+-- though they do not fit are beyond the size too.
+local function is_ahead(limit, state, is_bounded)
   local kind, body = limit.kind, limit.body
-  if kind == TOKENS or kind == LEAKY then return false end
+  if kind == TOKENS or kind == LEAKY then
+    if not is_bounded then return false end
+    local most = min(2 * limit.admitted_at_most, U32)
+    return unpack_from('<d', state, body) - now > weight(limit, most) + 1
+  end
   if kind == LOG then return unpack_from('<d', state, #state - 11) > now + limit.length end
   if kind == SLOTS then
     if #state < SLOTS_AT then return false end
@@ -421,14 +427,16 @@ local function dated_now(limit, state)
     end
     return write_slots(unpack_from('<d', state, 3), used, slots), ends
   end
+  if limit.kind == TOKENS or limit.kind == LEAKY then used = 2 * limit.admitted_at_most end
   return add(limit, '', used)
 end
 
--- The state under a changed limit: hits that are used stay used, as if taken now. Of hits of another algorithm it is not known whether
--- they are in flight.
-local function convert(limit, state)
+-- The state under a changed limit: hits that are used stay used, as if taken now; of a bucket, as many as `is_ahead` leaves. Of hits of
+-- another algorithm it is not known whether they are in flight.
+local function convert(limit, state, is_bounded)
   local former = #state > 2 and read_limit(state, false)
   local used = former and limit.kind ~= SLOTS and used_of(former, state) or 0
   if used == 0 then return '' end
+  if is_bounded and (limit.kind == TOKENS or limit.kind == LEAKY) then used = min(used, 2 * limit.admitted_at_most) end
   return add(limit, '', used)
 end

@@ -144,6 +144,9 @@ while position <= size do
           dry, part = dry + added, part + more - added * rate_hits
           if part >= rate_hits then dry, part = dry + 1, part - rate_hits end
           charged, expires = pack(format, signature, dry, part), part > 0 and dry + 1 or dry
+        elseif level > 2 * most * rate_per then
+          -- The functions treat buckets of a clock that was far ahead.
+          is_decided = false
         end
       end
     end

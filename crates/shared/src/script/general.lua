@@ -34,8 +34,8 @@ end
 
 -- The state of a counter without leases, dated now if it is of a clock that was far ahead. Stored in any case, for the same reason as one
 -- of a changed limit.
-local function of_present(key, limit, state)
-  if state == '' or not is_ahead(limit, state) then return state end
+local function of_present(key, limit, state, is_bounded)
+  if state == '' or not is_ahead(limit, state, is_bounded) then return state end
   local expires
   state, expires = dated_now(limit, state)
   states[key], changed[key] = state, expires or 0
@@ -46,7 +46,7 @@ end
 local leasing
 
 -- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
-local function open_leased(key, limit)
+local function open_leased(key, limit, is_bounded)
   leasing = leasing or make_lease_functions()
   local state, leases = states[key], leased[key]
   if not leases then
@@ -67,7 +67,7 @@ local function open_leased(key, limit)
     if lease_length > 0 and leases[i].ends > now + 10 * lease_length then leases[i].ends = now + lease_length end
   end
   state = leasing.expire(limit, state, leases)
-  if state ~= '' and is_ahead(limit, state) then state = dated_now(limit, state) end
+  if state ~= '' and is_ahead(limit, state, is_bounded) then state = dated_now(limit, state) end
   states[key] = state
   if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
     changed[key] = state ~= '' and leasing.expiry(limit, state, leases) or 0
@@ -121,16 +121,16 @@ local function decide(position, replied)
     most = most or limit.admitted_at_most
     -- In the place of the hits that are given back: slots are released by their ids.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
-    local state, leases = states[key] or '', leased[key]
+    local state, leases, is_bounded = states[key] or '', leased[key], flag < 4 and take > 0
     if leases or byte(state, 1) == 0 then
-      state, leases = open_leased(key, limit)
+      state, leases = open_leased(key, limit, is_bounded)
     elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
       -- Stored in any case: converted at each read instead, its hits would count as taken at the time of the read.
       local expires
-      state, expires = convert(limit, state)
+      state, expires = convert(limit, state, is_bounded)
       states[key], changed[key] = state, expires or 0
     else
-      state = of_present(key, limit, state)
+      state = of_present(key, limit, state, is_bounded)
     end
     numbers[i], limits_met[i], before[i], counts[i] = key, limit, state, charges
     if leases then

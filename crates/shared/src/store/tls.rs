@@ -51,7 +51,6 @@ fn config(tls: &StoreTls) -> Result<ClientConfig, RedisError> {
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|error| invalid("the authorities of the store", &error))?;
-    let anchors = if authorities.is_some() { anchors } else { Vec::new() };
     let verifier = StoreVerifier { authorities: verifier, anchors, any_name: *any_name };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
@@ -79,7 +78,7 @@ fn invalid(what: &'static str, error: &dyn Display) -> RedisError {
 #[derive(Debug)]
 struct StoreVerifier {
     authorities: Arc<WebPkiServerVerifier>,
-    /// The certificates of the file of authorities.
+    /// The certificates of the authorities.
     anchors: Vec<CertificateDer<'static>>,
     /// Whether certificates of other names are accepted.
     any_name: bool,
