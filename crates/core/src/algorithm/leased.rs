@@ -10,107 +10,9 @@
 //! - hits of quota count the same way ([`Assigned`]): those that clients may spend at any moment as hits of the present, those that
 //!   they may spend at a rate as time passes.
 
-use super::{Algorithm, FixedWindow, Refill, Schedule, State, TokenBucket};
+use super::{Algorithm, Assigned, FixedWindow, Lease, Leased, Refill, Schedule, State, TokenBucket};
 use crate::limit::Timestamp;
 use std::borrow::Cow;
-
-/// Bytes of a lease as it is stored: seven numbers.
-const LEASE_BYTES: usize = 7 * 8;
-
-/// Bytes of quota as it is stored: six numbers.
-const ASSIGNED_BYTES: usize = 6 * 8;
-
-/// The bit of the number of leases, as it is stored, that marks quota behind them.
-const HAS_QUOTA: u64 = 1 << 63;
-
-/// Nanoseconds of a second in thousandths of a hit: what a rate is divided by.
-const MILLIHIT_SECONDS: u128 = 1_000 * 1_000_000_000;
-
-/// Credits of one node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lease {
-    /// The node.
-    pub node: u64,
-    /// Number of its holder.
-    pub holder: u64,
-    /// Sequence number of its last request.
-    pub sequence: u64,
-    /// Its total of spent hits, as far as they are counted as used.
-    pub settled: u64,
-    /// Credits that it may spend beyond that.
-    pub outstanding: u64,
-    /// Time from which on it spends none of them.
-    pub end: Timestamp,
-    /// Hits that it expects in one lease length.
-    pub demand: u64,
-}
-
-/// Hits that all clients of quota together may spend without asking; they report late, and acknowledge nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Assigned {
-    /// Hits that may be spent at any moment: those of the present.
-    pub held: u64,
-    /// Thousandths of a hit per second that may be spent besides. Counted as time passes, spent or not.
-    pub rate: u64,
-    /// Time up to which those are counted.
-    counted: Timestamp,
-    /// The part of a hit, in thousandths of a hit by nanoseconds, that is counted already.
-    ahead: u64,
-    /// Time from which on nothing is spent.
-    pub end: Timestamp,
-    /// Hits that exact decisions admitted since quota was assigned.
-    pub exact: u64,
-}
-
-/// A counter and the leases on it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Leased {
-    /// Hits that are used; never leased itself.
-    pub state: State,
-    /// In no order. Those that have ended are still there until the next operation.
-    pub leases: Vec<Lease>,
-    /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
-    pub exact: u64,
-    /// Hits of quota, if clients have any.
-    pub assigned: Option<Assigned>,
-}
-
-impl Assigned {
-    /// No hits, until this time.
-    pub fn until(end: Timestamp, now: Timestamp) -> Self {
-        Self { counted: now, end, ..Self::default() }
-    }
-
-    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, and the time since which they
-    /// were spent.
-    fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp) {
-        let (since, until) = (self.counted, now.min(self.end));
-        self.counted = until.max(since);
-        let parts = u128::from(self.rate) * self.counted.since(since).as_nanos();
-        let Some(due) = parts.checked_sub(u128::from(self.ahead)).filter(|&due| due > 0) else {
-            self.ahead -= parts as u64;
-            return (0, since);
-        };
-        let hits = due.div_ceil(MILLIHIT_SECONDS);
-        self.ahead = (hits * MILLIHIT_SECONDS - due) as u64;
-        (u64::try_from(hits).unwrap_or(u64::MAX), since)
-    }
-
-    /// Decodes what was written of it; none of no bytes.
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let [held, rate, counted, ahead, end, exact] = bytes.as_chunks::<8>().0 else { return None };
-        let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
-        Some(Self {
-            held: number(held),
-            rate: number(rate),
-            counted: Timestamp::from_nanos(number(counted)),
-            // Less than a hit, whatever a damaged file has.
-            ahead: number(ahead).min(MILLIHIT_SECONDS as u64 - 1),
-            end: Timestamp::from_nanos(number(end)),
-            exact: number(exact),
-        })
-    }
-}
 
 impl Leased {
     /// The counter of a state, of which no credits are out unless the state has them.
@@ -261,56 +163,6 @@ impl Leased {
         at_end.add_reported(algorithm, leased, last);
         algorithm.expires(&at_end.state).max(last)
     }
-
-    /// Bytes on the heap beyond its own.
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.state.heap_bytes() + self.leases.capacity() * size_of::<Lease>()
-    }
-
-    /// Appends it as it is to be stored.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let mut number = |number: u64| out.extend(number.to_le_bytes());
-        number(self.exact);
-        number(self.leases.len() as u64 | if self.assigned.is_some() { HAS_QUOTA } else { 0 });
-        for lease in &self.leases {
-            let Lease { node, holder, sequence, settled, outstanding, end, demand } = *lease;
-            [node, holder, sequence, settled, outstanding, end.as_nanos(), demand]
-                .into_iter()
-                .for_each(&mut number);
-        }
-        if let Some(Assigned { held, rate, counted, ahead, end, exact }) = self.assigned {
-            [held, rate, counted.as_nanos(), ahead, end.as_nanos(), exact].into_iter().for_each(&mut number);
-        }
-        self.state.encode(out);
-    }
-
-    /// Decodes the output of `write`; none for any other bytes.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (&exact, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
-        let (count, has_quota) =
-            (u64::from_le_bytes(count) & !HAS_QUOTA, u64::from_le_bytes(count) & HAS_QUOTA);
-        let length = usize::try_from(count).ok()?.checked_mul(LEASE_BYTES)?;
-        let (leases, bytes) = bytes.split_at_checked(length)?;
-        let (assigned, state) = bytes.split_at_checked(if has_quota > 0 { ASSIGNED_BYTES } else { 0 })?;
-        let leases = leases.as_chunks::<LEASE_BYTES>().0.iter().map(|lease| {
-            let mut numbers = lease.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
-            let mut next = || numbers.next().unwrap_or_default();
-            Lease {
-                node: next(),
-                holder: next(),
-                sequence: next(),
-                settled: next(),
-                outstanding: next(),
-                end: Timestamp::from_nanos(next()),
-                demand: next(),
-            }
-        });
-        let leases = leases.collect();
-        let assigned = Assigned::read(assigned);
-        let state = State::decode(state).ok().filter(|state| !matches!(state, State::Leased(_)))?;
-        Some(Self { state, leases, exact: u64::from_le_bytes(exact), assigned })
-    }
 }
 
 impl Algorithm {
@@ -346,7 +198,7 @@ impl Algorithm {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::assigned::MILLIHIT_SECONDS, *};
     use crate::{algorithm::SlidingLog, limit::Window};
     use proptest::prelude::*;
 

@@ -12,9 +12,11 @@
 //!
 //! docs/algorithms.md draws what each of them counts.
 
+mod assigned;
 mod ban;
 mod calendar;
 mod concurrency;
+mod counts;
 mod fixed_window;
 mod leaky_bucket;
 mod leased;
@@ -24,8 +26,10 @@ mod reserved;
 mod runs;
 mod sliding_log;
 mod sliding_window;
+mod slots;
 mod state;
 mod sub_windows;
+mod taken;
 mod timetable;
 mod token_bucket;
 
@@ -34,20 +38,23 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod properties;
 
+pub use assigned::Assigned;
 pub use ban::Ban;
 pub use calendar::{Calendar, Period, Zone};
-pub use concurrency::{Concurrency, Released, Slot, Slots};
+pub use concurrency::{Concurrency, Released};
+pub use counts::Counts;
 pub use fixed_window::{FixedWindow, Schedule};
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
-pub use leased::{Assigned, Lease, Leased};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
-pub use reserved::{Ended, RESERVATIONS_MAX, Reservation, Reserved};
+pub use reserved::{Ended, RESERVATIONS_MAX};
 pub use runs::{Run, Runs};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
-pub use state::{State, StateError};
-pub use sub_windows::{Counts, SubWindows};
+pub use slots::{Slot, Slots};
+pub use state::{Lease, Leased, Reservation, Reserved, State, StateError};
+pub use sub_windows::SubWindows;
+pub use taken::{Standing, Taken};
 pub use timetable::{DAY_NAMES, Hours, Overlap, Timetable};
 pub use token_bucket::{Refill, TokenBucket};
 
@@ -73,33 +80,6 @@ pub enum Algorithm {
     Concurrency(Concurrency),
     /// Denials of a limit, and the bans that they begin.
     Ban(Ban),
-}
-
-/// A counter at one time, with the numbers of a status.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
-    /// The state.
-    pub state: State,
-    /// See [`Algorithm::expires`].
-    pub expires: Timestamp,
-    /// See [`Algorithm::remaining`].
-    pub remaining: u64,
-    /// See [`Algorithm::until_full`].
-    pub until_full: Duration,
-}
-
-/// The result of [`Algorithm::take`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Taken {
-    /// The hits fit, and are counted.
-    Admitted(Standing),
-    /// The hits do not fit; none is counted.
-    Over {
-        /// See [`Algorithm::remaining`].
-        remaining: u64,
-        /// See [`Algorithm::until_admits`].
-        until_admits: Reset,
-    },
 }
 
 /// Dispatches to the algorithm.
@@ -385,14 +365,5 @@ impl Algorithm {
             (Self::Ban(_), Self::Ban(_)) => true,
             _ => false,
         }
-    }
-}
-
-/// Wait until `hits` fit under `limit`, given the wait until at most a number are used; never for more than the limit.
-#[inline]
-fn until_room(limit: u32, hits: u64, until_at_most: impl FnOnce(u64) -> Duration) -> Reset {
-    match u64::from(limit).checked_sub(hits) {
-        None => Reset::Never,
-        Some(target) => Reset::After(until_at_most(target)),
     }
 }

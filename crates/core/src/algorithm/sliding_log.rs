@@ -9,7 +9,7 @@
 use super::{
     State,
     runs::{Run, Runs},
-    until_room,
+    taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;

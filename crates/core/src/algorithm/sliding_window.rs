@@ -7,7 +7,11 @@
 //!
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
-use super::{Standing, State, Taken, fixed_window::saturating_count, until_room};
+use super::{
+    State,
+    fixed_window::saturating_count,
+    taken::{Standing, Taken, until_room},
+};
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 

@@ -5,7 +5,8 @@
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
-use super::{concurrency::Slots, leased::Leased, reserved::Reserved, runs::Runs, sub_windows::Counts};
+use super::{assigned::Assigned, counts::Counts, runs::Runs, slots::Slots};
+use crate::limit::Timestamp;
 
 /// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +36,11 @@ impl State {
             Self::Words(words) => *words,
             Self::Log(_) | Self::Counts(_) | Self::Slots(_) | Self::Leased(_) | Self::Reserved(_) => [0, 0],
         }
+    }
+
+    /// Whether it is neither leased nor has reservations.
+    pub(super) fn is_plain(&self) -> bool {
+        !matches!(self, Self::Leased(_) | Self::Reserved(_))
     }
 
     /// Appends the state as it is to be stored. Its length must be stored with it.
@@ -106,6 +112,79 @@ impl State {
     }
 }
 
+/// Bytes of a lease as it is stored: seven numbers.
+const LEASE_BYTES: usize = 7 * 8;
+
+/// The bit of the number of leases, as it is stored, that marks quota behind them.
+const HAS_QUOTA: u64 = 1 << 63;
+
+/// Bytes of a reservation as stored.
+const RESERVATION_BYTES: usize = 8 + 8 + 16 + 4 + 1;
+
+/// Credits of one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lease {
+    /// The node.
+    pub node: u64,
+    /// Number of its holder.
+    pub holder: u64,
+    /// Sequence number of its last request.
+    pub sequence: u64,
+    /// Its total of spent hits, as far as they are counted as used.
+    pub settled: u64,
+    /// Credits that it may spend beyond that.
+    pub outstanding: u64,
+    /// Time from which on it spends none of them.
+    pub end: Timestamp,
+    /// Hits that it expects in one lease length.
+    pub demand: u64,
+}
+
+/// A counter and the leases on it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leased {
+    /// Hits that are used; never leased itself.
+    pub state: State,
+    /// In no order. Those that have ended are still there until the next operation.
+    pub leases: Vec<Lease>,
+    /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
+    pub exact: u64,
+    /// Hits of quota, if clients have any.
+    pub assigned: Option<Assigned>,
+}
+
+/// A counter with open reservations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reserved {
+    /// The hits whose number is known.
+    pub(super) settled: State,
+    /// Those, and the estimates of open reservations.
+    pub(super) seen: State,
+    /// In the order of their starts.
+    pub(super) open: Vec<Open>,
+}
+
+/// Hits of one request until it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reservation {
+    /// By which it is ended; never 0.
+    pub id: u64,
+    /// The estimate; at least 1.
+    pub hits: u32,
+    /// From this moment on it is not open: its end did not arrive.
+    pub deadline: Timestamp,
+    /// Whether its hits are returned then; else they stay counted.
+    pub returns: bool,
+}
+
+/// See [`Reservation`], with the date of the hits as the algorithm has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Open {
+    pub(super) reservation: Reservation,
+    /// The window, the sub-window or the instant of the hits; of buckets as the head of `reserved/` has it.
+    pub(super) place: u128,
+}
+
 /// The first byte of a stored state. These numbers are in files: they never change.
 enum Kind {
     Words = 0,
@@ -136,5 +215,117 @@ pub enum StateError {
 impl Default for State {
     fn default() -> Self {
         Self::EMPTY
+    }
+}
+
+impl Leased {
+    /// Bytes on the heap beyond its own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.state.heap_bytes() + self.leases.capacity() * size_of::<Lease>()
+    }
+
+    /// Appends it as it is to be stored.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let mut number = |number: u64| out.extend(number.to_le_bytes());
+        number(self.exact);
+        number(self.leases.len() as u64 | if self.assigned.is_some() { HAS_QUOTA } else { 0 });
+        for lease in &self.leases {
+            let Lease { node, holder, sequence, settled, outstanding, end, demand } = *lease;
+            [node, holder, sequence, settled, outstanding, end.as_nanos(), demand]
+                .into_iter()
+                .for_each(&mut number);
+        }
+        if let Some(assigned) = &self.assigned {
+            assigned.write(out);
+        }
+        self.state.encode(out);
+    }
+
+    /// Decodes the output of `write`; none for any other bytes.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (&exact, bytes) = bytes.split_first_chunk::<8>()?;
+        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
+        let (count, has_quota) =
+            (u64::from_le_bytes(count) & !HAS_QUOTA, u64::from_le_bytes(count) & HAS_QUOTA);
+        let length = usize::try_from(count).ok()?.checked_mul(LEASE_BYTES)?;
+        let (leases, bytes) = bytes.split_at_checked(length)?;
+        let (assigned, state) = bytes.split_at_checked(if has_quota > 0 { Assigned::BYTES } else { 0 })?;
+        let leases = leases.as_chunks::<LEASE_BYTES>().0.iter().map(|lease| {
+            let mut numbers = lease.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
+            let mut next = || numbers.next().unwrap_or_default();
+            Lease {
+                node: next(),
+                holder: next(),
+                sequence: next(),
+                settled: next(),
+                outstanding: next(),
+                end: Timestamp::from_nanos(next()),
+                demand: next(),
+            }
+        });
+        let leases = leases.collect();
+        let assigned = Assigned::read(assigned);
+        let state = State::decode(state).ok().filter(|state| !matches!(state, State::Leased(_)))?;
+        Some(Self { state, leases, exact: u64::from_le_bytes(exact), assigned })
+    }
+}
+
+impl Reserved {
+    /// Bytes held beyond the struct's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let open = self.open.capacity() * size_of::<Open>();
+        open + self.settled.heap_bytes() + self.seen.heap_bytes()
+    }
+
+    /// Appends it as it is to be stored: the number of reservations, those, and the two states, the first with its length.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.open.len() as u64).to_le_bytes());
+        for Open { reservation: Reservation { id, hits, deadline, returns }, place } in &self.open {
+            out.extend(id.to_le_bytes());
+            out.extend(deadline.as_nanos().to_le_bytes());
+            out.extend(place.to_le_bytes());
+            out.extend(hits.to_le_bytes());
+            out.push(u8::from(*returns));
+        }
+        let mut settled = Vec::new();
+        self.settled.encode(&mut settled);
+        out.extend((settled.len() as u64).to_le_bytes());
+        out.extend(settled);
+        self.seen.encode(out);
+    }
+
+    /// Decodes the output of `write`; none for any other bytes.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_le_bytes(count)).ok()?.checked_mul(RESERVATION_BYTES)?;
+        let (reservations, bytes) = bytes.split_at_checked(length)?;
+        let open: Option<Vec<Open>> =
+            reservations.as_chunks::<RESERVATION_BYTES>().0.iter().map(|bytes| Open::read(bytes)).collect();
+        let (&length, bytes) = bytes.split_first_chunk::<8>()?;
+        let (settled, seen) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(length)).ok()?)?;
+        let plain = |bytes| State::decode(bytes).ok().filter(State::is_plain);
+        Some(Self {
+            settled: plain(settled)?,
+            seen: plain(seen)?,
+            open: open.filter(|open| !open.is_empty())?,
+        })
+    }
+}
+
+impl Open {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (&id, bytes) = bytes.split_first_chunk::<8>()?;
+        let (&deadline, bytes) = bytes.split_first_chunk::<8>()?;
+        let (&place, bytes) = bytes.split_first_chunk::<16>()?;
+        let (&hits, bytes) = bytes.split_first_chunk::<4>()?;
+        let returns = match bytes {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let (id, hits) = (u64::from_le_bytes(id), u32::from_le_bytes(hits));
+        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
+        let reservation = Reservation { id, hits, deadline, returns };
+        (id > 0 && hits > 0).then_some(Self { reservation, place: u128::from_le_bytes(place) })
     }
 }

@@ -13,9 +13,8 @@
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
-use super::{State, fixed_window::saturating_count, until_room};
+use super::{State, counts::Counts, fixed_window::saturating_count, taken::until_room};
 use crate::limit::{Reset, Timestamp, Window};
-use crate::varint;
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.
@@ -27,55 +26,6 @@ pub struct SubWindows {
     precision: u8,
     /// The length of a sub-window.
     length: NonZeroU64,
-}
-
-/// Hits in each sub-window.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Counts {
-    /// Number of the current sub-window: start / length. Never decreases.
-    number: u64,
-    /// Hits, oldest first: in the sub-window that the window is leaving, in those after it, in the current one.
-    hits: Box<[u32]>,
-}
-
-impl Counts {
-    /// Hits of sub-windows, oldest first, the last of them the one of this number; none for a number of hits that no
-    /// precision has.
-    pub fn new(number: u64, hits: Box<[u32]>) -> Option<Self> {
-        (2..=usize::from(u8::MAX) + 1).contains(&hits.len()).then_some(Self { number, hits })
-    }
-
-    /// Number of the current sub-window: start / length.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Hits, oldest first: in the sub-window that the window is leaving, in those after it, in the current one.
-    pub fn hits(&self) -> &[u32] {
-        &self.hits
-    }
-
-    /// Bytes held beyond the struct's own.
-    pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.hits)
-    }
-
-    /// Appends the counts as they are to be stored.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(varint::bytes(self.number));
-        out.extend(self.hits.iter().flat_map(|&hits| varint::bytes(u64::from(hits))));
-    }
-
-    /// Decodes the output of `write`; none for any other bytes.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = bytes.iter().copied().peekable();
-        let number = varint::read(&mut bytes)?;
-        let mut hits = Vec::new();
-        while bytes.peek().is_some() {
-            hits.push(u32::try_from(varint::read(&mut bytes)?).ok()?);
-        }
-        Self::new(number, hits.into())
-    }
 }
 
 /// A counter as of one moment.

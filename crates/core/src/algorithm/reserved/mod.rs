@@ -28,47 +28,12 @@ mod dated;
 #[cfg(test)]
 mod tests;
 
-use super::{Algorithm, State};
+use super::{Algorithm, Reservation, Reserved, State, state::Open};
 use crate::limit::{Reset, Timestamp};
 use std::{borrow::Cow, time::Duration};
 
 /// The most open reservations of one counter. Beyond, an estimate is charged that no end corrects.
 pub const RESERVATIONS_MAX: usize = 4_096;
-
-/// Bytes of a reservation as stored.
-const RESERVATION_BYTES: usize = 8 + 8 + 16 + 4 + 1;
-
-/// A counter with open reservations.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reserved {
-    /// The hits whose number is known.
-    settled: State,
-    /// Those, and the estimates of open reservations.
-    seen: State,
-    /// In the order of their starts.
-    open: Vec<Open>,
-}
-
-/// Hits of one request until it ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reservation {
-    /// By which it is ended; never 0.
-    pub id: u64,
-    /// The estimate; at least 1.
-    pub hits: u32,
-    /// From this moment on it is not open: its end did not arrive.
-    pub deadline: Timestamp,
-    /// Whether its hits are returned then; else they stay counted.
-    pub returns: bool,
-}
-
-/// See [`Reservation`], with the date of the hits as the algorithm has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Open {
-    reservation: Reservation,
-    /// The window, the sub-window or the instant of the hits; of buckets as the head of this file has it.
-    place: u128,
-}
 
 /// The result of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -278,64 +243,6 @@ impl Reserved {
         let last = self.open().map(|reservation| reservation.deadline).max().unwrap_or_default();
         algorithm.expires(&self.seen).max(last)
     }
-
-    /// Bytes held beyond the struct's own.
-    pub(super) fn heap_bytes(&self) -> usize {
-        let open = self.open.capacity() * size_of::<Open>();
-        open + self.settled.heap_bytes() + self.seen.heap_bytes()
-    }
-
-    /// Appends it as it is to be stored: the number of reservations, those, and the two states, the first with its length.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend((self.open.len() as u64).to_le_bytes());
-        for Open { reservation: Reservation { id, hits, deadline, returns }, place } in &self.open {
-            out.extend(id.to_le_bytes());
-            out.extend(deadline.as_nanos().to_le_bytes());
-            out.extend(place.to_le_bytes());
-            out.extend(hits.to_le_bytes());
-            out.push(u8::from(*returns));
-        }
-        let mut settled = Vec::new();
-        self.settled.encode(&mut settled);
-        out.extend((settled.len() as u64).to_le_bytes());
-        out.extend(settled);
-        self.seen.encode(out);
-    }
-
-    /// Decodes the output of `write`; none for any other bytes.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_le_bytes(count)).ok()?.checked_mul(RESERVATION_BYTES)?;
-        let (reservations, bytes) = bytes.split_at_checked(length)?;
-        let open: Option<Vec<Open>> =
-            reservations.as_chunks::<RESERVATION_BYTES>().0.iter().map(|bytes| Open::read(bytes)).collect();
-        let (&length, bytes) = bytes.split_first_chunk::<8>()?;
-        let (settled, seen) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(length)).ok()?)?;
-        let plain = |bytes| State::decode(bytes).ok().filter(State::is_plain);
-        Some(Self {
-            settled: plain(settled)?,
-            seen: plain(seen)?,
-            open: open.filter(|open| !open.is_empty())?,
-        })
-    }
-}
-
-impl Open {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let (&id, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&deadline, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&place, bytes) = bytes.split_first_chunk::<16>()?;
-        let (&hits, bytes) = bytes.split_first_chunk::<4>()?;
-        let returns = match bytes {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        };
-        let (id, hits) = (u64::from_le_bytes(id), u32::from_le_bytes(hits));
-        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
-        let reservation = Reservation { id, hits, deadline, returns };
-        (id > 0 && hits > 0).then_some(Self { reservation, place: u128::from_le_bytes(place) })
-    }
 }
 
 impl Algorithm {
@@ -433,10 +340,5 @@ impl State {
             Self::Leased(leased) => leased.state.reserved(),
             _ => None,
         }
-    }
-
-    /// Whether it is neither leased nor has reservations.
-    fn is_plain(&self) -> bool {
-        !matches!(self, Self::Leased(_) | Self::Reserved(_))
     }
 }

@@ -1,0 +1,71 @@
+//! Hits of a counter that clients of quota may spend.
+
+use crate::limit::Timestamp;
+
+/// Nanoseconds of a second in thousandths of a hit: what a rate is divided by.
+pub(super) const MILLIHIT_SECONDS: u128 = 1_000 * 1_000_000_000;
+
+/// Hits that all clients of quota together may spend without asking; they report late, and acknowledge nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Assigned {
+    /// Hits that may be spent at any moment: those of the present.
+    pub held: u64,
+    /// Thousandths of a hit per second that may be spent besides. Counted as time passes, spent or not.
+    pub rate: u64,
+    /// Time up to which those are counted.
+    pub(super) counted: Timestamp,
+    /// The part of a hit, in thousandths of a hit by nanoseconds, that is counted already.
+    pub(super) ahead: u64,
+    /// Time from which on nothing is spent.
+    pub end: Timestamp,
+    /// Hits that exact decisions admitted since quota was assigned.
+    pub exact: u64,
+}
+
+impl Assigned {
+    /// Bytes as it is stored: six numbers.
+    pub(super) const BYTES: usize = 6 * 8;
+
+    /// No hits, until this time.
+    pub fn until(end: Timestamp, now: Timestamp) -> Self {
+        Self { counted: now, end, ..Self::default() }
+    }
+
+    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, and the time since which they
+    /// were spent.
+    pub(super) fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp) {
+        let (since, until) = (self.counted, now.min(self.end));
+        self.counted = until.max(since);
+        let parts = u128::from(self.rate) * self.counted.since(since).as_nanos();
+        let Some(due) = parts.checked_sub(u128::from(self.ahead)).filter(|&due| due > 0) else {
+            self.ahead -= parts as u64;
+            return (0, since);
+        };
+        let hits = due.div_ceil(MILLIHIT_SECONDS);
+        self.ahead = (hits * MILLIHIT_SECONDS - due) as u64;
+        (u64::try_from(hits).unwrap_or(u64::MAX), since)
+    }
+
+    /// Appends it as it is to be stored.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let Self { held, rate, counted, ahead, end, exact } = *self;
+        for number in [held, rate, counted.as_nanos(), ahead, end.as_nanos(), exact] {
+            out.extend(number.to_le_bytes());
+        }
+    }
+
+    /// Decodes the output of `write`; none for any other number of bytes.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let [held, rate, counted, ahead, end, exact] = bytes.as_chunks::<8>().0 else { return None };
+        let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        Some(Self {
+            held: number(held),
+            rate: number(rate),
+            counted: Timestamp::from_nanos(number(counted)),
+            // Less than a hit, whatever a damaged file has.
+            ahead: number(ahead).min(MILLIHIT_SECONDS as u64 - 1),
+            end: Timestamp::from_nanos(number(end)),
+            exact: number(exact),
+        })
+    }
+}
