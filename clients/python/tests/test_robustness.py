@@ -78,6 +78,21 @@ def test_a_server_that_is_down_is_left_out_while_another_is_connected(kind: str)
         client.close()
 
 
+def test_an_unavailable_server_is_left_out_before_grpc_reports_the_end_of_its_connection() -> None:
+    # Its connection stays, as one that has ended does until gRPC's thread has reported it.
+    with misbehaving("unavailable") as one, serve(HUNDRED) as other:
+        client = Tidegate([one, other.address], domain="d", timeout=5, local_denials=0, breaker_failures=0)
+        deadline = time.monotonic() + 10
+        client.peek(user="a")
+        while not all(server.is_connected() for server in client._engine.servers.all):
+            assert time.monotonic() < deadline, "the servers are not connected"
+            time.sleep(0.01)
+        began = time.monotonic()
+        failed = sum(client.peek(user="a").error is not None for _ in range(100))
+        assert failed <= 1 + (time.monotonic() - began) / 0.5
+        client.close()
+
+
 async def test_the_failures_of_one_pause_of_the_process_are_one() -> None:
     with serve(HUNDRED) as server:
         async with aio.Tidegate(server.address, domain="d", timeout=0.05, local_denials=0) as client:

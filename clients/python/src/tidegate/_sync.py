@@ -32,6 +32,9 @@ from tidegate._slot import Slot
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+#: Seconds within which gRPC reports the end of a connection: its thread waits for a fifth of a second at a time.
+_REPORT_MAX = 0.5
+
 
 class _Connection(NamedTuple):
     channel: grpc.Channel
@@ -98,6 +101,8 @@ class Tidegate:
         self._options = options(connect_timeout, channel_options)
         self._clock = clock
         self._connections: dict[Server, _Connection] = {}
+        # When a call last found a server unavailable. gRPC reports the end of a connection later, from its own thread.
+        self._unavailable: dict[Server, float] = {}
         self._lock = threading.Lock()
 
     def limit(
@@ -262,6 +267,8 @@ class Tidegate:
         except grpc.RpcError as error:
             # Only calls raise it, and these errors are calls as well.
             failed = cast("grpc.Call", error)
+            if failed.code() is grpc.StatusCode.UNAVAILABLE:
+                self._unavailable[call.server] = time.monotonic()
             return self._engine.failed(call, failed.code().name, failed.details() or "")
         except BaseException:
             self._engine.abandoned(call)
@@ -312,7 +319,12 @@ class Tidegate:
                 states[0] = state
 
             channel.subscribe(note, try_to_connect=True)
-            server.is_connected = lambda: states[0] is grpc.ChannelConnectivity.READY
+
+            def is_connected() -> bool:
+                is_ready = states[0] is grpc.ChannelConnectivity.READY
+                return is_ready and time.monotonic() - self._unavailable.get(server, -_REPORT_MAX) >= _REPORT_MAX
+
+            server.is_connected = is_connected
         stub = channel.unary_unary(
             METHOD, request_serializer=pb.RateLimitRequest.SerializeToString, response_deserializer=parsed
         )
