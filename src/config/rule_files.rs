@@ -24,6 +24,9 @@ const FREE_INTERVAL: Duration = Duration::from_secs(1);
 /// The same, while decisions still refer to replaced rules.
 const FREE_INTERVAL_SHORT: Duration = Duration::from_millis(50);
 
+/// Time that an idle thread has to end, where a drain has left none.
+const WAKE_MAX: Duration = Duration::from_millis(200);
+
 /// Readings of the files at most until two agree. Files that change all the time are taken as the last reading has them.
 const READINGS_MAX: usize = 20;
 
@@ -59,12 +62,12 @@ impl RuleFiles {
         Ok(Self { watch: handle, ended })
     }
 
-    /// Ends the thread. A load that is under way is finished if that takes no longer than the timeout; else it ends with the process, and the
+    /// Ends the thread. A load that is under way is finished if that takes no longer than the timeout, or 200 ms; else it ends with the process, and the
     /// rules stay.
     pub fn stop(self, timeout: Duration) {
         self.watch.stop();
         // Disconnected also after a panic, which was reported where it occurred.
-        if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.recv_timeout(timeout.max(WAKE_MAX)) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("stopping without the rules that are being loaded");
         }
     }

@@ -134,6 +134,7 @@ fn a_pipe_in_the_place_of_a_file_ends_the_start() {
     let pipe_path = pipe.to_str().expect("UTF-8");
     for (flag, further) in [
         ("--rules", &[][..]),
+        ("--config", &[]),
         ("--blocks", &[]),
         ("--http-token-file", &[]),
         ("--audit-log", &[]),

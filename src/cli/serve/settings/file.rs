@@ -2,11 +2,14 @@
 
 use super::{Failure, Given, variables::adjusted};
 use clap::{Arg, ArgAction, Command, error::ErrorKind};
-use std::fs;
-use tidegate_core::rules::{Origin, PlainEntry, Source, plain_map};
+use std::path::Path;
+use tidegate_core::rules::{self, Origin, PlainEntry, Source, plain_map};
 
 /// Flags that choose where settings come from, and so cannot be settings of the file.
 const NOT_IN_FILES: [&str; 3] = ["check", "config", "env"];
+
+/// Settings are some hundred lines.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// A setting of the file.
 #[derive(Debug)]
@@ -42,7 +45,8 @@ pub(super) fn path(given: &Given<'_>) -> Option<String> {
 
 /// Reads the file, or returns every error in it.
 pub(super) fn read(program: &Command, path: &str) -> Result<Vec<FileSetting>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| Failure(format!("--config {path}: {error}")))?;
+    let text = rules::read_text(Path::new(path), BYTES_MAX);
+    let text = text.map_err(|error| Failure(format!("--config {path}: {error}")))?;
     settings(program, &Source::file(path, text))
 }
 
