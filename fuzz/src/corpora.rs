@@ -63,6 +63,21 @@ fn texts() {
         ],
     );
     of(
+        "limits_file",
+        &[
+            "- namespace: d\n  max_value: 3\n  seconds: 60\n  name: n\n  conditions: ['descriptors[0].method == \"PUT\"', 'limit.name == \"n\"']\n  variables: ['descriptors[1].user']\n",
+            "- { namespace: d, max_value: 2, seconds: 1, id: i, conditions: ['descriptors[0].path.startsWith(\"/api\") && limit.id != null'] }\n- { namespace: d, max_value: 1, seconds: 9, variables: ['descriptors[0].user'], algorithm: token_bucket }\n",
+        ],
+    );
+    of(
+        "networks",
+        &[
+            "10.0.0.0/8\n10.1.0.0/16\n::ffff:10.1.2.0/120\n2001:db8::/32\n10.1.2.3",
+            "::/0\n2001:db8::1\n192.0.2.1/32\n2001:DB8:0::1",
+        ],
+    );
+    of("regex", &["^/v[0-9]+/export\n(?i)b$\n(a|bb)*\n/v1/B", "\\p{Greek}+\n^\\bé{2,3}.*$\nλ"]);
+    of(
         "tokens",
         &[
             "# tokens\nann:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:operate\nsan=spiffe://a/b:read\n",

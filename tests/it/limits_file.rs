@@ -1,7 +1,12 @@
 //! Limits with conditions: Limitador's LIMITS_FILE, over Envoy's and Kuadrant's services.
 
-use crate::support::{Server, descriptor, rules_file};
-use std::process::Command;
+use crate::{
+    control::{Controlled, descriptors},
+    replay::{report, text},
+    support::{Client, Server, descriptor, eventually, rules_file},
+};
+use serde_json::{Value, json};
+use std::{fs, process::Command};
 use tidegate::api::pb::{
     kuadrant_v1::rate_limit_service_client::RateLimitServiceClient,
     service::{RateLimitRequest, rate_limit_response::Code},
@@ -93,4 +98,142 @@ fn explain_lists_the_limits_of_a_request() {
     let (code, text) = explain("default/toystore", &["limit.user__9c0d=1"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no limit: the conditions of none hold"), "{text}");
+}
+
+/// A limit for each user of a plan, and one for all.
+const SHOP: &str = "
+- { namespace: shop, max_value: 2, seconds: 86400, name: users, conditions: ['descriptors[0].plan == \"free\"'], variables: ['descriptors[0].user'] }
+- { namespace: shop, max_value: 100, seconds: 86400, name: all }
+";
+/// The path of the first.
+const USERS: &str = r#"per 86400 s if descriptors[0].plan == "free" for each descriptors[0].user"#;
+const ANN: [(&str, &str); 2] = [("user", "ann"), ("plan", "free")];
+
+/// Sends requests of a user of the plan: the number of those that are admitted.
+async fn admitted(client: &mut Client, requests: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += usize::from(client.hit("shop", &ANN).await.expect("a response").overall_code == 1);
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn overrides_blocks_and_resets_apply_to_limits_with_conditions() {
+    let shop = Controlled::start(SHOP, &[]);
+    let mut client = shop.server.client().await;
+    assert_eq!(admitted(&mut client, 3).await, 2);
+    let rules = shop.operate("ListRules", json!({})).await;
+    assert_eq!(
+        (&rules["rules"][0]["rule"], &rules["rules"][1]["rule"]),
+        (&json!(USERS), &json!("per 86400 s"))
+    );
+    let ann = json!({ "domain": "shop", "descriptors": descriptors(&ANN) });
+    let explained = shop.operate("Explain", ann.clone()).await["descriptors"][0].take();
+    assert_eq!(explained["outcome"], format!("limited: {USERS}; per 86400 s"), "{explained}");
+    let of = |counters: &Value| {
+        [&counters[0], &counters[1]].map(|one| (one["limit"].clone(), one["used"].clone()))
+    };
+    assert_eq!(of(&explained["counters"]), [(json!("users"), json!(2)), (json!("all"), json!(2))]);
+    let peeked = shop.operate("Peek", ann.clone()).await["statuses"][0].take();
+    assert_eq!((&peeked["name"], &peeked["code"]), (&json!("users"), &json!("OVER_LIMIT")));
+    shop.operate("GiveBack", json!({ "domain": "shop", "descriptors": descriptors(&ANN), "hits": 1 })).await;
+    assert_eq!(admitted(&mut client, 2).await, 1);
+
+    // An override has a counter of its own, and leaves those of the limits as they are.
+    let entries = json!([{ "key": "user", "value": "a*" }, { "key": "plan", "value": "*" }]);
+    let limit = json!({ "requests": 3, "unit": "day" });
+    shop.operate(
+        "SetOverride",
+        json!({ "override": { "id": "o", "domain": "shop", "entries": entries, "limit": limit } }),
+    )
+    .await;
+    assert_eq!(admitted(&mut client, 4).await, 3);
+    assert_eq!(shop.operate("Explain", ann.clone()).await["descriptors"][0]["rule"], "(override o)");
+    shop.operate("DeleteOverride", json!({ "id": "o" })).await;
+    assert_eq!(admitted(&mut client, 1).await, 0);
+    assert_eq!(shop.operate("Reset", ann.clone()).await, json!({ "counters": "2" }));
+
+    let block = json!({ "block": { "id": "b", "domain": "shop", "key": "user", "value": "ann" } });
+    assert!(shop.operate("SetBlock", block).await["warning"].is_null());
+    assert_eq!(admitted(&mut client, 1).await, 0);
+    assert_eq!(shop.operate("Explain", ann.clone()).await["descriptors"][0]["blockId"], "b");
+    shop.operate("DeleteBlock", json!({ "id": "b" })).await;
+    assert_eq!(admitted(&mut client, 3).await, 2);
+    // Of all users at once.
+    let rule = json!({ "domain": "shop", "rule": USERS });
+    assert_eq!(shop.operate("Reset", rule).await, json!({ "counters": "1" }));
+    assert_eq!(admitted(&mut client, 3).await, 2);
+}
+
+#[tokio::test]
+async fn what_if_compares_limits_with_conditions() {
+    let shop = Controlled::start(SHOP, &[]);
+    shop.operate("RecordDecisions", json!({})).await;
+    let mut client = shop.server.client().await;
+    assert_eq!(admitted(&mut client, 8).await, 2);
+    eventually("eight decisions are recorded", async || {
+        let status = shop.operate("RecordDecisions", json!({})).await;
+        if status["decisions"] == "8" { Ok(()) } else { Err(status) }
+    })
+    .await;
+    let proposed = SHOP.replace("max_value: 2", "max_value: 5");
+    for against in ["IN_FORCE", "RECORDED"] {
+        let report = shop.operate("WhatIf", json!({ "rules": proposed, "against": against })).await;
+        assert_eq!((&report["requests"], &report["newlyAdmitted"]), (&json!("8"), &json!("3")), "{report}");
+        let same = shop.operate("WhatIf", json!({ "rules": SHOP, "against": against })).await;
+        assert_eq!((&same["newlyAdmitted"], &same["newlyDenied"]), (&Value::Null, &Value::Null), "{same}");
+    }
+    let suggested =
+        shop.operate("WhatIf", json!({ "rules": SHOP, "suggestFor": [USERS], "suggestShare": 0.001 })).await;
+    assert_eq!(suggested["suggestions"][0]["suggested"], json!({ "requests": 8 }), "{suggested}");
+}
+
+/// With a change of the file, an override, a block and a reset in between.
+#[tokio::test]
+async fn a_log_under_limits_with_conditions_is_replayed_with_the_same_decisions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let shop = Controlled::start(SHOP, &["--decision-log", text(&log)]);
+    let mut client = shop.server.client().await;
+    assert_eq!(admitted(&mut client, 4).await, 2);
+    fs::write(shop.rules.path(), SHOP.replace("max_value: 2", "max_value: 5")).expect("written");
+    eventually("the file is in force", async || {
+        let rules = shop.operate("ListRules", json!({})).await;
+        if rules["rules"][0]["limits"][0]["requests"] == 5 { Ok(()) } else { Err(rules) }
+    })
+    .await;
+    assert_eq!(admitted(&mut client, 4).await, 3);
+    let entries = json!([{ "key": "user", "value": "ann" }, { "key": "plan", "value": "free" }]);
+    let limit = json!({ "requests": 1, "unit": "day" });
+    shop.operate(
+        "SetOverride",
+        json!({ "override": { "id": "o", "domain": "shop", "entries": entries, "limit": limit } }),
+    )
+    .await;
+    assert_eq!(admitted(&mut client, 2).await, 1);
+    shop.operate("DeleteOverride", json!({ "id": "o" })).await;
+    shop.operate("SetBlock", json!({ "block": { "id": "b", "key": "plan", "value": "free" } })).await;
+    assert_eq!(admitted(&mut client, 2).await, 0);
+    shop.operate("DeleteBlock", json!({ "id": "b" })).await;
+    shop.operate("Reset", json!({ "domain": "shop", "descriptors": descriptors(&ANN) })).await;
+    assert_eq!(admitted(&mut client, 6).await, 5);
+    assert!(shop.server.terminate().success());
+
+    let replayed = report(&[text(&log)])["report"].take();
+    let differences = ["newly_denied", "newly_admitted", "responses_changed"].map(|key| &replayed[key]);
+    assert_eq!((&replayed["requests"], differences), (&json!(18), [&json!(0); 3]), "{replayed}");
+    let rows = replayed["rules"].as_array().expect("rows").iter();
+    let denied: Vec<_> = rows.map(|row| (row["rule"].as_str(), row["proposed"]["denied"].as_u64())).collect();
+    for row in [(Some(USERS), Some(4)), (Some("(override o)"), Some(1)), (Some("(blocked)"), Some(2))] {
+        assert!(denied.contains(&row), "{row:?} is not in {denied:?}");
+    }
+    // Under one file: the first four alone, as another user never sends.
+    let proposed = rules_file(&SHOP.replace("max_value: 2", "max_value: 4"));
+    let other = report(&["--rules", text(proposed.path()), text(&log)])["report"].take();
+    assert_eq!(other["current"]["admitted"], 11, "{other}");
+    assert!(
+        other["newly_admitted"].as_u64() > Some(0) && other["newly_denied"].as_u64() > Some(0),
+        "{other}"
+    );
 }

@@ -42,6 +42,7 @@ mod restoring;
 mod rlqs;
 mod rule_keys;
 mod rules;
+mod rules_page;
 mod serve;
 mod service_manager;
 mod settings;

@@ -67,6 +67,13 @@ async fn each_key_holds_under_overrides_blocks_explanations_and_what_if() {
             .expect("the command runs");
         assert!(shown.status.success(), "{key}: {shown:?}");
     }
+    let of = json!({ "domain": "keys", "descriptors": descriptors(&[("user", "admin")]) });
+    let explained = keys.operate("Explain", of).await["descriptors"][0].take();
+    assert_eq!(
+        explained["outcome"],
+        "user: limited; the limit user does not apply: its `when` does not hold"
+    );
+    assert_eq!(explained["counters"], Value::Null);
     until_recorded(&keys, "20").await;
 
     // Another number for all of them, at all times.

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         console::tests,
         console::operations::tests,
         console::pictures::tests,
+        console::rule_keys::tests,
         console::what_if::tests,
         console::figures::tests,
         console::load::tests,

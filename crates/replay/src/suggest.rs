@@ -8,7 +8,7 @@ use serde::Serialize;
 use smol_str::SmolStr;
 use tidegate_core::{
     algorithm::{Algorithm, State},
-    limit::{Hits, LimitId, Request, Timestamp},
+    limit::{Descriptor, Hits, LimitId, Request, Timestamp},
     rules::{Charge, RuleLimit, RuleSet},
 };
 
@@ -138,6 +138,19 @@ impl Demand {
     /// Adds the hits of a request; time never runs backwards.
     pub(super) fn add(&mut self, request: &Request<'_>, now: Timestamp) {
         let Some(domain) = self.rules.domain(request.domain()) else { return };
+        if let Some(limits) = domain.conditional() {
+            // They are those of the first descriptor without an override or a block.
+            let mut descriptors = request.descriptors().iter();
+            let first = descriptors.find(|descriptor| domain.overlaid(&descriptor.entries).is_none());
+            let Some(&Descriptor { hits, .. }) = first else { return };
+            let Self { by_limit, limits: demand, .. } = self;
+            limits.for_request(request.descriptors(), |_, limit, values| {
+                let Some(&at) = by_limit.get(&limit.id) else { return };
+                let key = values.iter().map(|value| (SmolStr::default(), SmolStr::from(&**value))).collect();
+                demand[at].counters.entry(key).or_default().push(TimedHits { time: now, hits });
+            });
+            return;
+        }
         for descriptor in request.descriptors().iter().filter(|descriptor| descriptor.limit.is_none()) {
             let Some(found) = domain.find(&descriptor.entries) else { continue };
             for limit in found.rule.limits.iter().filter(|limit| limit.applies(request.descriptors())) {

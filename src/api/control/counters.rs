@@ -11,7 +11,7 @@ use crate::{
     control::Caller,
     service::{CallOrigin, NotReady},
 };
-use std::{num::NonZeroU64, sync::Arc, time::Duration};
+use std::{fmt::Write as _, num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
@@ -43,7 +43,7 @@ impl ControlApi {
             let applied_by = domain.and_then(|domain| domain.overlay_match(entries));
             pb::ExplainedDescriptor {
                 steps: applied.matching.iter().flat_map(|matching| &matching.steps).map(step).collect(),
-                outcome: applied.matching.as_ref().map_or_else(String::new, |it| it.outcome.to_string()),
+                outcome: outcome(owned.rules(), applied),
                 rule: rule.map_or_else(String::new, |rule| rule.info.path.to_string()),
                 declared_at: rule.map_or_else(String::new, |rule| rule.declared_at()),
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
@@ -235,6 +235,17 @@ fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<
         .map(|descriptor| ExplainedDescriptor { entries: &descriptor.entries, own_limit: descriptor.limit })
         .collect();
     Ok(domain.explain_request(&descriptors))
+}
+
+/// The rule or why there is none, and the limits whose condition does not hold.
+fn outcome(rules: &RuleSet, applied: &Applied<'_>) -> String {
+    let mut text =
+        applied.matching.as_ref().map_or_else(String::new, |matching| matching.outcome.to_string());
+    for AppliedLimit { limit, .. } in applied.limits.iter().filter(|limit| limit.is_unmet) {
+        let name = &rules.limit_name(limit).limit;
+        let _ = write!(text, "; the limit {name} does not apply: its `when` does not hold");
+    }
+    text
 }
 
 fn unknown_domain(rules: &RuleSet, domain: &str) -> Error {

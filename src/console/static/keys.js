@@ -256,7 +256,7 @@ function actions(app, domain, list, refresh, current) {
     })),
     button("Override", () => ({
       title: "Another limit for this key", verb: "Set",
-      about: h("div", {}, about.cloneNode(true), h("p", { class: "faint" }, "It continues the counter: hits used so far count.")), fields: [
+      about: h("div", {}, about.cloneNode(true), h("p", { class: "faint" }, "It continues the counter of a rule for descriptors: hits used so far count. Under limits with conditions it begins with none.")), fields: [
         { name: "kind", label: "Instead of the rules", options: [["limit", "this limit"], ["unlimited", "unlimited"], ["denied", "denied"]] },
         { name: "requests", label: "Requests", type: "number", min: 0, value: current()?.requests ?? 100 },
         { name: "unit", label: "Per: a unit, or a length such as 30s", value: current() ? unit(seconds(current().window)) : "minute", suggested: UNITS, required: true },

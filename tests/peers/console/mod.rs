@@ -5,6 +5,7 @@ pub mod figures;
 pub mod load;
 pub mod operations;
 pub mod pictures;
+pub mod rule_keys;
 pub mod shared;
 pub mod what_if;
 

@@ -3,12 +3,14 @@
 //!
 //! Files and requests are random, by seed. A difference is one that `docs/migrate.md` names, or it fails the test.
 
+mod command_line;
 mod comparison;
 mod limits;
 mod process;
 mod scenarios;
 
 use crate::{limitador::comparison::Tally, rng::Rng, tests_with};
+use command_line::each_flag_and_storage_is_known_and_documented;
 use limits::Domain;
 use process::{Call, LimitadorServer};
 use scenarios::{
@@ -20,6 +22,7 @@ use tempfile::TempDir;
 
 tests_with!(
     LIMITADOR:
+    each_flag_and_storage_is_known_and_documented,
     random_calls_have_the_answers_of_limitador_server,
     each_scenario_has_the_same_verdicts_counters_and_metrics,
     a_changed_file_keeps_the_counters_of_limits_that_stay,

@@ -107,7 +107,7 @@ impl ConditionalLimits {
 
     /// Calls `apply` with every limit that applies to a request with these descriptors, in the order of the files.
     #[inline]
-    pub(crate) fn for_request<'r>(
+    pub fn for_request<'r>(
         &'r self,
         descriptors: &[Descriptor<'_>],
         mut apply: impl FnMut(&'r Rule, &'r RuleLimit, &[Cow<'_, str>]),

@@ -280,10 +280,22 @@ impl Settings<'_> {
                     without_effect(name, "credits are leased for --lease-length (docs/shared.md)");
                 }
             }
-            Some(Storage::Disk { optimize: Some(_), .. }) => {
-                without_effect("--optimize", "snapshots are written every --snapshot-interval");
+            Some(Storage::Disk { optimize, .. }) => {
+                let given = [
+                    (optimize.is_some(), "--optimize"),
+                    (self.text("DISK_OPTIMIZE").is_some(), "DISK_OPTIMIZE"),
+                ];
+                for (_, name) in given.into_iter().filter(|(is_given, _)| *is_given) {
+                    without_effect(name, "snapshots are written every --snapshot-interval");
+                }
             }
             _ => {}
+        }
+        if self.arguments.verbosity == 0 && self.text("RUST_LOG").is_some_and(|level| level.contains('=')) {
+            without_effect(
+                "RUST_LOG",
+                "levels of modules are not known here; the level is info, or that of -v",
+            );
         }
         let cache = ["REDIS_LOCAL_CACHE_FLUSHING_PERIOD_MS", "REDIS_LOCAL_CACHE_BATCH_SIZE"];
         for name in cache.into_iter().filter(|name| self.text(name).is_some()) {

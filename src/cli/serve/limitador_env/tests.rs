@@ -93,6 +93,12 @@ fn what_has_no_effect_is_named() {
     for name in ["--custom-metric-labels", "--flush-period", "REDIS_LOCAL_CACHE_BATCH_SIZE", "not read"] {
         assert!(warnings.contains(name), "{name}: {warnings}");
     }
+    let args = ["limitador-server", "l.yaml", "disk", "data"].map(str::to_owned);
+    let pairs = [("DISK_OPTIMIZE", "disk"), ("RUST_LOG", "limitador=debug")];
+    let warnings = super::warnings(&args, &variables(&pairs)).join("\n");
+    for name in ["DISK_OPTIMIZE", "RUST_LOG"] {
+        assert!(warnings.contains(name), "{name}: {warnings}");
+    }
     assert!(
         super::warnings(&["tidegate".to_owned(), "serve".to_owned()], &variables(&[("REDIS_URL", "x")]))
             .is_empty()

@@ -171,6 +171,32 @@ fn service_limits_of_a_banned_key_are_used_up_until_the_end_of_the_ban() {
     assert_eq!(shown, [(2, 0, Reset::After(left), Some(left))]);
 }
 
+/// There a peek of a key at its limit is OK otherwise.
+#[test]
+fn a_peek_of_a_banned_key_is_denied_with_the_references_semantics_too() {
+    let limiter = limiter_of(RULES, Semantics::Reference, 1000, OnFull::Deny);
+    check(&limiter, &[(0, "user=a +2", &["ok 0"]), (0, "user=a ?", &["ok 0"])]);
+    (0..3).for_each(|_| _ = send(&limiter, 300, "user=a"));
+    check(
+        &limiter,
+        &[
+            (300, "user=a ?", &["over 0 60000"]),
+            (1_500, "user=a ?", &["over 0 58800"]),
+            (1_500, "user=a", &["over 0 58800"]),
+            (1_500, "user=b ?", &["ok 2"]),
+            (60_300, "user=a ?", &["ok 2"]),
+            (60_300, "user=a", &["ok 1"]),
+        ],
+    );
+    let phase = |millis| {
+        let mut request = Request::new("d");
+        request.push(descriptor("user=a ?"));
+        let pinned = limiter.pin();
+        pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS + millis)).statuses[0].ban
+    };
+    assert_eq!([1_500, 60_299, 60_300].map(phase), [BanPhase::InForce, BanPhase::InForce, BanPhase::None]);
+}
+
 /// Without room for the counter of denials, a denial is not counted; requests that need no new counter are decided as ever.
 #[test]
 fn a_full_store_neither_bans_nor_denies_more() {
