@@ -14,7 +14,7 @@ use crate::{
 use std::sync::atomic::Ordering;
 
 impl Pinned<'_> {
-    /// The charges of a request to counters of this process, if credits of leases can decide it: see [`super::HeldRules::leasable`].
+    /// The charges of a request to counters of this process, if credits of leases can decide it: see [`super::OwnedPinned::leasable`].
     pub fn grantable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
         leasable(&self.in_force, self.limiter, request, false)
     }

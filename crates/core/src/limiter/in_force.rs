@@ -112,7 +112,7 @@ impl Limiter {
         self
     }
 
-    /// Numbers decisions, for readers that need their order: see [`Decision::number`].
+    /// Numbers decisions, for readers that need their order: see [`Decision::number`](crate::limit::Decision::number).
     pub fn with_numbered_decisions(self) -> Self {
         self.store.number_decisions(true);
         self
@@ -164,7 +164,7 @@ impl Pinned<'_> {
         &self.in_force.rules
     }
 
-    /// Number of these rules: see [`NextRules::generation`].
+    /// Number of these rules: see [`NextRules::generation`](super::NextRules::generation).
     pub fn generation(&self) -> u64 {
         self.in_force.generation
     }

@@ -48,7 +48,7 @@ impl OwnedPinned<'_> {
     }
 }
 
-/// See [`HeldRules::leasable`]; of domains with shared counters, or of those with counters of this process.
+/// See [`Pinned::leasable`]; of domains with shared counters, or of those with counters of this process.
 pub(super) fn leasable<'p>(
     in_force: &'p InForce,
     limiter: &Limiter,

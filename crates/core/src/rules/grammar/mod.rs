@@ -11,6 +11,7 @@ mod extension;
 mod limits_file;
 mod on_deny;
 mod rate_limit;
+mod rates;
 mod reserve;
 mod schedule;
 mod value;

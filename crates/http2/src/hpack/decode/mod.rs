@@ -65,7 +65,7 @@ impl Decoder {
         Fields { list: &self.list, table: &self.table, names: self.names }
     }
 
-    /// Decodes a whole header block. Fields beyond `list_max` bytes are not kept; [`Fields::list_bytes`] counts them.
+    /// Decodes a whole header block. Fields beyond `list_max` bytes are counted, but not kept.
     pub fn decode(&mut self, mut block: &[u8], list_max: usize) -> Result<(), HpackError> {
         self.expected.clear();
         self.table.forget_evicted();

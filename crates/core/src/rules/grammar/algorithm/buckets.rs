@@ -1,0 +1,72 @@
+//! Buckets: a rate, and a size.
+
+use super::{
+    common::{Counting, choice, requests_and_window},
+    queue::queue,
+};
+use crate::{
+    algorithm::{Algorithm, LeakyBucket, Rate, TokenBucket},
+    limit::Window,
+    rules::{
+        semantics::Semantics,
+        yaml::{Fields, Report},
+    },
+};
+use std::num::NonZeroU32;
+
+pub(super) fn token_bucket(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    type Make = fn(u32, NonZeroU32, Window) -> TokenBucket;
+    let refills: [(_, Make); 2] = [("greedy", TokenBucket::greedy), ("intervals", TokenBucket::by_intervals)];
+    let refill = fields.take("refill").and_then(|field| choice(&field, report, "a way to refill", &refills));
+    let Bucket { requests, window, size, rate } = bucket("size", fields, semantics, report)?;
+    let algorithm = Algorithm::TokenBucket(refill.unwrap_or(TokenBucket::greedy)(size, rate, window));
+    Some(Counting { requests, window, algorithm })
+}
+
+pub(super) fn leaky_bucket(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    let queue = queue(fields, None, report);
+    let Bucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
+    let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue };
+    Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
+}
+
+/// The parameters of both buckets: a rate, and a size.
+struct Bucket {
+    requests: u32,
+    window: Window,
+    size: u32,
+    rate: NonZeroU32,
+}
+
+/// Reads a bucket with the size in key `name`, by default the requests of one unit.
+fn bucket(
+    name: &'static str,
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Bucket> {
+    let size = fields.take(name).map(|field| (field.whole(report), field));
+    let (requests, window) = requests_and_window(fields, semantics, report)?;
+    if let (0, Some((Some(1..), field))) = (requests, &size) {
+        field.reject(
+            report,
+            "a bucket with 0 per unit is never refilled; write 1 or more in `requests_per_unit`, or 0 here",
+        );
+        return None;
+    }
+    let size = match size {
+        None => requests,
+        Some((size, _)) => size?,
+    };
+    // A bucket without room admits nothing, at whatever rate.
+    let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
+    Some(Bucket { requests, window, size, rate })
+}

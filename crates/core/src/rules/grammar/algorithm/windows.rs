@@ -1,0 +1,126 @@
+//! Algorithms with a window: sliding, fixed, and by the calendar.
+
+use super::common::{Counting, choice, requests_and_window};
+use crate::{
+    algorithm::{
+        Algorithm, Calendar, FixedWindow, Period, Schedule, SlidingLog, SlidingWindow, SubWindows, Zone,
+    },
+    limit::{Unit, Window},
+    rules::{
+        semantics::Semantics,
+        yaml::{Field, Fields, Report, quoted},
+    },
+};
+
+/// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
+pub(in crate::rules) const LOG_LIMIT_MAX: u32 = 1_000_000;
+
+pub(super) fn sliding_window(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    let precision = fields.take("precision").and_then(|field| {
+        let precision = u8::try_from(field.whole(report)?).ok().filter(|&precision| precision > 0);
+        if precision.is_none() {
+            field.reject(report, "a window has 1 to 255 sub-windows; write a number from that range");
+        }
+        precision
+    });
+    let (limit, window) = requests_and_window(fields, semantics, report)?;
+    let algorithm = match precision {
+        None | Some(1) => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
+        Some(precision) => Algorithm::SubWindows(SubWindows::new(limit, window, precision)),
+    };
+    Some(Counting { requests: limit, window, algorithm })
+}
+
+pub(super) fn sliding_log(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    let (limit, window) = requests_and_window(fields, semantics, report)?;
+    if let Some(field) = fields.take("requests_per_unit").filter(|_| limit > LOG_LIMIT_MAX) {
+        let message = format!(
+            "a log of {limit} hits is too large (at most {LOG_LIMIT_MAX}); \
+             write `algorithm: sliding_window` and `precision: 60`"
+        );
+        field.reject(report, message);
+        return None;
+    }
+    Some(Counting { requests: limit, window, algorithm: Algorithm::SlidingLog(SlidingLog { limit, window }) })
+}
+
+pub(super) fn fixed_window(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    let is_calendar = fields.flag("calendar", report);
+    let (aligned, time_zone) = (fields.take("aligned"), fields.take("time_zone"));
+    let (limit, window) = requests_and_window(fields, semantics, report)?;
+    let schedule = if is_calendar {
+        if let Some(aligned) = aligned {
+            aligned.reject(report, "windows of the calendar begin with it; remove this or `calendar`");
+        }
+        calendar(fields, window, time_zone, report).map(Schedule::Calendar)?
+    } else {
+        if let Some(time_zone) = time_zone
+            && fields.take("schedule").is_none()
+        {
+            let message =
+                "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
+            time_zone.reject(report, message);
+        }
+        let alignments = [("clock", Schedule::Clock as fn(_) -> _), ("first_hit", Schedule::FirstHit)];
+        let aligned = aligned.and_then(|field| choice(&field, report, "an alignment", &alignments));
+        aligned.unwrap_or(Schedule::Clock)(window)
+    };
+    Some(Counting {
+        requests: limit,
+        window,
+        algorithm: Algorithm::FixedWindow(FixedWindow { limit, schedule }),
+    })
+}
+
+fn calendar(
+    fields: &mut Fields<'_>,
+    window: Window,
+    time_zone: Option<Field<'_>>,
+    report: &mut Report<'_>,
+) -> Option<Calendar> {
+    let zone = match &time_zone {
+        None => Some(Zone::UTC),
+        Some(field) => zone(field, report),
+    };
+    // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
+    let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
+    let unit = Unit::of_window(window).filter(|_| is_named);
+    let period = match unit {
+        Some(Unit::Day) => Period::Day,
+        Some(Unit::Week) => Period::Week,
+        Some(Unit::Month) => Period::Month,
+        Some(Unit::Year) => Period::Year,
+        Some(Unit::Second | Unit::Minute | Unit::Hour) | None => {
+            let message =
+                "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)";
+            if let Some(field) = fields.take("calendar") {
+                field.reject(report, message);
+            }
+            return None;
+        }
+    };
+    zone.map(|zone| Calendar::new(period, zone))
+}
+
+/// The time zone of this name.
+pub(in super::super) fn zone(field: &Field<'_>, report: &mut Report<'_>) -> Option<Zone> {
+    let name = field.text(report)?;
+    let zone = Zone::named(name);
+    if zone.is_none() {
+        let remedy = "write one of the IANA database, such as Europe/Berlin";
+        field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
+    }
+    zone
+}
