@@ -16,6 +16,7 @@ mod port;
 pub(crate) mod protobuf_struct;
 mod rlqs;
 pub mod rls;
+mod routed_peer;
 mod routes;
 mod test_clock;
 mod tokens;

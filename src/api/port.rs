@@ -15,6 +15,7 @@ use super::{
     health::Health,
     rlqs,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
+    routed_peer::RoutedPeer,
 };
 use crate::service::{
     CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
@@ -90,10 +91,6 @@ pub struct GrpcPort {
     /// Memory for incomplete requests; none without a bound.
     bodies: Option<Arc<BodyMemory>>,
 }
-
-/// The peer of a routed call, and the verified names in its certificate, in the extensions of its request.
-#[derive(Clone)]
-pub(super) struct RoutedPeer(pub(super) Arc<str>, pub(super) Arc<[String]>);
 
 impl GrpcPort {
     /// The fast path to `service` and checks of the health, and `routes` for all else. `routes` has the same service and health.

@@ -34,7 +34,7 @@ macro_rules! file {
 }
 
 /// Every file.
-const FILES: [File; 14] = [
+const FILES: [File; 15] = [
     file!("index.html", "text/html; charset=utf-8"),
     file!("console.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
@@ -46,6 +46,7 @@ const FILES: [File; 14] = [
     file!("live.js", SCRIPT),
     file!("overview.js", SCRIPT),
     file!("rules.js", SCRIPT),
+    file!("shares.js", SCRIPT),
     file!("try.js", SCRIPT),
     file!("view.js", SCRIPT),
     file!("what-if.js", SCRIPT),

@@ -31,7 +31,10 @@ pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
 };
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
-pub use quotas::{Assignment, Bucket, BucketReport, QuotaFigures, QuotaStream, Quotas, Receipt, StreamEnd};
+pub use quotas::{
+    Assignment, Bucket, BucketReport, QuotaBucket, QuotaFigures, QuotaList, QuotaPeer, QuotaQuery,
+    QuotaStream, QuotaSubscriber, Quotas, Receipt, StreamEnd,
+};
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};
 pub use response_options::{Additions, ResponseOptions};

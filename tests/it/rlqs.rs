@@ -1,6 +1,7 @@
 //! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
 
 use crate::{
+    control::token,
     rules::in_repository,
     support::{Server, rules_file},
 };
@@ -8,6 +9,7 @@ use proptest::{
     prelude::{Just, ProptestConfig, prop_assert, prop_oneof, proptest},
     strategy::Strategy as Strategy_,
 };
+use serde_json::json;
 use std::{process::Command, time::Duration};
 use tidegate::api::pb::{
     quota::{
@@ -165,6 +167,77 @@ async fn two_clients_divide_a_limit_after_the_time_in_which_the_server_learns() 
         rates.push(f64::from(tokens_per_fill.expect("always sent")) / interval.seconds as f64);
     }
     assert!(rates.iter().sum::<f64>() <= 100.0, "{rates:?}");
+}
+
+/// What `tidegate ctl quotas` prints.
+async fn ctl_quotas(server: &Server, token: &str, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["ctl", "quotas", "--addr", server.address()]).args(args).env("TIDEGATE_TOKEN", token);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
+    let output = output.expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[tokio::test]
+async fn operators_see_buckets_and_clients_with_what_rules_redact() {
+    let rules = RULES.replace(
+        "  - key: plan\n",
+        "  - { key: user, log: hash, rate_limit: { per: 5s, requests_per_unit: 500 } }\n  - key: plan\n",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    let reader = token(&tokens, "reader", &["--role", "read"]);
+    let server =
+        serve(&rules, &["--control", "loopback", "--http-token-file", tokens.to_str().expect("UTF-8")]);
+    let (mut one, mut other) = (Client::open(&server).await, Client::open(&server).await);
+    one.report("shop", &[&[("plan", "gold")], &[("user", "ada")]], 1).await;
+    assert_eq!(one.strategy().await, ALLOW_ALL);
+    let listed = ctl_quotas(&server, &reader, &[]).await;
+    assert!(listed.contains("1 buckets, 1 streams; 1 buckets of streams that no limit divides"), "{listed}");
+    assert!(listed.contains("shares do not grow yet") && !listed.contains("ada"), "{listed}");
+
+    tokio::time::sleep(LEARNING).await;
+    for client in [&mut one, &mut other] {
+        client.report("shop", &[&[("plan", "free")]], 1).await;
+        while client
+            .next()
+            .await
+            .expect("assignments")
+            .iter()
+            .all(|(id, _)| *id != bucket(&[("plan", "free")]))
+        {}
+    }
+    let listed = ctl_quotas(&server, &reader, &["plan=free", "--domain", "shop", "--json"]).await;
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    let [of_plan] = &**listed["buckets"].as_array().expect("a list") else { panic!("one bucket: {listed}") };
+    assert_eq!(
+        (&of_plan["entries"], &of_plan["rule"]),
+        (&json!([{ "key": "plan", "value": "free" }]), &json!("plan=free"))
+    );
+    assert_eq!((&of_plan["requests"], &of_plan["window"]), (&json!(100), &json!("1s")));
+    assert_eq!(
+        (&listed["total"], &listed["streams"], &of_plan["subscriberCount"]),
+        (&json!(1), &json!("2"), &json!(2))
+    );
+    let clients = of_plan["subscribers"].as_array().expect("a list");
+    for (client, stream) in clients.iter().zip(["0", "1"]) {
+        assert_eq!(
+            (&client["assignment"], &client["peer"]),
+            (&json!("TOKENS"), &json!("127.0.0.1")),
+            "{client}"
+        );
+        assert_eq!(client.get("stream").map_or("0", |number| number.as_str().expect("a text")), stream);
+        assert!(client["expires"].is_string() && client["lastReport"].is_string(), "{client}");
+    }
+    let rate = |of: &serde_json::Value| of["rate"].as_f64().expect("a rate");
+    assert!(rate(of_plan) <= 100.0 && clients.iter().map(rate).sum::<f64>() <= rate(of_plan), "{of_plan}");
+
+    // What rules hash is neither shown nor found.
+    let listed = ctl_quotas(&server, &reader, &["user="]).await;
+    assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 buckets, "), "{listed}");
+    assert!(ctl_quotas(&server, &reader, &["ada"]).await.contains("\n0 buckets, "));
+    assert!(ctl_quotas(&server, &reader, &["--domain", "other"]).await.contains("\n0 buckets, "));
 }
 
 #[tokio::test]

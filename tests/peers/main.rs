@@ -21,6 +21,9 @@ mod full_disk;
 mod h2spec;
 mod handbook;
 mod kubernetes;
+#[path = "../it/leases/node.rs"]
+#[allow(dead_code, reason = "tests/it uses the rest")]
+mod lease_node;
 mod limitador;
 mod metrics_page;
 mod openapi;
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         console::figures::tests,
         console::load::tests,
         console::shared::tests,
+        console::shares::tests,
         console::accessibility::tests,
         control_openapi::tests,
         control_plane::tests,

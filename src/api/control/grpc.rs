@@ -4,7 +4,7 @@ use super::{TAIL, caller::ControlApi, for_each_method, to_json};
 use crate::{
     api::{
         pb::control::{self as messages, control_server},
-        port::RoutedPeer,
+        routed_peer::RoutedPeer,
     },
     control::{Caller, Role},
 };

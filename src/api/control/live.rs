@@ -151,7 +151,7 @@ fn filter(message: pb::TailRequest) -> Result<TailFilter, Error> {
     Ok(TailFilter { domain: given(domain), rule: given(rule), code, key: given(key), value, share })
 }
 
-fn entry(entry: ShownEntry) -> pb::Entry {
+pub(super) fn entry(entry: ShownEntry) -> pb::Entry {
     pb::Entry { key: entry.key, value: entry.value.unwrap_or_default() }
 }
 

@@ -17,6 +17,7 @@ mod log_level;
 #[cfg(test)]
 mod openapi;
 mod overlays;
+mod quotas;
 mod rules;
 mod status;
 mod what_if;
@@ -44,6 +45,7 @@ macro_rules! for_each_method {
             Peek peek PeekRequest PeekResponse Read;
             ListCounters list_counters ListCountersRequest ListCountersResponse Read;
             ListLeases list_leases ListLeasesRequest ListLeasesResponse Read;
+            ListQuotas list_quotas ListQuotasRequest ListQuotasResponse Read;
             Reset reset ResetRequest ResetResponse Operate;
             GiveBack give_back GiveBackRequest GiveBackResponse Operate;
             TopKeys top_keys TopKeysRequest TopKeysResponse Read;

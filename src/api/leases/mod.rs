@@ -4,8 +4,8 @@ mod convert;
 
 use super::{
     pb::{leases, service::RateLimitRequest},
-    port::RoutedPeer,
     rls::{CallError, CallResponse, Purpose, call, decode, status_of},
+    routed_peer::RoutedPeer,
     tokens::Tokens,
 };
 use crate::{

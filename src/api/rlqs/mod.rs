@@ -5,10 +5,13 @@
 mod responses;
 mod wire;
 
-use super::pb::quota::{
-    RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
+use super::{
+    pb::quota::{
+        RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
+    },
+    routed_peer::RoutedPeer,
 };
-use crate::service::{QuotaStream, Quotas, RateLimitService, Receipt, StreamEnd};
+use crate::service::{QuotaPeer, QuotaStream, Quotas, RateLimitService, Receipt, StreamEnd};
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
 use tidegate_core::limit::RequestLimits;
@@ -36,7 +39,10 @@ impl server::RateLimitQuotaService for QuotaService {
     ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
         self.0.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
         let (responses, messages) = mpsc::channel(1);
-        let stream = Stream { quotas: self.0.quotas().clone(), limits: *self.0.request_limits(), open: None };
+        let peer = request.extensions().get::<RoutedPeer>().cloned();
+        let peer = peer.map(|RoutedPeer(address, names)| QuotaPeer { address, names }).unwrap_or_default();
+        let (quotas, limits) = (self.0.quotas().clone(), *self.0.request_limits());
+        let stream = Stream { quotas, limits, peer, open: None };
         tokio::spawn(stream.run(request.into_inner(), responses));
         let receipts = Receipts::default();
         let mut response = Response::new(Messages { messages, receipts: receipts.clone() });
@@ -50,6 +56,7 @@ impl server::RateLimitQuotaService for QuotaService {
 struct Stream {
     quotas: Quotas,
     limits: RequestLimits,
+    peer: QuotaPeer,
     /// None until the first message, which names the domain.
     open: Option<QuotaStream>,
 }
@@ -89,7 +96,7 @@ impl Stream {
                     "domain is empty; name it in the first message of a stream",
                 ));
             }
-            None => self.open.insert(self.quotas.open(&message.domain)),
+            None => self.open.insert(self.quotas.open(&message.domain, self.peer.clone())),
         };
         stream.report(reports).await;
         Ok(())

@@ -10,7 +10,7 @@ use crate::{
             kuadrant_v1::rate_limit_service_server,
             service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         },
-        port::RoutedPeer,
+        routed_peer::RoutedPeer,
     },
     service::RateLimitService,
 };

@@ -4,7 +4,7 @@ use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call};
 use crate::{
     api::{
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
-        port::RoutedPeer,
+        routed_peer::RoutedPeer,
     },
     service::RateLimitService,
 };

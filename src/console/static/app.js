@@ -7,10 +7,11 @@ import keys from "./keys.js";
 import live from "./live.js";
 import overview from "./overview.js";
 import rules from "./rules.js";
+import shares from "./shares.js";
 import try_ from "./try.js";
 import whatIf from "./what-if.js";
 
-const PAGES = { overview, rules, keys, live, try: try_, "what-if": whatIf, audit };
+const PAGES = { overview, rules, keys, live, shares, try: try_, "what-if": whatIf, audit };
 const POLL = 2000;
 /** Readings of the status that charts show: five minutes. */
 const HISTORY = 150;

@@ -3,7 +3,7 @@
 //! A bucket without a limit that can be divided gets a blanket assignment: all requests are admitted if nothing limits them, and denied
 //! if they are blocked, or if what an override put in force cannot be divided.
 
-use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, StreamEnd};
+use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd};
 use std::{
     collections::{HashMap, hash_map::Entry as MapEntry},
     sync::Arc,
@@ -18,10 +18,10 @@ use tidegate_shared::quota::{Action, Push, Quota, Refusal, Settings, StreamId, U
 
 /// The streams, and the shares of their clients.
 pub(super) struct Divider {
-    quota: Quota,
-    streams: HashMap<u64, Client>,
+    pub(super) quota: Quota,
+    pub(super) streams: HashMap<u64, Client>,
     /// The stream of each member of a counter, and its index in [`Client::members`].
-    members: HashMap<StreamId, (u64, usize)>,
+    pub(super) members: HashMap<StreamId, (u64, usize)>,
     next_member: u64,
     /// Number of the rules by which buckets have their counters.
     generation: u64,
@@ -30,13 +30,14 @@ pub(super) struct Divider {
 }
 
 /// A stream.
-struct Client {
-    domain: Arc<str>,
+pub(super) struct Client {
+    pub(super) domain: Arc<str>,
+    pub(super) peer: QuotaPeer,
     outbox: Arc<Outbox>,
     /// Members of counters: the first for the first bucket of a counter, the second for another one of the same.
     members: Vec<StreamId>,
     buckets: HashMap<Bucket, Subscription>,
-    by_counter: HashMap<(usize, Key), Bucket>,
+    pub(super) by_counter: HashMap<(usize, Key), Bucket>,
 }
 
 /// What a client has of a bucket.
@@ -82,12 +83,12 @@ impl Divider {
 
     pub(super) fn take_in(&mut self, event: Event, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
         match event {
-            Event::Open { stream, domain, outbox } => {
+            Event::Open { stream, domain, peer, outbox } => {
                 if self.is_draining {
                     outbox.end(StreamEnd::Drain);
                 }
                 let (buckets, by_counter) = (HashMap::new(), HashMap::new());
-                let client = Client { domain, outbox, members: Vec::new(), buckets, by_counter };
+                let client = Client { domain, peer, outbox, members: Vec::new(), buckets, by_counter };
                 self.streams.insert(stream, client);
             }
             Event::Report { stream, reports, taken } => {
@@ -111,6 +112,7 @@ impl Divider {
                     self.quota.close(member);
                 }
             }
+            Event::List(request) => self.piece(request, now),
             Event::Drain => {
                 self.is_draining = true;
                 self.streams.values().for_each(|client| client.outbox.end(StreamEnd::Drain));

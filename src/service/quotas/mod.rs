@@ -7,12 +7,16 @@
 
 mod bucket;
 mod divider;
+mod listing;
 mod outbox;
+mod pieces;
 mod run;
 
 pub use bucket::Bucket;
+pub use listing::{QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
 pub use outbox::{Assignment, Outbox, StreamEnd};
 
+use listing::PieceRequest;
 use parking_lot::Mutex;
 use std::sync::{
     Arc,
@@ -49,11 +53,21 @@ pub struct QuotaFigures {
     pub denied: u64,
 }
 
+/// The other end of a stream: nothing in a report names its sender.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QuotaPeer {
+    /// Its address, as the decision log has it. Empty if nothing shows it.
+    pub address: Arc<str>,
+    /// The verified names in its certificate.
+    pub names: Arc<[String]>,
+}
+
 /// What the thread takes in.
 enum Event {
     Open {
         stream: u64,
         domain: Arc<str>,
+        peer: QuotaPeer,
         outbox: Arc<Outbox>,
     },
     Report {
@@ -69,6 +83,8 @@ enum Event {
     Close {
         stream: u64,
     },
+    /// Reads a part of the state.
+    List(PieceRequest),
     /// Ends all streams, those opened later too.
     Drain,
     /// Ends the thread.
@@ -119,12 +135,28 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Opens a stream for a domain.
-    pub fn open(&self, domain: &str) -> QuotaStream {
+    /// Opens a stream of a client for a domain.
+    pub fn open(&self, domain: &str, peer: QuotaPeer) -> QuotaStream {
         let number = self.0.streams.fetch_add(1, Ordering::Relaxed);
         let outbox = Arc::<Outbox>::default();
-        self.send(Event::Open { stream: number, domain: domain.into(), outbox: Arc::clone(&outbox) });
+        self.send(Event::Open { stream: number, domain: domain.into(), peer, outbox: Arc::clone(&outbox) });
         QuotaStream { number, quotas: self.clone(), outbox }
+    }
+
+    /// The buckets that a query selects, those with most demand first. Reads them in pieces, so that reports are taken in meanwhile.
+    pub async fn list(&self, query: QuotaQuery) -> QuotaList {
+        let (query, mut list) = (Arc::new(query), QuotaList::default());
+        let mut place = Some(0);
+        while let Some(from) = place {
+            let (respond, piece) = oneshot::channel();
+            let demand_above = list.demand_above(&query);
+            self.send(Event::List(PieceRequest { query: Arc::clone(&query), from, demand_above, respond }));
+            // The thread has ended: nothing is assigned any more.
+            let Ok(piece) = piece.await else { break };
+            place = piece.next;
+            list.add(piece, &query);
+        }
+        list
     }
 
     /// Ends all streams, and those that are opened later.

@@ -57,7 +57,7 @@ async fn send(mut client: Client) {
 }
 
 /// Writes a picture of the page if `TIDEGATE_PICTURES` names a folder.
-async fn take_picture(browser: &Browser, name: &str) {
+pub async fn take_picture(browser: &Browser, name: &str) {
     let Some(folder) = env::var_os("TIDEGATE_PICTURES") else { return };
     browser.run("scrollTo(0, 0)", &[]).await;
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {

@@ -3,8 +3,9 @@
 use super::{
     Quota, QuotaCounts, StreamId,
     bucket::{Bucket, Kind},
-    member::Member,
+    member::{Member, Remnant},
 };
+use std::time::Duration;
 use tidegate_core::{limit::Timestamp, store::Key};
 
 /// A bucket.
@@ -22,8 +23,10 @@ pub struct BucketView {
     pub rate: u64,
     /// Tokens, or unspent hits of slices, that clients may have.
     pub tokens: u64,
-    /// The part of these tokens and rates that clients have which are gone, or had before they were assigned others.
-    pub gone: u64,
+    /// The part of this rate that clients have which are gone.
+    pub gone_rate: u64,
+    /// The part of these tokens that they have.
+    pub gone_tokens: u64,
 }
 
 /// What a client has of a bucket.
@@ -35,12 +38,16 @@ pub struct ShareView {
     pub demand: u64,
     /// Its rate, in thousandths of a request per second; 0 if it is divided by slices, or if all its requests are denied.
     pub rate: u64,
-    /// Size of its token bucket, or of its last slice.
+    /// Size of its token bucket, or unspent hits of its slices, as far as it has reported.
     pub tokens: u32,
+    /// Whether its last assignment denies all requests.
+    pub is_denied: bool,
     /// Time of its last report.
     pub reported: Timestamp,
-    /// Time of its last assignment; none if it has none in force.
-    pub assigned: Option<Timestamp>,
+    /// Reports without a request since the last one with any.
+    pub idle: u8,
+    /// The end of its last assignment; none if it has none in force.
+    pub ends: Option<Timestamp>,
 }
 
 impl Quota {
@@ -49,11 +56,30 @@ impl Quota {
         self.buckets.iter().flatten().map(|bucket| bucket.view())
     }
 
-    /// What clients have of a bucket; none if no client reports it.
-    pub fn shares(&self, bucket: Key) -> Option<Vec<ShareView>> {
-        let slot = *self.slots.get(&bucket)?;
-        let bucket = self.buckets.get(slot as usize)?.as_ref()?;
-        Some(bucket.members.iter().map(Member::view).collect())
+    /// The buckets from a place in the list on, until so many buckets and clients were read: at least one bucket, unless it is the end of
+    /// the list. With the place after them, if there are more.
+    pub fn buckets_from(&self, place: usize, reads: usize) -> (Vec<BucketView>, Option<usize>) {
+        let (mut views, mut left) = (Vec::new(), reads);
+        for (at, bucket) in self.buckets.iter().enumerate().skip(place) {
+            if left == 0 {
+                return (views, Some(at));
+            }
+            let view = bucket.as_ref().map(|bucket| bucket.view());
+            left = left.saturating_sub(1 + view.map_or(0, |view| view.clients));
+            views.extend(view);
+        }
+        (views, None)
+    }
+
+    /// What clients have of a bucket, in no order.
+    pub fn shares(&self, bucket: Key) -> impl Iterator<Item = ShareView> {
+        let slot = self.slots.get(&bucket);
+        let bucket = slot.and_then(|slot| self.buckets.get(*slot as usize)?.as_ref());
+        let ttl = self.settings.ttl;
+        bucket.into_iter().flat_map(move |bucket| {
+            let is_sliced = matches!(bucket.kind, Kind::Slices(_));
+            bucket.members.iter().map(move |member| member.view(is_sliced, ttl))
+        })
     }
 
     /// Figures since the start.
@@ -80,7 +106,7 @@ impl Quota {
 impl Bucket {
     fn view(&self) -> BucketView {
         let (rate, tokens) = self.in_force();
-        let gone = self.remnants.iter().fold(0, |sum: u64, remnant| sum.saturating_add(remnant.tokens));
+        let gone = |of: fn(&Remnant) -> u64| self.remnants.iter().map(of).fold(0, u64::saturating_add);
         BucketView {
             key: self.key,
             is_sliced: matches!(self.kind, Kind::Slices(_)),
@@ -88,20 +114,23 @@ impl Bucket {
             demand: self.members.iter().fold(0, |sum, member| sum.saturating_add(member.claim.average)),
             rate,
             tokens,
-            gone,
+            gone_rate: gone(|remnant| remnant.rate),
+            gone_tokens: gone(|remnant| remnant.tokens),
         }
     }
 }
 
 impl Member {
-    fn view(&self) -> ShareView {
+    fn view(&self, is_sliced: bool, ttl: Duration) -> ShareView {
         ShareView {
             stream: self.stream,
             demand: self.claim.average,
             rate: self.share.rate,
-            tokens: self.share.tokens,
+            tokens: if is_sliced { self.counted.tokens } else { self.share.tokens },
+            is_denied: self.is_assigned && self.share.tokens == 0,
             reported: self.reported,
-            assigned: self.is_assigned.then_some(self.sent),
+            idle: self.idle,
+            ends: self.is_assigned.then(|| self.sent.saturating_add(ttl)),
         }
     }
 }

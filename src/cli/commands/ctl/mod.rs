@@ -5,6 +5,7 @@ mod connection;
 mod log_level;
 mod overlays;
 mod show;
+mod show_quotas;
 mod shown;
 
 use crate::api::{
@@ -52,6 +53,18 @@ enum Command {
         /// Number of nodes, those with most credits first.
         #[arg(long, short = 'n', default_value_t = 100)]
         limit: u32,
+    },
+    /// The buckets that clients of RLQS enforce by themselves, and the clients' shares.
+    Quotas {
+        /// Only this domain.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        domain: String,
+        /// Number of buckets, those with most demand first.
+        #[arg(long, short = 'n', default_value_t = 20)]
+        limit: u32,
+        /// Only buckets of which key=value,key=value, sorted by key, contains this text.
+        #[arg(default_value = "")]
+        contains: String,
     },
     /// Drop counters, so that they start anew: those of a request, of a rule, or with --all of a domain.
     Reset {
@@ -222,6 +235,11 @@ impl Caller<'_> {
             Command::Leases { limit } => {
                 let request = self.timed(pb::ListLeasesRequest { limit: *limit });
                 self.client.list_leases(request).await.map(|response| show::leases(response.get_ref()))
+            }
+            Command::Quotas { domain, limit, contains } => {
+                let (domain, contains) = (domain.clone(), contains.clone());
+                let request = self.timed(pb::ListQuotasRequest { domain, contains, limit: *limit });
+                self.client.list_quotas(request).await.map(|response| show_quotas::quotas(response.get_ref()))
             }
             Command::Reset { domain, descriptors, rule, all: _, reason } => {
                 let message = pb::ResetRequest {

@@ -275,7 +275,7 @@ pub(super) fn decision(decision: &pb::TailDecision) -> String {
     format!("{time} {} {}: {descriptors}", decision.code().as_str_name(), decision.domain)
 }
 
-fn time_text(time: Option<&prost_types::Timestamp>) -> String {
+pub(super) fn time_text(time: Option<&prost_types::Timestamp>) -> String {
     let time = time.map(|time| jiff::Timestamp::new(time.seconds, time.nanos));
     time.and_then(Result::ok).map_or_else(String::new, |time| format!("{time:.0}"))
 }
@@ -357,7 +357,7 @@ pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
     Shown::new("ListAuditResponse", response, rows)
 }
 
-fn entries(entries: &[pb::Entry]) -> String {
+pub(super) fn entries(entries: &[pb::Entry]) -> String {
     let texts: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     texts.join(",")
 }
@@ -370,6 +370,6 @@ fn seconds(duration: &prost_types::Duration) -> String {
     format!("{:.3} s", std_duration(duration).as_secs_f64())
 }
 
-fn window(window: Option<&prost_types::Duration>) -> String {
+pub(super) fn window(window: Option<&prost_types::Duration>) -> String {
     humantime::format_duration(window.map(std_duration).unwrap_or_default()).to_string()
 }

@@ -1,0 +1,116 @@
+//! Buckets with their clients, as operators see them.
+
+use super::bucket::Bucket;
+use std::{cmp::Reverse, fmt, sync::Arc};
+use tidegate_shared::quota::{BucketView, ShareView};
+use tokio::sync::oneshot;
+
+/// The most clients that are listed, of one bucket and of all.
+const SUBSCRIBERS_MAX: usize = 100;
+const SUBSCRIBERS_OF_ALL_MAX: usize = 10_000;
+
+/// Which buckets are listed.
+pub struct QuotaQuery {
+    /// Whether a bucket of a domain is selected.
+    pub selects: Box<dyn Fn(&str, &Bucket) -> bool + Send + Sync>,
+    /// Number of buckets.
+    pub limit: usize,
+}
+
+/// The buckets that a query selects.
+#[derive(Clone, Debug, Default)]
+pub struct QuotaList {
+    /// Those with most demand first.
+    pub buckets: Vec<QuotaBucket>,
+    /// Number of all that are selected.
+    pub total: usize,
+    /// Whether assignments of a former process may be in force.
+    pub is_learning: bool,
+    /// Subscriptions, over all streams, of buckets that no limit divides: their requests are all admitted or all denied.
+    pub undivided: u64,
+}
+
+/// A bucket with clients.
+#[derive(Clone, Debug)]
+pub struct QuotaBucket {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// Its keys and values; of several that share a counter, those of one.
+    pub bucket: Bucket,
+    /// What clients have of it.
+    pub view: BucketView,
+    /// Those with most demand first, at most 100.
+    pub subscribers: Vec<QuotaSubscriber>,
+}
+
+/// A client of a bucket.
+#[derive(Clone, Debug)]
+pub struct QuotaSubscriber {
+    /// Number of its stream since the start.
+    pub stream: u64,
+    /// Its address.
+    pub address: Arc<str>,
+    /// The verified names in its certificate.
+    pub names: Arc<[String]>,
+    /// What it has.
+    pub share: ShareView,
+}
+
+/// A request for a part of the buckets.
+pub(super) struct PieceRequest {
+    pub(super) query: Arc<QuotaQuery>,
+    /// The place in the list of buckets.
+    pub(super) from: usize,
+    /// Only buckets with more demand than this are of interest.
+    pub(super) demand_above: Option<u64>,
+    pub(super) respond: oneshot::Sender<Piece>,
+}
+
+/// A part of the buckets.
+pub(super) struct Piece {
+    pub(super) buckets: Vec<QuotaBucket>,
+    /// Number of those that the query selects.
+    pub(super) selected: usize,
+    /// The place after them, if there are more.
+    pub(super) next: Option<usize>,
+    pub(super) is_learning: bool,
+    pub(super) undivided: u64,
+}
+
+impl fmt::Debug for QuotaQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuotaQuery").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl QuotaList {
+    /// The demand that another bucket has to exceed.
+    pub(super) fn demand_above(&self, query: &QuotaQuery) -> Option<u64> {
+        let last = self.buckets.get(query.limit.checked_sub(1)?)?;
+        Some(last.view.demand)
+    }
+
+    /// Adds a part.
+    pub(super) fn add(&mut self, piece: Piece, query: &QuotaQuery) {
+        self.total += piece.selected;
+        (self.is_learning, self.undivided) = (piece.is_learning, piece.undivided);
+        self.buckets.extend(piece.buckets);
+        self.buckets.sort_by_key(|bucket| Reverse(bucket.view.demand));
+        self.buckets.truncate(query.limit);
+        let mut left = SUBSCRIBERS_OF_ALL_MAX;
+        for bucket in &mut self.buckets {
+            bucket.subscribers.truncate(left);
+            left -= bucket.subscribers.len();
+        }
+    }
+}
+
+impl QuotaBucket {
+    /// Keeps the clients with most demand, in its order.
+    pub(super) fn with(mut self, mut subscribers: Vec<QuotaSubscriber>) -> Self {
+        subscribers.sort_by_key(|subscriber| (Reverse(subscriber.share.demand), subscriber.stream));
+        subscribers.truncate(SUBSCRIBERS_MAX);
+        self.subscribers = subscribers;
+        self
+    }
+}

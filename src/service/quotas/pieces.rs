@@ -1,0 +1,67 @@
+//! Parts of the state of the streams, for operators.
+//!
+//! Invariant: a part takes no longer to read than a message of reports to take in, however many buckets and streams there are.
+
+use super::{
+    bucket::Bucket,
+    divider::Divider,
+    listing::{Piece, PieceRequest, QuotaBucket, QuotaSubscriber},
+};
+use std::{cmp::Reverse, sync::Arc};
+use tidegate_core::limit::Timestamp;
+use tidegate_shared::quota::{BucketView, StreamId};
+
+/// Buckets and clients that are read for one part.
+const READS: usize = 5_000;
+
+impl Divider {
+    /// A part of the buckets, from a place on.
+    pub(super) fn piece(&self, request: PieceRequest, now: Timestamp) {
+        let PieceRequest { query, from, demand_above, respond } = request;
+        let (views, next) = self.quota.buckets_from(from, READS);
+        let is_selected =
+            |view: &BucketView| self.names(view).any(|(domain, bucket)| (query.selects)(domain, bucket));
+        let mut views: Vec<BucketView> = views.into_iter().filter(is_selected).collect();
+        let selected = views.len();
+        views.retain(|view| demand_above.is_none_or(|demand| view.demand > demand));
+        views.sort_by_key(|view| Reverse(view.demand));
+        views.truncate(query.limit);
+        let subscriptions = self.figures().buckets;
+        let piece = Piece {
+            buckets: views.iter().filter_map(|view| self.shown(view)).collect(),
+            selected,
+            next,
+            is_learning: self.quota.is_learning(now),
+            undivided: subscriptions.saturating_sub(self.quota.subscriptions() as u64),
+        };
+        // The reader has gone meanwhile.
+        let _ = respond.send(piece);
+    }
+
+    /// What a bucket is called by each of its clients.
+    fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, &'s Bucket)> + use<'s> {
+        let key = view.key;
+        self.quota.shares(key).filter_map(move |share| {
+            let (_, index, client) = self.client(share.stream)?;
+            Some((&client.domain, client.by_counter.get(&(index, key))?))
+        })
+    }
+
+    fn shown(&self, view: &BucketView) -> Option<QuotaBucket> {
+        let (domain, bucket) = self.names(view).next()?;
+        let (domain, bucket) = (Arc::clone(domain), bucket.clone());
+        let subscriber = |share: tidegate_shared::quota::ShareView| {
+            let (stream, _, client) = self.client(share.stream)?;
+            let (address, names) = (Arc::clone(&client.peer.address), Arc::clone(&client.peer.names));
+            Some(QuotaSubscriber { stream, address, names, share })
+        };
+        let subscribers = self.quota.shares(view.key).filter_map(subscriber).collect();
+        Some(QuotaBucket { domain, bucket, view: *view, subscribers: Vec::new() }.with(subscribers))
+    }
+
+    /// The stream of a member of a counter, its index there, and its client.
+    fn client(&self, member: StreamId) -> Option<(u64, usize, &super::divider::Client)> {
+        let (stream, index) = *self.members.get(&member)?;
+        Some((stream, index, self.streams.get(&stream)?))
+    }
+}
