@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         envoy::denials::tests,
         envoy::queueing::tests,
         envoy::quotas::tests,
+        envoy::rlqs_filters::tests,
         envoy_gateway::tests,
         envoy_gateway::deployment::tests,
         full_disk::tests,

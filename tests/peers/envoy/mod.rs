@@ -7,6 +7,7 @@ pub mod denials;
 pub mod queueing;
 pub mod quotas;
 pub mod reserve;
+pub mod rlqs_filters;
 
 use crate::{
     envoy_process::Envoy,
