@@ -1,7 +1,7 @@
 //! A sent decision, as its readers receive it.
 
-use super::TraceContext;
-use std::time::Duration;
+use super::{Assignment, Bucket, QuotaPeer, TraceContext};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     clock::Clock,
     limit::{Decision, Request, Timestamp},
@@ -38,10 +38,30 @@ impl Event<'_, '_, '_> {
     }
 }
 
+/// An assignment that a client of quotas was sent, and that differs from the last one of the bucket.
+#[derive(Clone, Debug)]
+pub struct AssignmentEvent {
+    /// The time at which it was sent.
+    pub sent: Timestamp,
+    /// The domain.
+    pub domain: Arc<str>,
+    /// Number of the stream of the client since the start.
+    pub stream: u64,
+    /// The client.
+    pub peer: QuotaPeer,
+    /// The bucket.
+    pub bucket: Bucket,
+    /// The assignment.
+    pub assignment: Assignment,
+}
+
 /// Reads sent decisions, on the thread that sends them. It must not block, and should not allocate.
 pub trait DecisionReader: Send + Sync + 'static {
     /// Reads a decision.
     fn read(&self, event: &Event<'_, '_, '_>);
+
+    /// Reads an assignment.
+    fn read_assignment(&self, _event: AssignmentEvent) {}
 
     /// Whether the next decisions of this thread, so many of them on requests received at this time, need not be read. If so, the
     /// reader has counted them as read.

@@ -22,7 +22,7 @@ mod shared_counters;
 mod trace_context;
 
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
-pub use event::{CallOrigin, DecisionReader, Event};
+pub use event::{AssignmentEvent, CallOrigin, DecisionReader, Event};
 pub use granting::{CounterId, GrantRules, GrantableCounters};
 pub use grants::Grants;
 pub use lease_callers::{LeaseCaller, LeaseNode};
@@ -33,7 +33,7 @@ pub use limitador_counts::{
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
 pub use quotas::{
     Assignment, Bucket, BucketReport, QuotaBucket, QuotaFigures, QuotaList, QuotaPeer, QuotaQuery,
-    QuotaStream, QuotaSubscriber, Quotas, Receipt, StreamEnd,
+    QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment, StreamEnd,
 };
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};
@@ -210,6 +210,21 @@ impl RateLimitService {
     #[inline]
     pub fn has_readers(&self) -> bool {
         !self.readers.is_empty()
+    }
+
+    /// Shows readers the assignments that a client of quotas is sent now, except those that change nothing.
+    pub fn show_assignments(&self, stream: &QuotaStream, peer: &QuotaPeer, assignments: &[SentAssignment]) {
+        for sent in assignments.iter().filter(|sent| self.has_readers() && !sent.is_passing) {
+            let event = AssignmentEvent {
+                sent: self.clock.now(),
+                domain: Arc::clone(&stream.domain),
+                stream: stream.number,
+                peer: peer.clone(),
+                bucket: sent.bucket.clone(),
+                assignment: sent.assignment,
+            };
+            self.readers.iter().for_each(|reader| reader.read_assignment(event.clone()));
+        }
     }
 
     /// The same service with these settings of its figures.

@@ -188,8 +188,10 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     let folder = tempfile::tempdir().expect("a folder");
     let tokens = folder.path().join("tokens");
     let reader = token(&tokens, "reader", &["--role", "read"]);
-    let server =
-        serve(&rules, &["--control", "loopback", "--http-token-file", tokens.to_str().expect("UTF-8")]);
+    let log = folder.path().join("decisions.jsonl");
+    let args = ["--control", "loopback", "--http-token-file", tokens.to_str().expect("UTF-8")];
+    let logged = ["--decision-log", log.to_str().expect("UTF-8")];
+    let mut server = serve(&rules, &[&args[..], &logged].concat());
     let (mut one, mut other) = (Client::open(&server).await, Client::open(&server).await);
     one.report("shop", &[&[("plan", "gold")], &[("user", "ada")]], 1).await;
     assert_eq!(one.strategy().await, ALLOW_ALL);
@@ -238,6 +240,25 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 buckets, "), "{listed}");
     assert!(ctl_quotas(&server, &reader, &["ada"]).await.contains("\n0 buckets, "));
     assert!(ctl_quotas(&server, &reader, &["--domain", "other"]).await.contains("\n0 buckets, "));
+
+    // What is sent once more is no other assignment.
+    one.report("shop", &[&[("plan", "gold")]], 1).await;
+    while one.next().await.expect("assignments").iter().all(|(id, _)| *id != bucket(&[("plan", "gold")])) {}
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().success());
+    let log = std::fs::read_to_string(log).expect("a log");
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let lines: Vec<serde_json::Value> = lines.map(|mut line| line["assignment"].take()).collect();
+    let of = |value: &str| -> Vec<&serde_json::Value> {
+        lines.iter().filter(|line| line["bucket"][0]["value"] == value).collect()
+    };
+    let [gold] = &*of("gold") else { panic!("one assignment: {log}") };
+    assert_eq!((&gold["kind"], &gold["stream"]), (&json!("allow_all"), &json!(0)));
+    let free = of("free");
+    assert!(free.len() >= 2 && free.iter().all(|line| line["max_tokens"].is_u64()), "{log}");
+    assert!([0, 1].into_iter().all(|stream| free.iter().any(|line| line["stream"] == stream)), "{log}");
+    assert!(free.iter().all(|line| line["peer"] == "127.0.0.1" && line["domain"] == "shop"), "{log}");
+    assert!(!log.contains("\"ada\"") && log.contains("value_hash"), "{log}");
 }
 
 #[tokio::test]

@@ -39,7 +39,9 @@ pub enum Line {
     Reset(ResetStep),
     /// A decision or a reset without the value of an entry, which the rules of the server omit: its counters are unknown.
     Omitted,
-    /// The number of decisions before this line that are missing.
+    /// What a client of quotas was assigned: it decides by itself, and its requests are not in the log.
+    Assignment,
+    /// The number of lines before this one that are missing.
     Dropped(u64),
     /// A request of an access log to which no descriptor applies, because fields are absent.
     WithoutDescriptors,
@@ -116,6 +118,9 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     }
     if let Some(count) = logged.dropped {
         return Ok(Line::Dropped(count));
+    }
+    if logged.assignment.is_some() {
+        return Ok(Line::Assignment);
     }
     let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
     let place = place(logged.run, logged.seq, logged.generation)?;
@@ -281,11 +286,15 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_without_a_value_is_not_replayed_and_a_dropped_line_is_a_number() {
+    fn a_decision_without_a_value_and_an_assignment_are_not_replayed_and_a_dropped_line_is_a_number() {
         let line = with_descriptors(&format!(r#"[{{"entries":[{{"key":"token"}}],"hits":1,{STATUS}}}]"#));
         assert_eq!(parse_line(line.as_bytes()).unwrap(), Line::Omitted);
         let dropped = parse_line(br#"{"v":1,"time":"2026-03-01T12:00:00Z","dropped":42}"#);
         assert_eq!(dropped.unwrap(), Line::Dropped(42));
+        let assignment = parse_line(
+            br#"{"v":2,"time":"2026-03-01T12:00:00Z","run":"0000000000000001","assignment":{"kind":"abandon"}}"#,
+        );
+        assert_eq!(assignment.unwrap(), Line::Assignment);
     }
 
     #[test]

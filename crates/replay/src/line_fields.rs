@@ -14,6 +14,7 @@ pub(super) struct LoggedLine {
     pub(super) generation: Option<u64>,
     pub(super) rules: Option<LoggedRules>,
     pub(super) reset: Option<LoggedReset>,
+    pub(super) assignment: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     pub(super) report: bool,
     pub(super) domain: Option<SmolStr>,

@@ -17,6 +17,8 @@ pub struct LineCounts {
     pub omitted: u64,
     /// Decisions that the log states to be missing.
     pub dropped: u64,
+    /// Assignments of quotas.
+    pub assignments: u64,
     /// Requests of access logs to which no descriptor applies.
     pub without_descriptors: u64,
 }
@@ -35,10 +37,17 @@ impl Report {
     /// The notes on this report. `no_room` is the number of counters that a full store had no room for.
     pub fn notes(&self, counts: &LineCounts, no_room: usize) -> Vec<String> {
         let (samples, with_hashes, out_of_order) = (self.samples, self.with_hashes, self.out_of_order);
-        let LineCounts { bad, omitted, dropped, without_descriptors, .. } = counts;
+        let LineCounts { bad, omitted, dropped, assignments, without_descriptors, .. } = counts;
         let all = [
             (*bad > 0, format!("{bad} lines could not be read")),
             (*dropped > 0, format!("the server dropped {dropped} decisions, which are not in the log")),
+            (
+                *assignments > 0,
+                format!(
+                    "{assignments} assignments to clients that decide by themselves (RLQS) were not replayed: the counters lack what they \
+                     had and admitted"
+                ),
+            ),
             (*omitted > 0, format!("{omitted} decisions lack an omitted value and were not replayed")),
             (
                 *without_descriptors > 0,

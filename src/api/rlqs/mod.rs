@@ -11,10 +11,9 @@ use super::{
     },
     routed_peer::RoutedPeer,
 };
-use crate::service::{QuotaPeer, QuotaStream, Quotas, RateLimitService, Receipt, StreamEnd};
+use crate::service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
-use tidegate_core::limit::RequestLimits;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -41,8 +40,7 @@ impl server::RateLimitQuotaService for QuotaService {
         let (responses, messages) = mpsc::channel(1);
         let peer = request.extensions().get::<RoutedPeer>().cloned();
         let peer = peer.map(|RoutedPeer(address, names)| QuotaPeer { address, names }).unwrap_or_default();
-        let (quotas, limits) = (self.0.quotas().clone(), *self.0.request_limits());
-        let stream = Stream { quotas, limits, peer, open: None };
+        let stream = Stream { service: self.0.clone(), peer, open: None };
         tokio::spawn(stream.run(request.into_inner(), responses));
         let receipts = Receipts::default();
         let mut response = Response::new(Messages { messages, receipts: receipts.clone() });
@@ -54,8 +52,7 @@ impl server::RateLimitQuotaService for QuotaService {
 
 /// A stream of one client.
 struct Stream {
-    quotas: Quotas,
-    limits: RequestLimits,
+    service: RateLimitService,
     peer: QuotaPeer,
     /// None until the first message, which names the domain.
     open: Option<QuotaStream>,
@@ -77,7 +74,7 @@ impl Stream {
                     Ok(None) => return,
                     Err(status) => Err(status),
                 },
-                response = assignments(self.open.as_ref()) => response.map(Some),
+                response = self.assignments() => response.map(Some),
             };
             let is_end = next.is_err();
             let Some(next) = next.transpose() else { continue };
@@ -88,7 +85,7 @@ impl Stream {
     }
 
     async fn take_in(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
-        let reports = wire::reports(&message, &self.limits)?;
+        let reports = wire::reports(&message, self.service.request_limits())?;
         let stream = match &mut self.open {
             Some(stream) => stream,
             None if message.domain.is_empty() => {
@@ -96,20 +93,23 @@ impl Stream {
                     "domain is empty; name it in the first message of a stream",
                 ));
             }
-            None => self.open.insert(self.quotas.open(&message.domain, self.peer.clone())),
+            None => self.open.insert(self.service.quotas().open(&message.domain, self.peer.clone())),
         };
         stream.report(reports).await;
         Ok(())
     }
-}
 
-/// The next assignments of an open stream.
-async fn assignments(open: Option<&QuotaStream>) -> Result<(RateLimitQuotaResponse, Receipt), Status> {
-    let Some(stream) = open else { return std::future::pending().await };
-    match stream.outbox.next().await {
-        Ok((assignments, until)) => Ok((wire::response(assignments), stream.receipt(until))),
-        Err(end @ StreamEnd::NoQuotas { .. }) => Err(Status::failed_precondition(end.to_string())),
-        Err(end @ StreamEnd::Stuck) => Err(Status::cancelled(end.to_string())),
-        Err(end @ StreamEnd::Drain) => Err(Status::unavailable(end.to_string())),
+    /// The next assignments, once it is open.
+    async fn assignments(&self) -> Result<(RateLimitQuotaResponse, Receipt), Status> {
+        let Some(stream) = &self.open else { return std::future::pending().await };
+        match stream.outbox.next().await {
+            Ok((assignments, until)) => {
+                self.service.show_assignments(stream, &self.peer, &assignments);
+                Ok((wire::response(&assignments), stream.receipt(until)))
+            }
+            Err(end @ StreamEnd::NoQuotas { .. }) => Err(Status::failed_precondition(end.to_string())),
+            Err(end @ StreamEnd::Stuck) => Err(Status::cancelled(end.to_string())),
+            Err(end @ StreamEnd::Drain) => Err(Status::unavailable(end.to_string())),
+        }
     }
 }

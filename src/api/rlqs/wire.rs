@@ -14,7 +14,7 @@ use crate::{
             rate_limit_strategy::{BlanketRule, Strategy},
         },
     },
-    service::{Assignment, Bucket, BucketReport},
+    service::{Assignment, Bucket, BucketReport, SentAssignment},
 };
 use std::time::Duration;
 use tidegate_core::limit::{Entry, RequestLimits};
@@ -65,13 +65,13 @@ pub(super) fn reports(
 }
 
 /// The message with these assignments.
-pub(super) fn response(assignments: Vec<(Bucket, Assignment)>) -> RateLimitQuotaResponse {
-    let action = |(bucket, assignment): (Bucket, Assignment)| {
+pub(super) fn response(assignments: &[SentAssignment]) -> RateLimitQuotaResponse {
+    let action = |SentAssignment { bucket, assignment, .. }: &SentAssignment| {
         let pairs = bucket.entries().map(|Entry { key, value }| (key.to_owned(), value.to_owned()));
         let bucket_id = Some(BucketId { bucket: pairs.collect() });
-        BucketAction { bucket_id, bucket_action: Some(bucket_action(assignment)) }
+        BucketAction { bucket_id, bucket_action: Some(bucket_action(*assignment)) }
     };
-    RateLimitQuotaResponse { bucket_action: assignments.into_iter().map(action).collect() }
+    RateLimitQuotaResponse { bucket_action: assignments.iter().map(action).collect() }
 }
 
 fn bucket_action(assignment: Assignment) -> bucket_action::BucketAction {

@@ -301,6 +301,7 @@ fn log_steps<'l>(
             Ok(Line::Rules(_)) => {}
             Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
             Ok(Line::Omitted) => counts.omitted += 1,
+            Ok(Line::Assignment) => counts.assignments += 1,
             Ok(Line::Dropped(count)) => counts.dropped += count,
             Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
             Err(error) => counts.add_bad("log", number, error),

@@ -4,10 +4,7 @@
 //! if they are blocked, or if what an override put in force cannot be divided.
 
 use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd};
-use std::{
-    collections::{HashMap, hash_map::Entry as MapEntry},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
@@ -46,7 +43,7 @@ enum Subscription {
     /// A share of a counter, as the member of this index.
     Counter { key: Key, member: usize },
     /// All or nothing. Reports without a request since the last one with any.
-    Blanket { idle: u8 },
+    Blanket { admits: bool, idle: u8 },
 }
 
 /// Which requests of a bucket are admitted.
@@ -126,7 +123,7 @@ impl Divider {
         if std::mem::replace(&mut self.generation, rules.generation()) != rules.generation() {
             self.follow_rules(rules, is_shadow, now);
         }
-        for Push { stream: member, bucket: key, action } in self.quota.poll(rules, now) {
+        for Push { stream: member, bucket: key, action, is_renewal } in self.quota.poll(rules, now) {
             let Some((stream, index)) = self.members.get(&member) else { continue };
             let Some(client) = self.streams.get_mut(stream) else { continue };
             let Some(bucket) = client.by_counter.get(&(*index, key)) else { continue };
@@ -134,7 +131,7 @@ impl Divider {
             if action == Action::Abandon {
                 client.forget(&bucket);
             }
-            client.outbox.put(bucket, assignment(action), now);
+            client.outbox.put(bucket, assignment(action), is_renewal, now);
         }
         let round_trip = self.quota.settings().round_trip;
         let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(round_trip, now));
@@ -158,7 +155,7 @@ impl Divider {
                 let Some(domain) =
                     rules.rules().domain(&client.domain).filter(|domain| domain.quotas().is_some())
                 else {
-                    client.outbox.put(bucket, Assignment::Abandon, now);
+                    client.outbox.put(bucket, Assignment::Abandon, false, now);
                     client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
                     continue;
                 };
@@ -247,17 +244,12 @@ impl Divider {
             self.quota.unsubscribe(client.members[member], key);
             client.forget(&bucket);
         }
-        let idle = match (client.buckets.entry(bucket.clone()), usage) {
-            (MapEntry::Occupied(mut known), Usage { allowed: 0, denied: 0 }) => {
-                let Subscription::Blanket { idle } = known.get_mut() else { return };
-                *idle = idle.saturating_add(1);
-                *idle
-            }
-            (entry, _) => {
-                entry.insert_entry(Subscription::Blanket { idle: 0 });
-                0
-            }
+        let (is_same, idle) = match client.buckets.get(&bucket) {
+            Some(Subscription::Blanket { admits: admitted, idle }) => (*admitted == admits, *idle),
+            Some(Subscription::Counter { .. }) | None => (false, 0),
         };
+        let idle = if usage == Usage::default() && is_same { idle.saturating_add(1) } else { 0 };
+        client.buckets.insert(bucket.clone(), Subscription::Blanket { admits, idle });
         let assignment = match admits {
             _ if idle >= idle_reports => {
                 client.forget(&bucket);
@@ -266,7 +258,7 @@ impl Divider {
             true => Assignment::AllowAll { ttl },
             false => Assignment::DenyAll { ttl },
         };
-        client.outbox.put(bucket, assignment, now);
+        client.outbox.put(bucket, assignment, is_same && assignment != Assignment::Abandon, now);
     }
 }
 

@@ -14,7 +14,7 @@ mod run;
 
 pub use bucket::Bucket;
 pub use listing::{QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
-pub use outbox::{Assignment, Outbox, StreamEnd};
+pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
 
 use listing::PieceRequest;
 use parking_lot::Mutex;
@@ -119,7 +119,10 @@ impl Receipt {
 
 /// An open stream; closed when it is dropped.
 pub struct QuotaStream {
-    number: u64,
+    /// Its number since the start.
+    pub number: u64,
+    /// Its domain.
+    pub domain: Arc<str>,
     quotas: Quotas,
     /// What it has to send.
     pub outbox: Arc<Outbox>,
@@ -139,8 +142,10 @@ impl Quotas {
     pub fn open(&self, domain: &str, peer: QuotaPeer) -> QuotaStream {
         let number = self.0.streams.fetch_add(1, Ordering::Relaxed);
         let outbox = Arc::<Outbox>::default();
-        self.send(Event::Open { stream: number, domain: domain.into(), peer, outbox: Arc::clone(&outbox) });
-        QuotaStream { number, quotas: self.clone(), outbox }
+        let domain = Arc::<str>::from(domain);
+        let (of_thread, to_send) = (Arc::clone(&domain), Arc::clone(&outbox));
+        self.send(Event::Open { stream: number, domain: of_thread, peer, outbox: to_send });
+        QuotaStream { number, domain, quotas: self.clone(), outbox }
     }
 
     /// The buckets that a query selects, those with most demand first. Reads them in pieces, so that reports are taken in meanwhile.

@@ -73,20 +73,33 @@ struct Unsent {
     /// An assignment that denies all, before the last one.
     denial: Option<Assignment>,
     last: Assignment,
+    /// Whether the client has been sent it before.
+    is_renewal: bool,
+}
+
+/// What is sent about a bucket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SentAssignment {
+    /// The bucket.
+    pub bucket: Bucket,
+    /// The assignment.
+    pub assignment: Assignment,
+    /// Whether it changes nothing, but that the last one is in force for longer, or that another one follows.
+    pub is_passing: bool,
 }
 
 impl Outbox {
     /// Adds an assignment.
-    pub(super) fn put(&self, bucket: Bucket, assignment: Assignment, now: Timestamp) {
+    pub(super) fn put(&self, bucket: Bucket, assignment: Assignment, is_renewal: bool, now: Timestamp) {
         let mut waiting = self.waiting.lock();
         if waiting.end.is_none() {
             waiting.since = Some((waiting.since.map_or(now, |(oldest, _)| oldest), now));
-            let unsent =
-                waiting.assignments.entry(bucket).or_insert(Unsent { denial: None, last: assignment });
+            let first = Unsent { denial: None, last: assignment, is_renewal };
+            let unsent = waiting.assignments.entry(bucket).or_insert(first);
             if let Assignment::DenyAll { .. } = unsent.last {
                 unsent.denial = Some(unsent.last);
             }
-            unsent.last = assignment;
+            (unsent.last, unsent.is_renewal) = (assignment, unsent.is_renewal && is_renewal);
             self.changed.notify_one();
         }
     }
@@ -103,16 +116,20 @@ impl Outbox {
     }
 
     /// The next assignments, at least one, with the time of the newest, or the end.
-    pub async fn next(&self) -> Result<(Vec<(Bucket, Assignment)>, Timestamp), StreamEnd> {
+    pub async fn next(&self) -> Result<(Vec<SentAssignment>, Timestamp), StreamEnd> {
         loop {
             let changed = self.changed.notified();
             {
                 let mut waiting = self.waiting.lock();
                 if let Some((_, newest)) = waiting.since.take() {
                     let unsent = std::mem::take(&mut waiting.assignments).into_iter();
-                    let in_order = unsent.flat_map(|(bucket, Unsent { denial, last })| {
+                    let in_order = unsent.flat_map(|(bucket, Unsent { denial, last, is_renewal })| {
                         let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
-                        denial.into_iter().chain([last]).map(move |assignment| (bucket.clone(), assignment))
+                        let both = denial.map(|denial| (denial, true)).into_iter().chain([(last, is_renewal)]);
+                        both.map(move |(assignment, is_passing)| {
+                            let bucket = bucket.clone();
+                            SentAssignment { bucket, assignment, is_passing }
+                        })
                     });
                     return Ok((in_order.collect(), newest));
                 }
@@ -147,11 +164,26 @@ mod tests {
             (&[DENY, Assignment::Abandon], &[Assignment::Abandon]),
         ] {
             let bucket = Bucket::new([("key", "value")]);
-            put.iter().for_each(|assignment| outbox.put(bucket.clone(), *assignment, Timestamp::EPOCH));
+            for assignment in put {
+                outbox.put(bucket.clone(), *assignment, false, Timestamp::EPOCH);
+            }
             let (assignments, _) = outbox.next().await.expect("assignments");
-            let assignments: Vec<Assignment> =
-                assignments.into_iter().map(|(_, assignment)| assignment).collect();
+            let (last, before) = assignments.split_last().expect("an assignment");
+            assert!(!last.is_passing && before.iter().all(|sent| sent.is_passing));
+            let assignments: Vec<Assignment> = assignments.into_iter().map(|sent| sent.assignment).collect();
             assert_eq!(assignments, sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_renewal_after_a_change_that_was_not_sent_is_the_change() {
+        let outbox = Outbox::default();
+        for (renewals, is_passing) in [(&[true][..], true), (&[true, true], true), (&[false, true], false)] {
+            let bucket = Bucket::new([("key", "value")]);
+            renewals.iter().for_each(|it| outbox.put(bucket.clone(), tokens(1), *it, Timestamp::EPOCH));
+            let (assignments, _) = outbox.next().await.expect("assignments");
+            let passing: Vec<bool> = assignments.iter().map(|sent| sent.is_passing).collect();
+            assert_eq!(passing, [is_passing], "{renewals:?}");
         }
     }
 }

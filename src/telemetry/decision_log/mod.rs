@@ -7,6 +7,7 @@
 //! - Values that the rules redact are in memory only until their line is written.
 //! - Lines contain the rules by which decisions were made, so that `replay/` can make them again.
 
+mod assignments;
 mod changes;
 mod line;
 mod queue;
@@ -29,8 +30,9 @@ pub use target::Target;
 
 use crate::{
     config::{RulesInForce, RulesObserver},
-    service::{DecisionReader, Event},
+    service::{AssignmentEvent, DecisionReader, Event},
 };
+use assignments::Assignments;
 use changes::WrittenTexts;
 use foldhash::fast::FixedState;
 use line::Hex;
@@ -51,7 +53,7 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{Code, Request},
+    limit::{Code, Descriptor, Hits, Request},
     limiter::Limiter,
     rules::Redaction,
 };
@@ -113,6 +115,7 @@ impl DecisionLog {
             writer: OnceLock::new(),
             rules: Lock::default(),
             resets: Lock::default(),
+            assignments: Assignments::new(settings.queue_bytes),
             reopen: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             finished: Mutex::new(Some(receive_finished)),
@@ -174,9 +177,9 @@ impl DecisionLog {
         self.0.written.load(Ordering::Relaxed)
     }
 
-    /// Decisions that the queue had no room for.
+    /// Decisions and assignments that there was no room for.
     pub fn dropped(&self) -> u64 {
-        self.0.queue.dropped()
+        self.0.dropped()
     }
 
     /// Lines that the target did not take.
@@ -206,12 +209,27 @@ impl DecisionReader for DecisionLog {
             shared.wake_writer();
         }
     }
+
+    fn read_assignment(&self, event: AssignmentEvent) {
+        let rate = self.0.sample;
+        if rate == SampleRate::ALL || rate.takes(hash_of_bucket(&event)) {
+            self.0.assignments.add(event);
+        }
+    }
 }
 
 impl RulesObserver for DecisionLog {
     fn put_in_force(&self, rules: RulesInForce<'_>) {
         self.0.rules.lock().push(rules.into());
     }
+}
+
+/// The hash of a request with the entries of the bucket, sorted by key.
+fn hash_of_bucket(AssignmentEvent { domain, bucket, .. }: &AssignmentEvent) -> u64 {
+    let mut request = Request::new(domain);
+    let entries = bucket.entries().collect();
+    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+    hash(&request)
 }
 
 /// A hash of the domain and of all values, the same in every process of one version.

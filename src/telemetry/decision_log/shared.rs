@@ -1,6 +1,7 @@
 //! The state that decisions share with the thread that writes.
 
 use super::{
+    assignments::Assignments,
     changes::{ResetRecord, RulesRecord},
     queue::Queue,
 };
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     pub(super) rules: Lock<Vec<RulesRecord>>,
     /// Likewise for removed counters.
     pub(super) resets: Lock<Vec<ResetRecord>>,
+    /// Likewise for assignments of quotas.
+    pub(super) assignments: Assignments,
     pub(super) reopen: AtomicBool,
     pub(super) stop: AtomicBool,
     /// Receives once, when everything is written.
@@ -56,6 +59,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Lines that there was no room for.
+    pub(super) fn dropped(&self) -> u64 {
+        self.queue.dropped() + self.assignments.dropped()
+    }
+
     pub(super) fn wake_writer(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();

@@ -1,12 +1,14 @@
 //! The thread of the log: makes lines of what was decided and changed, in the order of its numbers, and writes them.
 
 use super::{
+    assignments,
     changes::{self, ResetRecord, RulesRecord, RulesText, WrittenTexts},
     line::{self, Run, Values},
     record::{self, Record},
     shared::Shared,
     sink::Sink,
 };
+use crate::service::AssignmentEvent;
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
@@ -42,14 +44,16 @@ pub(super) struct Writer {
 enum Item<'b> {
     Decision(Record<'b>),
     Reset(ResetRecord),
+    Assignment(AssignmentEvent),
 }
 
 impl Item<'_> {
-    /// Decisions that are not numbered are in the order of time.
+    /// Decisions that are not numbered, and assignments, are in the order of time.
     fn order(&self) -> (u64, u64) {
         match self {
             Self::Decision(record) => (record.number, record.received),
             Self::Reset(record) => (record.number, record.time),
+            Self::Assignment(event) => (0, event.sent.as_nanos()),
         }
     }
 }
@@ -73,7 +77,9 @@ impl Writer {
             let announced = std::mem::take(&mut *self.shared.rules.lock());
             let resets = std::mem::take(&mut *self.shared.resets.lock());
             let is_idle = taken.is_empty();
-            self.write(&taken, announced, resets);
+            let changes = resets.into_iter().map(Item::Reset);
+            let assignments = self.shared.assignments.take().into_iter().map(Item::Assignment);
+            self.write(&taken, announced, changes.chain(assignments));
             if is_last {
                 return;
             }
@@ -83,16 +89,21 @@ impl Writer {
         }
     }
 
-    /// Writes rules that were put in force, then decisions and resets in their order, then how many decisions were dropped.
-    fn write(&mut self, taken: &[Vec<u8>], announced: Vec<RulesRecord>, resets: Vec<ResetRecord>) {
-        let dropped = self.shared.queue.dropped();
+    /// Writes rules that were put in force, then decisions, resets and assignments in their order, then how many lines were dropped.
+    fn write<'b>(
+        &mut self,
+        taken: &'b [Vec<u8>],
+        announced: Vec<RulesRecord>,
+        others: impl Iterator<Item = Item<'b>>,
+    ) {
+        let dropped = self.shared.dropped();
         let mut lines = Vec::new();
         for rules in announced {
             (self.in_force, self.needs_rules) = (Some(rules), true);
             self.write_lines(&mut lines, &mut 0);
         }
         let decisions = taken.iter().flat_map(|bytes| record::decode_all(bytes)).map(Item::Decision);
-        let mut items: Vec<Item<'_>> = decisions.chain(resets.into_iter().map(Item::Reset)).collect();
+        let mut items: Vec<Item<'_>> = decisions.chain(others).collect();
         items.sort_by_key(Item::order);
         let rules = self.shared.limiter.get().map(|limiter| limiter.rules());
         let salt = std::mem::take(&mut self.salt);
@@ -105,6 +116,11 @@ impl Writer {
                     count += 1;
                 }
                 Item::Reset(record) => changes::reset(record, &values, self.run, &mut lines),
+                Item::Assignment(event) => {
+                    let of_log = (self.run, self.shared.sample.0);
+                    assignments::assignment(event, &values, of_log, &mut lines);
+                    count += 1;
+                }
             }
             if lines.len() >= WRITE_BYTES {
                 self.write_lines(&mut lines, &mut count);

@@ -130,7 +130,8 @@ impl Bucket {
                     Some(fill) => fill.action(share.tokens, member.salt, ttl),
                     None => Action::DenyAll { ttl },
                 };
-                pushes.push(Push { stream: member.stream, bucket: self.key, action });
+                let (stream, bucket, is_renewal) = (member.stream, self.key, !is_changed);
+                pushes.push(Push { stream, bucket, action, is_renewal });
             }
         }
         rates.in_force = self.in_force().0;

@@ -186,7 +186,8 @@ impl Quota {
             self.dirty.push(slot);
         }
         if is_idle {
-            self.pushes.push(Push { stream, bucket: charge.key(), action: Action::Abandon });
+            let (bucket, action) = (charge.key(), Action::Abandon);
+            self.pushes.push(Push { stream, bucket, action, is_renewal: false });
             self.leave(stream, slot);
         }
         Ok(())

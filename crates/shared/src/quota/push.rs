@@ -16,4 +16,6 @@ pub struct Push {
     pub bucket: Key,
     /// What it does from now on.
     pub action: Action,
+    /// Whether it is what the client was sent last.
+    pub is_renewal: bool,
 }

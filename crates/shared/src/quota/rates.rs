@@ -176,7 +176,7 @@ impl Rates {
         let Some(fill) = Fill::at_most(share.rate).filter(|_| share.tokens > 0) else { return };
         member.send(Share { rate: fill.rate(), ..share }, settings, now);
         let action = fill.action(share.tokens, member.salt, settings.ttl);
-        pushes.push(Push { stream: member.stream, bucket, action });
+        pushes.push(Push { stream: member.stream, bucket, action, is_renewal: false });
     }
 
     /// Takes from the shares of clients of a former process what one of them has.

@@ -74,19 +74,21 @@ impl Bucket {
         let is_needed = unspent <= wanted / 2 || unspent / 4 > wanted && free < terms.limit / 8;
         let slice = wanted.min((free / (clients + 1)).max(1)).min(free).min(u32::MAX.into()) as u32;
         let (stream, bucket) = (member.stream, self.key);
-        let mut send = |action| pushes.push(Push { stream, bucket, action });
+        let mut send = |action, is_renewal| pushes.push(Push { stream, bucket, action, is_renewal });
         let ttl = settings.ttl;
         if is_needed && slice > 0 && wanted > 0 && u64::from(slice) > unspent / 4 {
             member.send_slice(slice, now);
             hold(leased, unspent, member.unspent());
-            send(Action::DenyAll { ttl });
-            send(Action::slice(slice, member.salt, ttl));
+            send(Action::DenyAll { ttl }, false);
+            send(Action::slice(slice, member.salt, ttl), false);
         } else if !member.is_assigned || member.is_due(settings, now) {
+            let is_renewal = member.is_assigned;
             (member.sent, member.is_assigned, member.is_heard) = (now, true, false);
-            send(match member.share.tokens {
+            let action = match member.share.tokens {
                 0 => Action::DenyAll { ttl },
                 slice => Action::slice(slice, member.salt, ttl),
-            });
+            };
+            send(action, is_renewal);
         }
     }
 

@@ -132,6 +132,7 @@ impl Log for LogFile {
             Ok(Some(Line::Reset(step))) => return Ok(Some(LogLine::Step(Step::Reset(step)))),
             Ok(Some(Line::WithoutDescriptors)) => counts().without_descriptors += 1,
             Ok(Some(Line::Omitted)) => counts().omitted += 1,
+            Ok(Some(Line::Assignment)) => counts().assignments += 1,
             Ok(Some(Line::Dropped(count))) => counts().dropped += count,
             Err(_) if !is_whole || line.trim_ascii().is_empty() => {}
             Err(error) => counts().add_bad(name, *line_number, error),

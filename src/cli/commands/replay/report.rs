@@ -47,6 +47,7 @@ fn to_json(report: &Report, suggestions: &[Suggestion], counts: &LineCounts, no_
         "report": report,
         "suggestions": suggestions,
         "lines": { "bad": counts.bad, "first_bad": counts.first_bad, "omitted": counts.omitted, "dropped": counts.dropped,
+            "assignments": counts.assignments,
             "without_descriptors": counts.without_descriptors },
         "no_room": no_room,
     })
