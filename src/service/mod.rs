@@ -32,8 +32,8 @@ pub use limitador_counts::{
 };
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
 pub use quotas::{
-    Assignment, Bucket, BucketReport, QuotaBucket, QuotaFigures, QuotaList, QuotaPeer, QuotaQuery,
-    QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment, StreamEnd,
+    Assignment, BlanketCounts, Bucket, BucketFilter, BucketReport, QuotaBucket, QuotaFigures, QuotaList,
+    QuotaPeer, QuotaQuery, QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment, StreamEnd,
 };
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};

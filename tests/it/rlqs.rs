@@ -1,6 +1,7 @@
 //! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
 
 use crate::{
+    admin::page_with_token,
     control::token,
     rules::in_repository,
     support::{Server, rules_file},
@@ -189,7 +190,14 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     let tokens = folder.path().join("tokens");
     let reader = token(&tokens, "reader", &["--role", "read"]);
     let log = folder.path().join("decisions.jsonl");
-    let args = ["--control", "loopback", "--http-token-file", tokens.to_str().expect("UTF-8")];
+    let args = [
+        "--http-listen",
+        "127.0.0.1:0",
+        "--control",
+        "loopback",
+        "--http-token-file",
+        tokens.to_str().expect("UTF-8"),
+    ];
     let logged = ["--decision-log", log.to_str().expect("UTF-8")];
     let mut server = serve(&rules, &[&args[..], &logged].concat());
     let (mut one, mut other) = (Client::open(&server).await, Client::open(&server).await);
@@ -235,6 +243,15 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     let rate = |of: &serde_json::Value| of["rate"].as_f64().expect("a rate");
     assert!(rate(of_plan) <= 100.0 && clients.iter().map(rate).sum::<f64>() <= rate(of_plan), "{of_plan}");
 
+    let page = page_with_token(server.admin_port(), &reader).await;
+    let value = |name: &str| page.get(name).copied().unwrap_or_else(|| panic!("no {name} in {page:?}"));
+    assert!((rate(of_plan)..=200.0).contains(&value("tidegate_quota_assigned_rate")), "{page:?}");
+    assert!(value("tidegate_quota_assigned_tokens") >= 1.0);
+    assert_eq!((value("tidegate_quota_streams"), value("tidegate_quota_reports_total")), (2.0, 4.0));
+    assert_eq!(value("tidegate_quota_assignments_total{kind=\"allow_all\"}"), 1.0);
+    assert!(value("tidegate_quota_assignments_total{kind=\"tokens\"}") >= 2.0);
+    assert_eq!(value("tidegate_quota_refused_reports_total{reason=\"counters\"}"), 0.0);
+
     // What rules hash is neither shown nor found.
     let listed = ctl_quotas(&server, &reader, &["user="]).await;
     assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 buckets, "), "{listed}");
@@ -244,6 +261,7 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     // What is sent once more is no other assignment.
     one.report("shop", &[&[("plan", "gold")]], 1).await;
     while one.next().await.expect("assignments").iter().all(|(id, _)| *id != bucket(&[("plan", "gold")])) {}
+    drop((one, other));
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().success());
     let log = std::fs::read_to_string(log).expect("a log");

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::pb::control::{self as pb, quota_bucket::Division, quota_subscriber::Assignment},
     control::{Caller, ShownEntry},
-    service::{Bucket, QuotaBucket, QuotaQuery, QuotaSubscriber},
+    service::{Bucket, BucketFilter, QuotaBucket, QuotaQuery, QuotaSubscriber},
 };
 use std::sync::Arc;
 use tidegate_core::{
@@ -44,11 +44,7 @@ impl ControlApi {
     }
 
     /// Whether a bucket is listed. Redacted values are not found by what they are.
-    fn selects(
-        &self,
-        message: pb::ListQuotasRequest,
-        rules: &Arc<RuleSet>,
-    ) -> Box<dyn Fn(&str, &Bucket) -> bool + Send + Sync> {
+    fn selects(&self, message: pb::ListQuotasRequest, rules: &Arc<RuleSet>) -> BucketFilter {
         let (control, rules) = (Arc::clone(&self.control), Arc::clone(rules));
         Box::new(move |domain, bucket| {
             if !message.domain.is_empty() && message.domain != domain {

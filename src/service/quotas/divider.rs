@@ -75,7 +75,8 @@ impl Divider {
     pub(super) fn figures(&self) -> QuotaFigures {
         let buckets = self.streams.values().map(|client| client.buckets.len() as u64).sum();
         let streams = self.streams.len() as u64;
-        QuotaFigures { streams, buckets, counts: self.quota.counts(), ..self.figures }
+        let (counts, in_force) = (self.quota.counts(), self.quota.in_force());
+        QuotaFigures { streams, buckets, counts, in_force, ..self.figures }
     }
 
     pub(super) fn take_in(&mut self, event: Event, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
@@ -90,6 +91,7 @@ impl Divider {
             }
             Event::Report { stream, reports, taken } => {
                 for report in reports {
+                    self.figures.reports += 1;
                     self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
                     self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
                     self.report(stream, report, rules, is_shadow, now);
@@ -230,9 +232,8 @@ impl Divider {
                 client.buckets.insert(bucket, subscription);
             }
             Err(Refusal::Indivisible(_)) => self.blanket(stream, bucket, usage, false, now),
-            Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. } | Refusal::NoCounter) => {
-                self.figures.refused += 1;
-            }
+            Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. }) => self.figures.refused += 1,
+            Err(Refusal::NoCounter) => self.figures.refused_counters += 1,
         }
     }
 
@@ -250,14 +251,16 @@ impl Divider {
         };
         let idle = if usage == Usage::default() && is_same { idle.saturating_add(1) } else { 0 };
         client.buckets.insert(bucket.clone(), Subscription::Blanket { admits, idle });
-        let assignment = match admits {
+        let counts = &mut self.figures.blanket;
+        let (assignment, count) = match admits {
             _ if idle >= idle_reports => {
                 client.forget(&bucket);
-                Assignment::Abandon
+                (Assignment::Abandon, &mut counts.abandoned)
             }
-            true => Assignment::AllowAll { ttl },
-            false => Assignment::DenyAll { ttl },
+            true => (Assignment::AllowAll { ttl }, &mut counts.allowed),
+            false => (Assignment::DenyAll { ttl }, &mut counts.denied),
         };
+        *count += 1;
         client.outbox.put(bucket, assignment, is_same && assignment != Assignment::Abandon, now);
     }
 }

@@ -9,10 +9,13 @@ use tokio::sync::oneshot;
 const SUBSCRIBERS_MAX: usize = 100;
 const SUBSCRIBERS_OF_ALL_MAX: usize = 10_000;
 
+/// Whether a bucket of a domain is selected.
+pub type BucketFilter = Box<dyn Fn(&str, &Bucket) -> bool + Send + Sync>;
+
 /// Which buckets are listed.
 pub struct QuotaQuery {
-    /// Whether a bucket of a domain is selected.
-    pub selects: Box<dyn Fn(&str, &Bucket) -> bool + Send + Sync>,
+    /// Those that it selects.
+    pub selects: BucketFilter,
     /// Number of buckets.
     pub limit: usize,
 }

@@ -13,7 +13,7 @@ mod pieces;
 mod run;
 
 pub use bucket::Bucket;
-pub use listing::{QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
+pub use listing::{BucketFilter, QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
 pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
 
 use listing::PieceRequest;
@@ -24,7 +24,7 @@ use std::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 use tidegate_core::limit::Timestamp;
-use tidegate_shared::quota::{QuotaCounts, Usage};
+use tidegate_shared::quota::{InForce, QuotaCounts, Usage};
 use tokio::sync::oneshot;
 
 /// The requests of a client to one bucket, since its report before.
@@ -36,6 +36,17 @@ pub struct BucketReport {
     pub usage: Usage,
 }
 
+/// Assignments of buckets that no limit divides: all requests are admitted, or all denied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlanketCounts {
+    /// Those that admit all.
+    pub allowed: u64,
+    /// Those that deny all.
+    pub denied: u64,
+    /// Buckets abandoned.
+    pub abandoned: u64,
+}
+
 /// Figures of quotas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuotaFigures {
@@ -43,10 +54,18 @@ pub struct QuotaFigures {
     pub streams: u64,
     /// Buckets that clients report, of all streams.
     pub buckets: u64,
-    /// Reports of buckets and assignments.
+    /// What clients may have in force of all limits.
+    pub in_force: InForce,
+    /// Reports of buckets.
+    pub reports: u64,
+    /// Assignments of shares.
     pub counts: QuotaCounts,
-    /// Reports that were not taken in: there are too many buckets or counters.
+    /// Assignments of buckets that no limit divides.
+    pub blanket: BlanketCounts,
+    /// Reports that got no assignment, since there are too many buckets.
     pub refused: u64,
+    /// The same, since there is no room for a counter.
+    pub refused_counters: u64,
     /// Requests that clients admitted, as they reported.
     pub admitted: u64,
     /// Requests that clients denied.

@@ -125,7 +125,8 @@ impl Outbox {
                     let unsent = std::mem::take(&mut waiting.assignments).into_iter();
                     let in_order = unsent.flat_map(|(bucket, Unsent { denial, last, is_renewal })| {
                         let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
-                        let both = denial.map(|denial| (denial, true)).into_iter().chain([(last, is_renewal)]);
+                        let both =
+                            denial.map(|denial| (denial, true)).into_iter().chain([(last, is_renewal)]);
                         both.map(move |(assignment, is_passing)| {
                             let bucket = bucket.clone();
                             SentAssignment { bucket, assignment, is_passing }

@@ -1,25 +1,36 @@
 //! Metrics of limits that clients enforce by themselves (RLQS).
 
 use super::page::Page;
-use crate::service::QuotaFigures;
+use crate::service::{BlanketCounts, QuotaFigures};
 use std::fmt;
 
 impl Page<'_> {
     pub(super) fn quotas(&mut self, figures: QuotaFigures) -> fmt::Result {
-        let QuotaFigures { streams, buckets, counts, refused, admitted, denied } = figures;
+        let QuotaFigures { streams, buckets, in_force, reports, counts, blanket, admitted, denied, .. } =
+            figures;
         self.gauge("quota_streams", "Clients that enforce limits by themselves: open streams", streams)?;
         self.gauge("quota_buckets", "Buckets that these clients report, over all streams", buckets)?;
+        let help = "Requests per second that these clients may admit, by all assignments in force";
+        self.gauge("quota_assigned_rate", help, in_force.rate as f64 / 1_000.0)?;
+        let help = "Requests that they may admit at once beyond that, and unspent requests of slices";
+        self.gauge("quota_assigned_tokens", help, in_force.tokens)?;
         let help = "Requests that these clients decided, as they reported, by code";
         let requests = [([("code", "ok")], admitted), ([("code", "over_limit")], denied)];
         self.counters_of("quota_requests", help, &requests)?;
-        let help = "Assignments sent, by kind, beside those of all or nothing";
+        self.counter("quota_reports", "Reports of buckets", reports)?;
+        let BlanketCounts { allowed: all_allowed, denied: all_denied, abandoned } = blanket;
         let assignments = [
             ([("kind", "tokens")], counts.assigned),
-            ([("kind", "deny_all")], counts.denied),
-            ([("kind", "abandon")], counts.abandoned),
+            ([("kind", "allow_all")], all_allowed),
+            ([("kind", "deny_all")], counts.denied + all_denied),
+            ([("kind", "abandon")], counts.abandoned + abandoned),
         ];
-        self.counters_of("quota_assignments", help, &assignments)?;
-        let help = "Reports of buckets that got no assignment, since there are too many buckets or counters";
-        self.counter("quota_refused_reports", help, refused)
+        self.counters_of("quota_assignments", "Assignments and their renewals, by kind", &assignments)?;
+        let help = "Reports of buckets that got no assignment, by what there are too many of";
+        let reasons = [
+            ([("reason", "buckets")], figures.refused),
+            ([("reason", "counters")], figures.refused_counters),
+        ];
+        self.counters_of("quota_refused_reports", help, &reasons)
     }
 }

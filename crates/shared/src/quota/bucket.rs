@@ -1,7 +1,7 @@
 //! One bucket: a counter, the clients that report it, and what may be in force of those that have left.
 
 use super::{
-    Push, Settings, StreamId,
+    InForce, Push, Settings, StreamId,
     claim::{Claim, Usage},
     member::{Member, Remnant},
     rates::Rates,
@@ -28,6 +28,8 @@ pub(super) struct Bucket {
     pub(super) divided: Timestamp,
     /// Whether a division is due.
     pub(super) is_dirty: bool,
+    /// The part that is in the sum of all buckets.
+    pub(super) summed: InForce,
 }
 
 /// How it is divided.
@@ -72,6 +74,7 @@ impl Bucket {
             remnants: Vec::new(),
             divided: Timestamp::EPOCH,
             is_dirty: true,
+            summed: InForce::default(),
         };
         if let (Kind::Rates(rates), true) = (&bucket.kind, moment.is_learning) {
             bucket.remnants.push(rates.of_former(former_end));

@@ -44,7 +44,7 @@ mod view;
 
 pub use action::Action;
 pub use claim::Usage;
-pub use counts::QuotaCounts;
+pub use counts::{InForce, QuotaCounts};
 pub use push::{Push, StreamId};
 pub use settings::Settings;
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
@@ -103,6 +103,8 @@ pub struct Quota {
     /// What is to be sent.
     pushes: Vec<Push>,
     subscriptions: usize,
+    /// Of all buckets, as of the last division of each.
+    in_force: InForce,
     counts: QuotaCounts,
 }
 
@@ -121,6 +123,7 @@ impl Quota {
             looked: began,
             pushes: Vec::new(),
             subscriptions: 0,
+            in_force: InForce::default(),
             counts: QuotaCounts::default(),
         }
     }
@@ -252,6 +255,9 @@ impl Quota {
             }
             self.checks[slot as usize] = bucket.divide(&moment, &mut self.pushes);
             self.counts.divisions += 1;
+            let (rate, tokens) = bucket.in_force();
+            let part = InForce { rate, tokens };
+            self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
             if bucket.is_unused() {
                 unused.push(slot);
             }
@@ -286,6 +292,7 @@ impl Quota {
     /// Removes a bucket that no client has. What was held for clients counts as spent now.
     fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets[slot as usize].take() else { return };
+        self.in_force.replace(bucket.summed, InForce::default());
         rules.with_leases(bucket.key, now, |algorithm, leased| {
             leased.expire(algorithm, now);
             leased.assign(algorithm, 0, 0, now, now);

@@ -1,7 +1,7 @@
 //! What operators see of quota.
 
 use super::{
-    Quota, QuotaCounts, StreamId,
+    InForce, Quota, QuotaCounts, StreamId,
     bucket::{Bucket, Kind},
     member::{Member, Remnant},
 };
@@ -80,6 +80,11 @@ impl Quota {
             let is_sliced = matches!(bucket.kind, Kind::Slices(_));
             bucket.members.iter().map(move |member| member.view(is_sliced, ttl))
         })
+    }
+
+    /// What clients may have of all buckets, as of the last division of each.
+    pub fn in_force(&self) -> InForce {
+        self.in_force
     }
 
     /// Figures since the start.
