@@ -80,6 +80,22 @@ fn ci_tests_every_crate() {
     assert_eq!(names.collect::<BTreeSet<_>>(), listed.split(", ").map(str::to_owned).collect());
 }
 
+/// The package of the Rust client had the path `../../LICENSE` as the text of its licence.
+#[test]
+fn the_packages_of_clients_have_the_licence() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let licence = fs::read_to_string(root.join("LICENSE")).unwrap();
+    for (client, manifest) in
+        [("python", "pyproject.toml"), ("rust", "Cargo.toml"), ("typescript", "package.json")]
+    {
+        let client = root.join("clients").join(client);
+        let own = fs::read_to_string(client.join("LICENSE")).unwrap();
+        assert!(own == licence, "{} has another licence: {own}", client.display());
+        let manifest = fs::read_to_string(client.join(manifest)).unwrap();
+        assert!(manifest.contains("Apache-2.0"), "{} does not name it", client.display());
+    }
+}
+
 /// The anchor of a heading: lower case, hyphens for spaces.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
