@@ -123,7 +123,7 @@ pub(super) fn decide_unless_waits<'p>(
     let mut counters = counters(&plan);
     let may_wait = !request.is_report();
     let decided =
-        decide_unless(limiter, &in_force.rules, (&mut plan, &mut counters), now, |deciding, queues| {
+        decide_unless(limiter, &in_force.rules, &mut plan, &mut counters, now, |deciding, queues| {
             let is_denied = may_wait && deciding.verdict() == Code::OverLimit;
             is_denied && queues.get_or_insert_with(|| limiter.queues.lock()).would_wait(deciding)
         });
@@ -141,7 +141,7 @@ pub(super) fn decide_plan(
     counters: &mut [PlannedCounter],
     now: Timestamp,
 ) -> (Code, u64, Option<Box<GrantedSlot>>) {
-    decide_unless(limiter, rules, (plan, counters), now, |_, _| false).expect("nothing ends the decision")
+    decide_unless(limiter, rules, plan, counters, now, |_, _| false).expect("nothing ends the decision")
 }
 
 /// The same; none, and nothing is charged, if `is_undecided` holds once all counters are evaluated.
@@ -149,7 +149,8 @@ pub(super) fn decide_plan(
 fn decide_unless<'l>(
     limiter: &'l Limiter,
     rules: &RuleSet,
-    (plan, counters): (&mut Plan<'_>, &mut [PlannedCounter]),
+    plan: &mut Plan<'_>,
+    counters: &mut [PlannedCounter],
     now: Timestamp,
     is_undecided: impl FnOnce(
         &mut Deciding<'_, '_, LockedShards<'_>>,

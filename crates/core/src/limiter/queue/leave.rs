@@ -93,7 +93,7 @@ fn give_back(
     // If the rules have changed, the counter may have another limit than on arrival.
     let (limit, on_arrival) = (limits.get(id)?, limits.get(queued.limit)?);
     let state = counter.take_state();
-    let left = left(queued, arrived, (&limit.algorithm, &on_arrival.algorithm), &state, now);
+    let left = left(queued, arrived, &limit.algorithm, &on_arrival.algorithm, &state, now);
     let state = limit.algorithm.give_back(state, left, now);
     let expires = limit.algorithm.expires(&state);
     counter.set(state, id, expires);
@@ -105,7 +105,8 @@ fn give_back(
 pub(super) fn left(
     queued: &QueuedHits,
     arrived: Timestamp,
-    (algorithm, on_arrival): (&Algorithm, &Algorithm),
+    algorithm: &Algorithm,
+    on_arrival: &Algorithm,
     state: &State,
     now: Timestamp,
 ) -> u64 {

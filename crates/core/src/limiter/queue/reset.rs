@@ -100,7 +100,7 @@ impl Queues {
         let (algorithm, state) = (&limit.algorithm, counter.take_state());
         let queued = queued.iter().map(|(hits, arrived)| {
             let on_arrival = limits.get(hits.limit);
-            on_arrival.map_or(0, |former| left(hits, *arrived, (algorithm, &former.algorithm), &state, now))
+            on_arrival.map_or(0, |former| left(hits, *arrived, algorithm, &former.algorithm, &state, now))
         });
         let queued: u64 = queued.sum();
         let given = algorithm.used(&state, now).saturating_sub(queued);

@@ -83,8 +83,10 @@ impl Overlay {
     /// The overlay of a domain; none if nothing is declared for it. `behind` has the rule of the domain for entries.
     pub(super) fn compile<'r>(
         domain: &Arc<str>,
-        (semantics, is_shared): (Semantics, bool),
-        (declared, common_blocks): (&DeclaredOverlay, &Arc<Blocks>),
+        semantics: Semantics,
+        is_shared: bool,
+        declared: &DeclaredOverlay,
+        common_blocks: &Arc<Blocks>,
         behind: &Behind<'r>,
         limits: &mut Registrar,
     ) -> Option<Box<Self>> {
@@ -216,7 +218,8 @@ impl Overlaid {
 /// The first limit of an override that a shared store cannot count in the place of the rule `behind`, by its index, and the reason.
 pub(super) fn not_shareable(
     domain: &Arc<str>,
-    (semantics, is_shared): (Semantics, bool),
+    semantics: Semantics,
+    is_shared: bool,
     action: &OverrideAction,
     behind: Option<&Rule>,
 ) -> Option<(usize, NotShareable)> {

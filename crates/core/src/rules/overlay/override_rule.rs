@@ -64,7 +64,7 @@ impl Context<'_> {
         let behind = behind.filter(|_| continues);
         let all = declared.iter().enumerate();
         let all = all.map(|(index, limit)| {
-            let mut built = self.limit(&path, index, limit, (behind, declared), limits);
+            let mut built = self.limit(&path, index, limit, behind, declared, limits);
             built.continues = continues;
             built
         });
@@ -103,7 +103,8 @@ impl Context<'_> {
         path: &Arc<str>,
         index: usize,
         declared: &OverrideLimit,
-        (behind, all): (Option<&Rule>, &[OverrideLimit]),
+        behind: Option<&Rule>,
+        all: &[OverrideLimit],
         limits: &mut Registrar,
     ) -> RuleLimit {
         let (requests, window) = (declared.requests(), declared.window());

@@ -84,8 +84,7 @@ impl RuleSet {
         (self.may_queue, self.may_wait_for_slots, self.may_wait) = (false, false, false);
         for (_, domain) in self.domains.iter_mut() {
             domain.set_overlay(|name, is_shared, behind| {
-                let counting = (semantics, is_shared);
-                Overlay::compile(name, counting, (&overlaid, &common_blocks), behind, &mut limits)
+                Overlay::compile(name, semantics, is_shared, &overlaid, &common_blocks, behind, &mut limits)
             });
             self.may_queue |= domain.may_queue();
             self.may_wait_for_slots |= domain.may_wait_for_slots();

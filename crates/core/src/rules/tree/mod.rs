@@ -140,7 +140,7 @@ impl DomainRules {
         semantics: Semantics,
     ) -> Option<(usize, NotShareable)> {
         let behind = self.follow(&declared.as_entries(), &mut SmallVec::new());
-        not_shareable(&self.name, (semantics, self.is_shared), &declared.action, behind)
+        not_shareable(&self.name, semantics, self.is_shared, &declared.action, behind)
     }
 
     pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
