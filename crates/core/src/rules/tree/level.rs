@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     limit::Entry,
-    rules::{KeyPrefix, Rule, RuleLimit, grammar::DeclaredValue, text_map::TextMap},
+    rules::{KeyPrefix, Rule, RuleLimit, SharedForm, grammar::DeclaredValue, text_map::TextMap},
 };
 
 impl Level {
@@ -21,6 +21,29 @@ impl Level {
             Self::Mixed(level) => level.step(entry),
             Self::Joined(level) => level.step(entry),
         }
+    }
+
+    /// The node that the entry selects, as by [`Level::step`]. Of how it matches only the form of a shared value is passed on: the
+    /// whole would be written to memory on the path of every decision.
+    #[inline(always)]
+    pub(super) fn select<'r>(
+        &'r self,
+        entry: &Entry<'_>,
+        share: impl FnOnce(SharedForm, &'r str),
+    ) -> Option<&'r Node> {
+        let siblings = match self {
+            Self::One(only, siblings) if *only == *entry.key => siblings,
+            Self::One(..) => return None,
+            Self::Many(map) => map.get(entry.key)?,
+            Self::Mixed(_) | Self::Joined(_) => return shared_of(self.step(entry)?, share),
+        };
+        if let Some(node) = siblings.exact.get(entry.value) {
+            return Some(node);
+        }
+        if let Some(wildcard) = siblings.wildcard(entry.value) {
+            return shared_of(wildcard.matched(), share);
+        }
+        siblings.alone.as_deref()
     }
 
     /// The nodes with exactly this key.
@@ -148,6 +171,17 @@ impl Level {
             }
         }
     }
+}
+
+/// The node that matches, and the form of its value.
+fn shared_of<'r>(
+    (matched, node): (Matched<'r>, &'r Node),
+    share: impl FnOnce(SharedForm, &'r str),
+) -> Option<&'r Node> {
+    if let Some((form, text)) = matched.shared() {
+        share(form, text);
+    }
+    Some(node)
 }
 
 impl MixedLevel {

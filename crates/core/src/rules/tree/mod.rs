@@ -156,10 +156,8 @@ impl DomainRules {
     fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedValues<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in (0..).zip(entries) {
-            let (matched, node) = level.step(entry)?;
-            if let Some((form, text)) = matched.shared() {
-                shared.push(SharedValue { entry: index, form, text });
-            }
+            let share = |form, text| shared.push(SharedValue { entry: index, form, text });
+            let node = level.select(entry, share)?;
             (level, rule) = (&node.below, Some(&node.rule));
         }
         rule
