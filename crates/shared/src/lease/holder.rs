@@ -315,7 +315,7 @@ impl Holder {
     /// Lowers the moment of the next look if, by what was spent or demanded, a request may be due.
     #[inline]
     pub fn lower_next_look(&self, look_at: &mut Monotonic, now: Monotonic) {
-        if self.credits(now) <= self.credits_low && self.pending.is_none() {
+        if self.credits(now) <= self.credits_low && self.pending.is_none() && !self.terms.is_small() {
             *look_at = self.next_request.min(*look_at);
         }
     }
@@ -360,8 +360,8 @@ impl Holder {
             Supply::Scarce if self.allotted == 0 => {
                 self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)
             }
-            // Demand may rise by much before half of a lease is over.
-            Supply::Ample => self.terms.report_nanos_min().min(self.terms.settings.length_nanos() / 8),
+            // Credits last for several reports, unless demand has risen.
+            Supply::Ample => REPORT_NANOS_MIN,
             Supply::Scarce => self.terms.report_nanos_min(),
             Supply::TooSmall | Supply::Learning => self.terms.settings.length_nanos() / 2,
         };

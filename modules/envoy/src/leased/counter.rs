@@ -10,8 +10,8 @@ use tidegate_shared::lease::{Holder, HolderTerms, LeaseRequest, LeaseResponse, M
 
 /// Nanoseconds without use after which a counter may be dropped.
 const UNUSED_NANOS: u64 = 1_000_000_000;
-/// The longest time between two looks at a holder of credits, and at one that is not used.
-const LOOK_NANOS_MAX: u64 = 25_000_000;
+/// The shortest time between two looks at a counter without credits that is not used.
+const UNUSED_LOOK_NANOS: u64 = 25_000_000;
 
 /// A counter.
 pub(super) struct Counter {
@@ -29,7 +29,31 @@ pub(super) struct Counter {
 }
 
 /// Counters whose time became an earlier one by a decision.
-pub(super) type Moved = Mutex<Vec<CounterId>>;
+#[derive(Default)]
+pub(super) struct Moved {
+    counters: Mutex<Vec<CounterId>>,
+    /// Nanoseconds of the clock at which the thread looks again by itself.
+    next_look: AtomicU64,
+}
+
+impl Moved {
+    pub(super) fn take(&self) -> Vec<CounterId> {
+        std::mem::take(&mut *self.counters.lock())
+    }
+
+    /// The thread sleeps until this time. False if a decision has moved a counter meanwhile, without waking it.
+    pub(super) fn may_sleep_until(&self, next_look: Monotonic) -> bool {
+        self.next_look.store(next_look.as_nanos(), Ordering::Relaxed);
+        // A decision lists its counter before it reads the time: either the list has it, or the decision sees the time.
+        self.counters.lock().is_empty()
+    }
+
+    /// Lists a counter. Whether the thread has to be woken to look at it in time.
+    fn add(&self, id: CounterId, look_at: Monotonic) -> bool {
+        self.counters.lock().push(id);
+        look_at.as_nanos() < self.next_look.load(Ordering::Relaxed)
+    }
+}
 
 /// The locked holder of a counter.
 pub(super) type LockedHolder<'c> = MutexGuard<'c, Option<Holder>>;
@@ -50,18 +74,18 @@ impl Counter {
         self.is_dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a decision by its locked holder: by what that spent, a claim may be due earlier.
-    pub(super) fn was_used(&self, holder: &Holder, now: Monotonic) {
+    /// Takes note of a decision by its locked holder: by what that spent, a claim may be due earlier. Whether the thread has to be woken
+    /// for it.
+    pub(super) fn was_used(&self, holder: &Holder, now: Monotonic) -> bool {
         self.used_at.store(now.as_nanos(), Ordering::Relaxed);
         let before = Monotonic::from_nanos(self.look_at.load(Ordering::Relaxed));
         let mut look_at = before;
         holder.lower_next_look(&mut look_at, now);
-        if look_at != before {
-            self.look_at.store(look_at.as_nanos(), Ordering::Relaxed);
-            if !self.is_moved.swap(true, Ordering::AcqRel) {
-                self.moved.lock().push(self.id);
-            }
+        if look_at == before {
+            return false;
         }
+        self.look_at.store(look_at.as_nanos(), Ordering::Relaxed);
+        !self.is_moved.swap(true, Ordering::AcqRel) && self.moved.add(self.id, look_at)
     }
 
     /// It is about to be put in the order: a decision that moves it from now on lists it again.
@@ -85,11 +109,10 @@ impl Counter {
         let is_kept = claim.is_some() || unused < UNUSED_NANOS || !holder.is_idle(now);
         // Without credits, a claim becomes due by requests only: until then it is looked at to be dropped.
         let is_passive = claim.is_none() && holder.credits(now) == 0 && holder.next_look() <= now;
-        let latest = now.plus_nanos(LOOK_NANOS_MAX).as_nanos();
         let look_at = match is_passive {
-            true => latest.max(used_at.saturating_add(UNUSED_NANOS)),
+            true => now.plus_nanos(UNUSED_LOOK_NANOS).as_nanos().max(used_at.saturating_add(UNUSED_NANOS)),
             // Later than now, so that one pass looks at each counter once.
-            false => latest.min(holder.next_look().as_nanos()).max(now.as_nanos() + 1),
+            false => holder.next_look().as_nanos().max(now.as_nanos() + 1),
         };
         self.look_at.store(look_at, Ordering::Relaxed);
         if !is_kept {
@@ -103,8 +126,7 @@ impl Counter {
     pub(super) fn accept(&self, grant: &LeaseResponse, now: Monotonic) {
         if let Some(holder) = &mut *self.lock() {
             holder.accept(grant, now);
-            let look_at = holder.next_look().as_nanos();
-            self.look_at.fetch_min(look_at, Ordering::Relaxed);
+            self.look_at.store(holder.next_look().as_nanos(), Ordering::Relaxed);
         }
     }
 

@@ -9,7 +9,7 @@
 use super::{
     call::{Call, Outcome},
     counter::Counter,
-    known::{HitList, Known, KnownRequests, Part},
+    known::{HitList, Known, KnownRequests, Part, SHARDS},
     messages::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
         OTHER_BYTES, RulesId, release_request,
@@ -29,10 +29,11 @@ use tidegate_shared::lease::{HolderTerms, LeaseRequest, Monotonic, NodeId, Setti
 const COUNTERS_MAX: usize = 16_384;
 /// Calls in flight from which on several decisions share one.
 const SINGLE_CALLS_MAX: usize = 32;
-/// Nanoseconds between two looks for claims that are due.
-pub(super) const LOOK_NANOS: u64 = 2_000_000;
+/// The shortest time between two looks for claims that are due, in nanoseconds, and the longest.
+const LOOK_NANOS_MIN: u64 = 2_000_000;
+const LOOK_NANOS_MAX: u64 = 100_000_000;
 /// Nanoseconds between two sweeps of a shard of the requests that are known.
-const SWEEP_NANOS: u64 = 16_000_000;
+const SWEEP_NANOS: u64 = 1_000_000_000 / SHARDS as u64;
 /// Nanoseconds after which a call without content is sent: it has the rules that are in force, and shows that the server responds.
 pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
 /// Nanoseconds without a response after which a connection is given up.
@@ -165,11 +166,8 @@ impl Exchanges {
                 questions.push(question);
             }
         }
-        let claims = if questions.is_empty() && now.nanos_since(self.last_look) >= LOOK_NANOS {
-            if now.nanos_since(self.last_sweep) >= SWEEP_NANOS {
-                known.sweep(self.next_sweep, now);
-                (self.next_sweep, self.last_sweep) = (self.next_sweep + 1, now);
-            }
+        let claims = if questions.is_empty() && now.nanos_since(self.last_look) >= LOOK_NANOS_MIN {
+            self.sweep(known, now);
             self.due(CLAIMS_MAX, now)
         } else {
             Vec::new()
@@ -199,6 +197,16 @@ impl Exchanges {
         self.next_token += 1;
         self.in_flight.insert(self.next_token, call);
         (self.next_token, message)
+    }
+
+    /// Sweeps as many shards as are due.
+    fn sweep(&mut self, known: &KnownRequests, now: Monotonic) {
+        let due = now.nanos_since(self.last_sweep) / SWEEP_NANOS;
+        for _ in 0..due.min(SHARDS as u64) {
+            known.sweep(self.next_sweep, now);
+            self.next_sweep += 1;
+            self.last_sweep = now;
+        }
     }
 
     /// The claims that are due, at most so many; the others are at the next call. Drops counters that are of no use.
@@ -304,8 +312,9 @@ impl Exchanges {
         let waiting = self.in_flight.values().flat_map(|call| &call.questions).chain(&self.questions);
         let calls =
             waiting.filter(|question| matches!(&question.purpose, Purpose::Call(call) if call.is_waiting()));
-        let look = if self.counters.is_empty() { IDLE_NANOS / 10 } else { LOOK_NANOS };
-        calls.map(|question| question.deadline).fold(now.plus_nanos(look), Ord::min)
+        let earliest = self.last_look.plus_nanos(LOOK_NANOS_MIN);
+        let look = self.counters.next_look(earliest, now.plus_nanos(LOOK_NANOS_MAX));
+        calls.map(|question| question.deadline).fold(look, Ord::min)
     }
 
     /// Takes note of the rules at the server.

@@ -27,10 +27,10 @@ use tidegate_core::{
 };
 use tidegate_shared::lease::{Monotonic, Verdict};
 
-/// Shards of the requests, a power of two.
-const SHARDS: usize = 64;
+/// Shards of the requests, a power of two: a sweep of one holds its lock for some microseconds.
+pub(super) const SHARDS: usize = 512;
 /// The most requests of a shard. One takes some 300 bytes.
-const REQUESTS_MAX: usize = 1_024;
+const REQUESTS_MAX: usize = 128;
 /// Nanoseconds for which a request without counters is known after its last use.
 const UNUSED_NANOS: u64 = 10_000_000_000;
 /// Nanoseconds within which two uses are one.
@@ -84,6 +84,8 @@ pub(crate) struct LocalDecision {
     denial: Option<Arc<KeptDenial>>,
     /// Of each counter, in the order of descriptors.
     numbers: SmallVec<[Numbers; 2]>,
+    /// Whether the thread has to be woken for a claim.
+    pub(super) needs_claim: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -235,13 +237,14 @@ impl Known {
             })
             .collect();
         let is_admitted = over == 0 && is_known;
+        let mut needs_claim = false;
         let mut numbers: SmallVec<[(usize, Numbers); 2]> = SmallVec::new();
         for ((index, holder), verdict) in holders.iter_mut().zip(verdicts) {
             if is_admitted {
                 holder.spend(hits[*index], now);
             }
             let Some(part) = &self.parts[*index] else { continue };
-            part.counter.was_used(holder, now);
+            needs_claim |= part.counter.was_used(holder, now);
             let (remaining, reset, is_over) = match verdict {
                 Verdict::Denied { until, remaining } => {
                     (remaining, Duration::from_nanos(until.nanos_since(now).max(1)), true)
@@ -263,7 +266,7 @@ impl Known {
         };
         numbers.sort_by_key(|(index, _)| *index);
         let numbers = numbers.into_iter().map(|(_, numbers)| numbers).collect();
-        Some(LocalDecision { known: Arc::clone(self), denial, numbers })
+        Some(LocalDecision { known: Arc::clone(self), denial, numbers, needs_claim })
     }
 
     fn denial_of(&self, over: u64) -> Option<Arc<KeptDenial>> {

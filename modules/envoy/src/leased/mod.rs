@@ -151,7 +151,11 @@ impl Leased {
     ) -> Result<LocalDecision, Option<(tidegate_core::store::Key, known::HitList)>> {
         let Some((key, hits)) = self.shared.known.key(request) else { return Err(None) };
         let known = self.shared.known.find(key);
-        known.and_then(|known| known.decide(&hits, now)).ok_or(Some((key, hits)))
+        let decision = known.and_then(|known| known.decide(&hits, now)).ok_or(Some((key, hits)))?;
+        if decision.needs_claim {
+            self.shared.wake.notify_one();
+        }
+        Ok(decision)
     }
 
     /// The slots of an admitted request.

@@ -31,10 +31,6 @@ impl Schedule {
         self.counters.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.counters.is_empty()
-    }
-
     pub(super) fn get(&self, id: CounterId) -> Option<&Arc<Counter>> {
         self.counters.get(&id).map(|scheduled| &scheduled.counter)
     }
@@ -55,10 +51,17 @@ impl Schedule {
         self.get(id).map(Arc::clone)
     }
 
+    /// The time of the next look, no earlier than `earliest` and no later than `latest`; decisions that need an earlier one wake the
+    /// thread from now on.
+    pub(super) fn next_look(&self, earliest: Monotonic, latest: Monotonic) -> Monotonic {
+        let first = self.order.first().map_or(latest, |(at, _)| Monotonic::from_nanos(*at));
+        let next_look = first.min(latest).max(earliest);
+        if self.moved.may_sleep_until(next_look) { next_look } else { earliest }
+    }
+
     /// Takes note of what decisions have moved since the last call.
     pub(super) fn take_moved(&mut self) {
-        let moved = std::mem::take(&mut *self.moved.lock());
-        for id in moved {
+        for id in self.moved.take() {
             let Some(scheduled) = self.counters.get(&id) else { continue };
             scheduled.counter.is_not_moved();
             self.put_back(id);
@@ -125,12 +128,38 @@ mod tests {
     }
 
     #[test]
+    fn a_decision_wakes_the_thread_only_for_a_look_before_its_next_one() {
+        let at = |millis: u64| Monotonic::from_nanos(millis * MILLI);
+        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
+        let counter = schedule.insert(id, terms, at(1));
+        let wakes = |millis| {
+            let mut locked = counter.lock();
+            let holder = locked.as_mut().expect("it is not dropped");
+            holder.evaluate(1, at(millis));
+            counter.was_used(holder, at(millis))
+        };
+        let sleep = |schedule: &mut Schedule, now| {
+            schedule.take_moved();
+            schedule.due(now).expect("it is due").claim(NodeId(1), now);
+            schedule.put_back(id);
+            schedule.next_look(now.plus_nanos(2 * MILLI), now.plus_nanos(100 * MILLI))
+        };
+        assert_eq!(sleep(&mut schedule, at(1)), at(101));
+        assert!(wakes(5), "credits may be due at once");
+        assert!(!wakes(5), "it is awake");
+        let next = schedule.next_look(at(6), at(106));
+        assert_eq!(next, at(6), "a decision that was made before the thread slept is seen");
+        assert!(sleep(&mut schedule, at(6)) > at(6));
+    }
+
+    #[test]
     fn a_counter_that_is_not_used_is_dropped() {
         let (mut schedule, id) = (Schedule::default(), [7; 16]);
         let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
         schedule.insert(id, terms, Monotonic::from_nanos(MILLI));
         let (mut looks, mut millis) = (0, 1);
-        while !schedule.is_empty() && millis < 10_000 {
+        while schedule.len() > 0 && millis < 10_000 {
             let now = Monotonic::from_nanos(millis * MILLI);
             if let Some(counter) = schedule.due(now) {
                 looks += 1;

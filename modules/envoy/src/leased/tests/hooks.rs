@@ -67,7 +67,8 @@ fn run(seed: u64, damaged: u64) -> u64 {
             let questions = std::mem::take(&mut *leased.shared.questions.lock());
             exchanges.push(questions);
             let faults = Faults { lost: 1, damaged };
-            network.exchange(&mut exchanges, &leased.shared.known, &server, (now, at), &mut rng, faults);
+            network.send(&mut exchanges, &leased.shared.known, (now, at), &mut rng);
+            network.receive(&mut exchanges, &leased.shared.known, &server, (now, at), &mut rng, faults);
             exchanges.expire(now);
         }
         if rng.once_in(4_000) {

@@ -173,7 +173,7 @@ fn a_process_that_ends_gives_its_credits_back() {
         run.step();
     });
     let now = Monotonic::from_nanos(run.time);
-    run.nodes[0].exchanges.retire(now);
+    run.nodes[0].retire(now);
     (0..10).for_each(|_| run.step());
     let spent = run.all()["hot"].iter().filter(|at| **at >= run.at() / SECOND * SECOND).count() as u64;
     // Without credits that are out, another process is admitted the rest, in one request.
@@ -203,7 +203,7 @@ fn a_request_is_charged_to_all_of_its_counters_or_none() {
     assert_eq!(admitted + cold, 1_000, "{cold} by the server");
     assert!(admitted > 500 && denied > 4_000, "{admitted} admitted and {denied} denied without the server");
     let now = Monotonic::from_nanos(run.time);
-    run.nodes[0].exchanges.retire(now);
+    run.nodes[0].retire(now);
     (0..10).for_each(|_| run.step());
     run.send(0, "both", 99_000);
     (0..10).for_each(|_| run.step());

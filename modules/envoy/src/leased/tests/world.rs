@@ -215,12 +215,14 @@ impl Server {
 
 /// A process, with requests that wait and calls that are on their way.
 pub(super) struct Node {
-    pub(super) exchanges: Exchanges,
+    exchanges: Exchanges,
     known: KnownRequests,
     waiting: Vec<Arc<Call>>,
     network: Network,
     pub(super) wakes: Arc<AtomicUsize>,
     pub(super) by_credits: u64,
+    /// The time until which the thread sleeps; none if it was woken.
+    sleeps_until: Option<Monotonic>,
 }
 
 impl Node {
@@ -232,6 +234,7 @@ impl Node {
             network: Network::default(),
             wakes: Arc::default(),
             by_credits: 0,
+            sleeps_until: None,
         }
     }
 
@@ -241,6 +244,7 @@ impl Node {
         let local = key.as_ref().and_then(|(key, hits)| self.known.find(*key)?.decide(hits, || now));
         if let Some(decision) = local {
             self.by_credits += 1;
+            self.sleeps_until = self.sleeps_until.filter(|_| !decision.needs_claim);
             return Some(!decision.is_over());
         }
         let wakes = Arc::clone(&self.wakes);
@@ -249,6 +253,7 @@ impl Node {
         };
         let call = Call::new(Waker::of_test(wake));
         self.waiting.push(Arc::clone(&call));
+        self.sleeps_until = None;
         self.exchanges.push([Question {
             purpose: Purpose::Call(call),
             domain: request.domain().into(),
@@ -257,6 +262,12 @@ impl Node {
             deadline: now.plus_nanos(TIMEOUT),
         }]);
         None
+    }
+
+    /// Gives all credits back.
+    pub(super) fn retire(&mut self, now: Monotonic) {
+        self.exchanges.retire(now);
+        self.sleeps_until = None;
     }
 
     /// The outcomes of requests that have waited: whether each was admitted; none if it was not decided.
@@ -272,7 +283,7 @@ impl Node {
         outcomes
     }
 
-    /// Sends calls, and takes responses, at `now`; `lost` of a thousand are lost, with all others.
+    /// Takes responses at `now`, and sends calls if the thread does not sleep; `lost` of a thousand are lost, with all others.
     pub(super) fn exchange(
         &mut self,
         server: &Server,
@@ -281,8 +292,12 @@ impl Node {
         lost: u64,
     ) {
         let faults = Faults { lost, damaged: 0 };
-        self.network.exchange(&mut self.exchanges, &self.known, server, (now, at), rng, faults);
-        assert!(self.exchanges.expire(now) || lost > 0);
+        let wakes = self.network.receive(&mut self.exchanges, &self.known, server, (now, at), rng, faults);
+        if wakes || self.sleeps_until.is_none_or(|until| until <= now) {
+            assert!(self.exchanges.expire(now) || lost > 0);
+            self.network.send(&mut self.exchanges, &self.known, (now, at), rng);
+            self.sleeps_until = Some(self.exchanges.next_step(now));
+        }
     }
 }
 
@@ -300,8 +315,21 @@ pub(super) struct Faults {
 pub(super) struct Network(VecDeque<(u64, u64, Vec<u8>, bool)>);
 
 impl Network {
-    /// Sends calls, and takes responses, at `now`. Messages take up to a millisecond.
-    pub(super) fn exchange(
+    /// Sends the calls that are due at `now`. Messages take up to a millisecond.
+    pub(super) fn send(
+        &mut self,
+        exchanges: &mut Exchanges,
+        known: &KnownRequests,
+        (now, at): (Monotonic, u64),
+        rng: &mut Rng,
+    ) {
+        while let Some((token, message)) = exchanges.next(known, now) {
+            self.0.push_back((at + rng.below(MILLI), token, message, false));
+        }
+    }
+
+    /// Has the server respond to what has arrived there at `now`, and takes responses. Whether there were any.
+    pub(super) fn receive(
         &mut self,
         exchanges: &mut Exchanges,
         known: &KnownRequests,
@@ -309,10 +337,8 @@ impl Network {
         (now, at): (Monotonic, u64),
         rng: &mut Rng,
         faults: Faults,
-    ) {
-        while let Some((token, message)) = exchanges.next(known, now) {
-            self.0.push_back((at + rng.below(MILLI), token, message, false));
-        }
+    ) -> bool {
+        let mut has_received = false;
         for _ in 0..self.0.len() {
             let (due, token, mut message, is_response) = self.0.pop_front().unwrap();
             let mut is_lost = due <= at && rng.below(1_000) < faults.lost;
@@ -323,6 +349,7 @@ impl Network {
                     let index = rng.below(message.len() as u64) as usize;
                     message[index] = rng.below(256) as u8;
                 }
+                has_received = true;
                 is_lost |= exchanges.accept(token, &message, known, now).is_err();
             } else {
                 let response = server.exchange(&message, Timestamp::from_nanos(at));
@@ -331,8 +358,9 @@ impl Network {
             if is_lost {
                 exchanges.fail_all(now);
                 self.0.clear();
-                break;
+                return true;
             }
         }
+        has_received
     }
 }
