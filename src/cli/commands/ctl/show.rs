@@ -335,7 +335,13 @@ pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
         ]);
     }
     let pb::ListLeasesResponse { total, leases, credits, .. } = response;
-    let text = format!("{rows}\n{total} nodes, {leases} leases, {credits} credits out");
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    let text = format!(
+        "{rows}\n{total} node{}, {leases} lease{}, {credits} credit{} out",
+        plural(u64::from(*total)),
+        plural(*leases),
+        plural(*credits),
+    );
     Shown::new("ListLeasesResponse", response, text)
 }
 
