@@ -76,6 +76,14 @@ impl Host for Fake {
         self.numbers.get(&format!("{source:?}/{namespace}/{key}")).copied()
     }
 
+    fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str) {
+        self.texts.insert(format!("Dynamic/{namespace}/{key}"), value.into());
+    }
+
+    fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64) {
+        self.numbers.insert(format!("Dynamic/{namespace}/{key}"), value);
+    }
+
     fn cluster(&self) -> Option<&[u8]> {
         self.cluster.as_deref().map(str::as_bytes)
     }

@@ -1,20 +1,22 @@
 //! The filter: what happens at each hook, in the order of Envoy's `ratelimit` filter.
 
 use crate::{
-    actions::{Added, Source},
+    actions::Source,
+    draft::{Draft, draft},
     leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
     limits::Limits,
+    logged::Logged,
     metrics::{Metrics, Outcome, Place},
-    response::{Consequence, HeaderList, ShownStatus, respond},
-    settings::{self, FailureDeny, Fractions, HitsAddend, Policy, RequestType, RouteSettings, Settings},
+    response::{Consequence, HeaderList, respond},
+    settings::{self, FailureDeny, Fractions, Policy, RequestType, RouteSettings, Settings},
+    status::ShownStatus,
 };
 use smallvec::SmallVec;
 use std::{
-    borrow::Cow,
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, Override, Request};
+use tidegate_core::limit::{Code, Decision, Request};
 use tidegate_envoy_abi::{ConfigHost, Flow, Headers, Host, Module};
 
 /// The details of responses to denied requests, as Envoy's filter has them.
@@ -104,18 +106,6 @@ impl Drop for HeldSlot {
     }
 }
 
-/// An entry of a descriptor, as bytes.
-type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
-
-/// A descriptor as actions have made it.
-struct Draft<'s> {
-    entries: SmallVec<[DraftEntry<'s>; 3]>,
-    limit: Option<Override>,
-    hits: Option<u64>,
-    is_negative: bool,
-    x_ratelimit: Option<bool>,
-}
-
 impl Module for RateLimit {
     type Config = Config;
     type Route = RouteSettings;
@@ -181,11 +171,11 @@ impl Module for RateLimit {
         let Some(Held { waiting, x_options }) = stream.held.take() else { return Flow::Continue };
         let Some((response, slot)) = waiting.take() else { return fail(config, host) };
         stream.slot = slot.map(|slot| HeldSlot::AtServer { slot });
-        config.metrics.count(if response.is_denied { Outcome::OverLimit } else { Outcome::Ok });
-        config.metrics.count_place(Place::Server);
+        let outcome = if response.is_denied { Outcome::OverLimit } else { Outcome::Ok };
+        let decided = count(config, outcome, Some(Place::Server));
         let made = response.additions.consequence(response.is_denied);
         let statuses = response.statuses.iter().map(|status| status.shown());
-        let made = with_headers(config, made, statuses, x_options.into_iter(), host);
+        let made = with_headers(config, decided, made, statuses, x_options.into_iter(), host);
         conclude(config, made, stream, host)
     }
 
@@ -274,15 +264,15 @@ fn decide(
         Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
         Decider::Server(leased) if at_end => {
             if let Some(decision) = leased.count(&request) {
-                count_local(config, &decision);
+                count(config, outcome_of(&decision), Some(Place::Envoy));
             }
             Decided::Nothing
         }
         Decider::Server(leased) => match leased.decide(&request, settings.timeout, || host.waker()) {
             Attempt::Local(decision) => {
-                count_local(config, &decision);
+                let decided = count(config, outcome_of(&decision), Some(Place::Envoy));
                 let made = decision.consequence();
-                Decided::Made(with_headers(config, made, decision.statuses(), x_options, host))
+                Decided::Made(with_headers(config, decided, made, decision.statuses(), x_options, host))
             }
             Attempt::Waits(waiting) => Decided::Waits(Held { waiting, x_options: x_options.collect() }),
             Attempt::Away => Decided::Undecided,
@@ -301,24 +291,37 @@ fn decide_here(
     let made = limits.decide(request, |decision: &Decision<'_>| {
         let held = |ticket| HeldSlot::Here { limits: Arc::clone(limits), ticket };
         *slot = decision.slot.as_ref().map(|slot| held(slot.ticket.clone()));
-        config.metrics.count(match decision.code {
+        let outcome = match decision.code {
             Code::Ok => Outcome::Ok,
             Code::OverLimit => Outcome::OverLimit,
-        });
+        };
+        let decided = count(config, outcome, None);
         let statuses = decision.statuses.iter().map(ShownStatus::from);
-        with_headers(config, Consequence::of_rules(decision), statuses, x_options, host)
+        with_headers(config, decided, Consequence::of_rules(decision), statuses, x_options, host)
     });
     made.map_or(Decided::Undecided, Decided::Made)
 }
 
-fn count_local(config: &Config, decision: &LocalDecision) {
-    config.metrics.count(if decision.is_over() { Outcome::OverLimit } else { Outcome::Ok });
-    config.metrics.count_place(Place::Envoy);
+fn outcome_of(decision: &LocalDecision) -> Outcome {
+    if decision.is_over() { Outcome::OverLimit } else { Outcome::Ok }
 }
 
-/// Adds the filter's own headers.
+/// The outcome of a decision, and where it was made if a server may make it.
+type Counted = (Outcome, Option<Place>);
+
+/// Counts a decision.
+fn count(config: &Config, outcome: Outcome, place: Option<Place>) -> Counted {
+    config.metrics.count(outcome);
+    if let Some(place) = place {
+        config.metrics.count_place(place);
+    }
+    (outcome, place)
+}
+
+/// Adds the filter's own headers, and metadata.
 fn with_headers<'s>(
     config: &Config,
+    (outcome, place): Counted,
     made: Consequence,
     statuses: impl Iterator<Item = ShownStatus<'s>> + Clone,
     x_options: impl Iterator<Item = Option<bool>>,
@@ -326,43 +329,16 @@ fn with_headers<'s>(
 ) -> Consequence {
     let settings = &config.settings;
     let is_enforced = || RANDOM.with(|random| settings.enforced.has(host, random));
-    made.with_headers(settings, statuses, x_options, is_enforced)
-}
-
-/// The descriptor of an entry; none if an action or the hits keep it from being made.
-fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
-    let mut entries = SmallVec::new();
-    for action in &policy.actions {
-        match action.added(source) {
-            Added::Entry(key, value) => entries.push((key, value)),
-            Added::Nothing => {}
-            Added::NoDescriptor => return None,
-        }
-    }
-    let hits = match &policy.hits {
-        HitsAddend::Unset => None,
-        HitsAddend::Number(number) => Some(*number),
-        HitsAddend::Format(format) => Some(format.hits(source.host)?),
-    };
-    let Policy { limit, is_negative, x_ratelimit, .. } = *policy;
-    Some(Draft { entries, limit, hits, is_negative, x_ratelimit })
-}
-
-impl Draft<'_> {
-    /// The descriptor; none if a text is not UTF-8, as protobuf has to have it.
-    fn descriptor(&self, hits_of_request: u32) -> Option<Descriptor<'_>> {
-        let entries = self.entries.iter();
-        let entries = entries.map(|(key, value)| Some(Entry { key, value: str::from_utf8(value).ok()? }));
-        Some(Descriptor {
-            entries: entries.collect::<Option<_>>()?,
-            limit: self.limit,
-            hits: Hits::new(self.hits, hits_of_request, self.is_negative),
-        })
-    }
+    let logged =
+        settings.local.dynamic_metadata.then(|| Box::new(Logged::of(outcome, place, statuses.clone())));
+    Consequence { logged, ..made.with_headers(settings, statuses, x_options, is_enforced) }
 }
 
 /// Lets the request pass or responds to it.
 fn conclude(config: &Config, made: Consequence, stream: &mut Stream, host: &mut dyn Host) -> Flow {
+    if let Some(logged) = &made.logged {
+        logged.write(&config.settings.metadata_namespace, host);
+    }
     for (name, value) in &made.request_headers {
         host.add_header(Headers::Request, name, value);
     }
@@ -378,16 +354,21 @@ fn conclude(config: &Config, made: Consequence, stream: &mut Stream, host: &mut 
 
 /// What the failure mode has a request become that could not be decided.
 fn fail(config: &Config, host: &mut dyn Host) -> Flow {
+    let settings = &config.settings;
     config.metrics.count(Outcome::Error);
-    let is_denied = match &config.settings.failure_deny {
+    let is_denied = match &settings.failure_deny {
         FailureDeny::Always => true,
         FailureDeny::Never => false,
         FailureDeny::Fraction(fraction) => RANDOM.with(|random| fraction.has(host, random)),
     };
+    if settings.local.dynamic_metadata {
+        let outcome = if is_denied { Outcome::Error } else { Outcome::FailureModeAllowed };
+        Logged::undecided(outcome).write(&settings.metadata_namespace, host);
+    }
     if !is_denied {
         config.metrics.count(Outcome::FailureModeAllowed);
         return Flow::Continue;
     }
-    respond(host, config.settings.error_status, None, &HeaderList::new(), "", FAILED);
+    respond(host, settings.error_status, None, &HeaderList::new(), "", FAILED);
     Flow::Responded
 }

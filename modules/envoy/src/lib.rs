@@ -12,11 +12,13 @@
 //! - Figures are counted in atomics and published by a thread of the module, at most once a second.
 
 mod actions;
+mod draft;
 #[cfg(test)]
 mod fake;
 mod filter;
 mod leased;
 mod limits;
+mod logged;
 mod metrics;
 mod protobuf;
 mod response;
@@ -25,6 +27,7 @@ mod response;
 #[allow(dead_code, reason = "the simulation of the server uses the rest")]
 mod rng;
 mod settings;
+mod status;
 #[cfg(test)]
 mod tests;
 

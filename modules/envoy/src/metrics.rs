@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
 impl Outcome {
     const ALL: [Self; 4] = [Self::Ok, Self::OverLimit, Self::Error, Self::FailureModeAllowed];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::OverLimit => "over_limit",
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 impl Place {
     const ALL: [Self; 2] = [Self::Envoy, Self::Server];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Envoy => "envoy",
             Self::Server => "server",

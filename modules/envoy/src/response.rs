@@ -1,9 +1,13 @@
 //! A decision as Envoy's filter shows it: `x-ratelimit-*`, `Retry-After`, and the response to a denied request.
 
-use crate::settings::{AddedHeader, Merge, Settings};
+use crate::{
+    logged::Logged,
+    settings::{AddedHeader, Merge, Settings},
+    status::ShownStatus,
+};
 use smallvec::SmallVec;
 use std::fmt::Write as _;
-use tidegate_core::limit::{Code, Decision, Denial, Reset, Status, Unit};
+use tidegate_core::limit::{Code, Decision, Denial, Unit};
 use tidegate_envoy_abi::{Headers, Host};
 
 /// Headers in the order in which they are added.
@@ -17,41 +21,8 @@ pub(crate) struct Consequence {
     pub(crate) response_headers: HeaderList,
     /// Marks for the upstream.
     pub(crate) request_headers: HeaderList,
-}
-
-/// The status of a descriptor, as headers show it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ShownStatus<'s> {
-    pub(crate) is_over: bool,
-    /// None if nothing limits the descriptor.
-    pub(crate) limit: Option<ShownLimit<'s>>,
-    pub(crate) remaining: u32,
-    /// As the server rounds them; 0 without a reset, as Envoy reads an absent duration.
-    pub(crate) reset_seconds: u64,
-}
-
-/// A limit, as headers show it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ShownLimit<'s> {
-    pub(crate) name: &'s str,
-    pub(crate) requests: u32,
-    /// None if the window is not one unit long.
-    pub(crate) unit: Option<Unit>,
-}
-
-impl<'s> From<&Status<'s>> for ShownStatus<'s> {
-    fn from(status: &Status<'s>) -> Self {
-        Self {
-            is_over: status.code == Code::OverLimit,
-            limit: status.limit.map(|limit| ShownLimit {
-                name: limit.name,
-                requests: limit.requests,
-                unit: limit.unit,
-            }),
-            remaining: status.remaining,
-            reset_seconds: status.reset.and_then(Reset::seconds_rounded_up).unwrap_or(0),
-        }
-    }
+    /// What is written to the stream's metadata, if that is asked for.
+    pub(crate) logged: Option<Box<Logged>>,
 }
 
 impl Consequence {

@@ -58,6 +58,9 @@ callbacks! {
         http_get_metadata_string:
             unsafe extern "C" fn(EnvoyStream, u32, ModuleBuffer, ModuleBuffer, *mut EnvoyBuffer) -> bool,
         http_get_metadata_number: unsafe extern "C" fn(EnvoyStream, u32, ModuleBuffer, ModuleBuffer, *mut f64) -> bool,
+        // In some versions they return whether it worked.
+        http_set_dynamic_metadata_string: unsafe extern "C" fn(EnvoyStream, ModuleBuffer, ModuleBuffer, ModuleBuffer),
+        http_set_dynamic_metadata_number: unsafe extern "C" fn(EnvoyStream, ModuleBuffer, ModuleBuffer, f64),
         http_get_cluster_name: unsafe extern "C" fn(EnvoyStream, *mut EnvoyBuffer) -> bool,
         http_get_filter_state_typed: unsafe extern "C" fn(EnvoyStream, ModuleBuffer, *mut EnvoyBuffer) -> bool,
         http_send_response: unsafe extern "C" fn(EnvoyStream, u32, *mut ModuleHeader, usize, ModuleBuffer, ModuleBuffer),

@@ -122,6 +122,18 @@ impl Host for HookedStream<'_> {
         unsafe { get(self.stream, source as u32, namespace, key, &raw mut number) }.then_some(number)
     }
 
+    fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str) {
+        let [namespace, key, value] = [namespace, key, value].map(|text| ModuleBuffer::of(text.as_bytes()));
+        // SAFETY: the stream lives while the hook runs; Envoy copies the texts.
+        unsafe { (self.callbacks.http_set_dynamic_metadata_string)(self.stream, namespace, key, value) };
+    }
+
+    fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64) {
+        let [namespace, key] = [namespace, key].map(|text| ModuleBuffer::of(text.as_bytes()));
+        // SAFETY: the stream lives while the hook runs; Envoy copies the texts.
+        unsafe { (self.callbacks.http_set_dynamic_metadata_number)(self.stream, namespace, key, value) };
+    }
+
     fn cluster(&self) -> Option<&[u8]> {
         // SAFETY: the stream lives while the hook runs, the result while the call does.
         self.lent(|out| unsafe { (self.callbacks.http_get_cluster_name)(self.stream, out) })

@@ -59,6 +59,10 @@ pub trait Host {
     fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]>;
     /// A number in metadata, below one key of a namespace.
     fn metadata_number(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<f64>;
+    /// Sets a text in dynamic metadata, below one key of a namespace.
+    fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str);
+    /// Sets a number in dynamic metadata, below one key of a namespace.
+    fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64);
     /// The cluster of the request; none without a route to a cluster that exists.
     fn cluster(&self) -> Option<&[u8]>;
     /// An object of the filter state as text.

@@ -10,7 +10,7 @@ use super::{
     counter::{Counter, LockedHolder},
     messages::{Additions, CurrentLimit},
 };
-use crate::response::{Consequence, ShownStatus};
+use crate::{response::Consequence, status::ShownStatus};
 use smallvec::SmallVec;
 use std::{
     collections::HashMap,

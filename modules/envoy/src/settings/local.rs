@@ -17,6 +17,8 @@ pub(crate) struct Local {
     pub(crate) counters_max: Option<usize>,
     /// The value of the action `source_cluster`: the `cluster` of Envoy's node, which a module cannot read.
     pub(crate) source_cluster: Option<String>,
+    /// Whether decisions are written to the stream's dynamic metadata.
+    pub(crate) dynamic_metadata: bool,
 }
 
 /// Where rules come from.
@@ -42,6 +44,7 @@ struct Written {
     server: Option<serde_json::Value>,
     max_counters: Option<usize>,
     source_cluster: Option<String>,
+    dynamic_metadata: Option<bool>,
 }
 
 impl Local {
@@ -92,7 +95,17 @@ impl Local {
             problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number");
         }
         let counters_max = written.as_ref().and_then(|own| own.max_counters).or(number.and_then(Result::ok));
-        Self { server, rules, counters_max, source_cluster: source_cluster(written) }
+        let dynamic_metadata = match variable("TIDEGATE_DYNAMIC_METADATA").as_deref() {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => {
+                problems.add("", "the variable TIDEGATE_DYNAMIC_METADATA is not true or false");
+                false
+            }
+        };
+        let dynamic_metadata =
+            written.as_ref().and_then(|own| own.dynamic_metadata).unwrap_or(dynamic_metadata);
+        Self { server, rules, counters_max, source_cluster: source_cluster(written), dynamic_metadata }
     }
 
     /// Of a route's configuration, which has no rules of its own.
@@ -103,9 +116,9 @@ impl Local {
                 || own.rules.is_some()
                 || own.server.is_some()
                 || own.max_counters.is_some()
+                || own.dynamic_metadata.is_some()
         }) {
-            problems
-                .add("tidegate", "of a route takes source_cluster only; rules and server are the filter's");
+            problems.add("tidegate", "of a route takes source_cluster only; all else is the filter's");
         }
         Self { source_cluster: source_cluster(written), ..Self::default() }
     }

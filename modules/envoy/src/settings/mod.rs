@@ -27,6 +27,9 @@ use std::time::Duration;
 /// The timeout of Envoy's filter unless configured otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(20);
 
+/// The namespace of metadata of Envoy's filter unless configured otherwise.
+const METADATA_NAMESPACE_DEFAULT: &str = "envoy.filters.http.ratelimit";
+
 /// The configuration of the filter.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -50,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) enforced: Fraction,
     /// The label of the filter in metrics.
     pub(crate) stat_prefix: String,
+    /// The namespace of dynamic metadata that the module writes.
+    pub(crate) metadata_namespace: String,
     pub(crate) local: Local,
 }
 
@@ -116,6 +121,11 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
         enabled: fraction("filter_enabled", "ratelimit.http_filter_enabled"),
         enforced: fraction("filter_enforced", "ratelimit.http_filter_enforcing"),
         stat_prefix: node.text("stat_prefix").to_owned(),
+        metadata_namespace: match node.text("metadata_namespace") {
+            "" => METADATA_NAMESPACE_DEFAULT,
+            own => own,
+        }
+        .to_owned(),
         local,
     };
     problems.or(settings)

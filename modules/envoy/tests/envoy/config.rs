@@ -94,6 +94,18 @@ pub fn listener(name: &str, filter: Filter, settings: &Json, routes: Vec<Json>) 
     })
 }
 
+/// Has a listener write a line of metadata for each request to the file `access` of Envoy's folder.
+pub fn with_access_log(mut listener: Json, format: &str) -> Json {
+    let log = json!({
+        "path": "FOLDER/access",
+        "log_format": {"text_format_source": {"inline_string": format!("{format}\n")}},
+    });
+    let name = "envoy.extensions.access_loggers.file.v3.FileAccessLog";
+    listener["filter_chains"][0]["filters"][0]["typed_config"]["access_log"] =
+        json!([{"name": "envoy.access_loggers.file", "typed_config": typed(name, log)}]);
+    listener
+}
+
 /// A filter that copies the headers `x-meta-text` and `x-meta-number` of a request to the stream's metadata.
 fn metadata_filter() -> Json {
     let rule = |header: &str, kind: &str| {

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Connection, Request, Response},
-    config::{Filter, bootstrap, listener, route, service},
+    config::{Filter, bootstrap, listener, route, service, with_access_log},
     process::{Binary, Envoy, eventually},
 };
 use serde_json::{Value as Json, json};
@@ -122,6 +122,34 @@ pub fn statistics(binary: &Binary) {
         let (_, page) = envoy.admin("/stats/prometheus")?;
         (page.contains(&line("ok", 2)) && page.contains(&line("over_limit", 3))).then_some(())
     });
+}
+
+/// The metadata of decisions in access logs, in a namespace of the filter's configuration.
+pub fn access_logs(binary: &Binary) {
+    let mut settings = settings(json!([by_key()]));
+    settings["metadata_namespace"] = "limits".into();
+    let keys = ["outcome", "limit_name", "requests_per_unit", "remaining", "decided_in"];
+    let format = keys.map(|key| format!("%DYNAMIC_METADATA(limits:{key})%")).join(" ");
+    // As JSON, since the message of Envoy before 1.40 has no such field.
+    let edge = listener("edge", Filter::ModuleByJson, &settings, vec![route("/", None)]);
+    let rules = tempfile::tempdir().unwrap();
+    let path = rules.path().join("rules.yaml");
+    std::fs::write(&path, RULES).unwrap();
+    let variables = [("TIDEGATE_RULES", path.to_str().unwrap()), ("TIDEGATE_DYNAMIC_METADATA", "true")];
+    let envoy = Envoy::start(binary, &bootstrap(vec![with_access_log(edge, &format)], None), &variables);
+    let mut edge = open(&envoy);
+    let mut malformed = Request::get("/");
+    malformed.headers.push(("x-api-key".to_owned(), b"\xe9".to_vec()));
+    let requests = [keyed("alice"), keyed("alice"), keyed("alice"), Request::get("/"), malformed];
+    let statuses = requests.map(|request| send(&mut edge, &request).status);
+    assert_eq!(statuses, [200, 200, 429, 200, 200]);
+    envoy.await_access_log(&[
+        "ok per-key 2 1 -",
+        "ok per-key 2 0 -",
+        "over_limit per-key 2 0 -",
+        "- - - - -",
+        "failure_mode_allowed - - - -",
+    ]);
 }
 
 pub fn at_the_end(binary: &Binary) {

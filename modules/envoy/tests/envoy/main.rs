@@ -33,6 +33,7 @@ const TESTS: &[(&str, Test)] = &[
     ("drop_in::a_configuration_in_json_is_accepted", drop_in::json),
     ("drop_in::what_a_module_cannot_do_is_refused_with_its_path", drop_in::refusals),
     ("drop_in::decisions_are_counted_in_envoys_statistics", drop_in::statistics),
+    ("drop_in::decisions_are_in_access_logs", drop_in::access_logs),
     ("drop_in::charges_at_the_end_are_those_of_the_response", drop_in::at_the_end),
     ("drop_in::rule_files_are_read_again", drop_in::reloads),
     ("in_flight::a_slot_is_held_until_the_stream_ends", in_flight::slots),

@@ -96,6 +96,7 @@ impl Envoy {
             .args(["--component-log-level", "dynamic_modules:info"])
             // Former versions of a listener go after that long.
             .args(["--drain-time-s", "1"])
+            .args(["--file-flush-interval-msec", "20"])
             .arg("--admin-address-path")
             .arg(place.join("admin"))
             .arg("--config-path")
@@ -120,6 +121,20 @@ impl Envoy {
     /// What Envoy has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits until the access log of a listener is this, apart from the order of its lines.
+    pub fn await_access_log(&self, expected: &[&str]) {
+        let path = self.folder.path().join("access");
+        let lines = || {
+            let text = fs::read_to_string(&path).ok()?;
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            Some(lines)
+        };
+        let mut sorted = expected.to_vec();
+        sorted.sort_unstable();
+        eventually(&format!("{sorted:?}, but {:?}", lines()), || (lines()? == sorted).then_some(()));
     }
 
     /// Status and body of a page of the admin port; none before Envoy has it.

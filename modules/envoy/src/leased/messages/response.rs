@@ -3,7 +3,8 @@
 use super::{CounterId, RulesId, SLOT};
 use crate::{
     protobuf::{Malformed, Wire, fields},
-    response::{Consequence, HeaderList, ShownLimit, ShownStatus, added},
+    response::{Consequence, HeaderList, added},
+    status::{ShownLimit, ShownStatus},
 };
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Additions {
     /// What follows from a decision with these additions, before the filter's own headers.
     pub(crate) fn consequence(&self, is_denied: bool) -> Consequence {
         let Self { body, response_headers, request_headers } = self.clone();
-        Consequence { is_denied, body, response_headers, request_headers }
+        Consequence { is_denied, body, response_headers, request_headers, logged: None }
     }
 }
 

@@ -1,0 +1,38 @@
+//! The status of a descriptor, as `x-ratelimit-*` and metadata show it.
+
+use tidegate_core::limit::{Code, Reset, Status, Unit};
+
+/// The status of a descriptor, as headers show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShownStatus<'s> {
+    pub(crate) is_over: bool,
+    /// None if nothing limits the descriptor.
+    pub(crate) limit: Option<ShownLimit<'s>>,
+    pub(crate) remaining: u32,
+    /// As the server rounds them; 0 without a reset, as Envoy reads an absent duration.
+    pub(crate) reset_seconds: u64,
+}
+
+/// A limit, as headers show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShownLimit<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) requests: u32,
+    /// None if the window is not one unit long.
+    pub(crate) unit: Option<Unit>,
+}
+
+impl<'s> From<&Status<'s>> for ShownStatus<'s> {
+    fn from(status: &Status<'s>) -> Self {
+        Self {
+            is_over: status.code == Code::OverLimit,
+            limit: status.limit.map(|limit| ShownLimit {
+                name: limit.name,
+                requests: limit.requests,
+                unit: limit.unit,
+            }),
+            remaining: status.remaining,
+            reset_seconds: status.reset.and_then(Reset::seconds_rounded_up).unwrap_or(0),
+        }
+    }
+}
