@@ -10,7 +10,7 @@ use tidegate_core::{
 use tidegate_shared::{
     holders::Holders,
     lease::{Monotonic, StoreDenial},
-    store::{Failure, SharedStore},
+    store::{Closed, Failure, SharedStore},
 };
 
 impl RateLimitService {
@@ -96,12 +96,14 @@ impl RateLimitService {
         Ok(respond(&plan.decide_without_store(policy, self.clock.now())))
     }
 
-    /// Counts slots that a shared store has released, and those that were not held there.
-    pub(super) fn release_counter(&self) -> impl Fn(u64, u64) + Clone + Send + 'static {
+    /// Counts what a shared store has released and ended, and what was not held or open there.
+    pub(super) fn release_counter(&self) -> impl Fn(Closed) + Clone + Send + 'static {
         let limiter = Arc::clone(&self.limiter);
-        move |released, unknown| {
-            if let Some(limiter) = limiter.get() {
-                limiter.count_releases(released, unknown);
+        move |closed| {
+            let Some(limiter) = limiter.get() else { return };
+            match closed {
+                Closed::Slots { released, unknown } => limiter.count_releases(released, unknown),
+                Closed::Reservations { ended, unknown } => limiter.count_ends(ended, unknown),
             }
         }
     }

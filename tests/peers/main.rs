@@ -103,6 +103,7 @@ fn main() -> ExitCode {
         shared_store::local_rules::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,
+        shared_store::reserve_script::tests,
         shared_store::resets::tests,
         shared_store::slot_script::tests,
         shared_store::slot_servers::tests,

@@ -35,7 +35,7 @@ use std::{
 };
 use tidegate_core::limiter::Limiter;
 use tidegate_http2::ConnectionCounts;
-use tidegate_shared::store::SharedStore;
+use tidegate_shared::store::{SharedStore, StoreEvent};
 use tidegate_snapshot::SnapshotCounts;
 
 /// Source of the figures. It exists once the counters are restored.
@@ -147,7 +147,8 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
     page.decisions(meters)?;
     page.connections(connections)?;
     page.refused_requests(meters, connections)?;
-    page.counters(limiter, *memory_max)?;
+    let lost = |store: &SharedStore| store.counts().events.sum(StoreEvent::LostReservation);
+    page.counters(limiter, *memory_max, shared_store.as_ref().map_or(0, lost))?;
     page.rules(&config.status())?;
     control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
     page.tls(tls)?;

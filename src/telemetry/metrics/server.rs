@@ -34,7 +34,13 @@ impl Page<'_> {
         self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
     }
 
-    pub(super) fn counters(&mut self, limiter: &Limiter, memory_max: Option<u64>) -> fmt::Result {
+    /// `lost_in_store` is the number of reservations in a shared store that have passed their deadlines.
+    pub(super) fn counters(
+        &mut self,
+        limiter: &Limiter,
+        memory_max: Option<u64>,
+        lost_in_store: u64,
+    ) -> fmt::Result {
         let store = limiter.store();
         if let Some(bytes) = memory_max {
             let help = "Memory that the process may use: the machine's, or the cgroup's limit";
@@ -67,7 +73,7 @@ impl Page<'_> {
             ([("event", "started")], started),
             ([("event", "ended")], ended),
             ([("event", "unknown_end")], unknown),
-            ([("event", "lost")], lost),
+            ([("event", "lost")], lost + lost_in_store),
             ([("event", "uncorrected")], uncorrected),
         ];
         self.counters_of("reservations", "Estimates of costs that are known at the end, by event", &events)?;

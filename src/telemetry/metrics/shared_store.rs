@@ -43,7 +43,7 @@ impl Page<'_> {
                 ([("result", "failed")], counts.undone.sum(Attempt::Failed)),
             ],
         )?;
-        let help = "Ends of requests in flight that did not reach the store: their slots end after max_hold";
+        let help = "Ends of requests that did not reach the store: slots and reservations end after max_hold";
         self.counter("shared_store_lost_releases", help, counts.events.sum(StoreEvent::LostRelease))?;
         let help = "Time from a call of the scripts to the response of the store";
         let sums = counts.round_trips.sums();

@@ -18,8 +18,8 @@ use tidegate_core::{
     store::{Key, OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, EncodedRequest, Release, Reply, Undo, Verdict, mark, release_script_with_argument_clock,
-    script_with_argument_clock, undo_script_with_argument_clock,
+    Batch, EncodedRequest, End, Release, Reply, Undo, Verdict, end_script_with_argument_clock, mark,
+    release_script_with_argument_clock, script_with_argument_clock, undo_script_with_argument_clock,
 };
 
 tests_with! {
@@ -44,7 +44,10 @@ pub(super) struct Store {
     sha: String,
     undo_sha: String,
     release_sha: String,
+    end_sha: String,
     prefix: String,
+    /// Reservations that had passed their deadlines.
+    pub(super) lost: u64,
 }
 
 impl Store {
@@ -56,7 +59,8 @@ impl Store {
         };
         let (sha, undo_sha) = (load(script_with_argument_clock()), load(undo_script_with_argument_clock()));
         let release_sha = load(release_script_with_argument_clock());
-        Self { connection, sha, undo_sha, release_sha, prefix }
+        let end_sha = load(end_script_with_argument_clock());
+        Self { connection, sha, undo_sha, release_sha, end_sha, prefix, lost: 0 }
     }
 
     /// The decisions of the store on requests at one moment.
@@ -100,7 +104,20 @@ impl Store {
         let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
         let reply = Reply::new(items, &batch).expect("a reply of the script");
         assert_eq!(reply.now, now);
+        self.lost += reply.lost;
         reply.verdicts
+    }
+
+    /// Ends reservations; returns how many were open.
+    pub(super) fn end(&mut self, end: &End, now: Timestamp) -> u64 {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.end_sha).arg(end.keys().len());
+        end.keys().for_each(|key| _ = call.arg(self.name(key)));
+        end.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
+        call.arg(now.as_nanos() / 1_000);
+        let (ended, lost): (u64, u64) = call.query(&mut self.connection).expect("the script runs");
+        self.lost += lost;
+        ended
     }
 
     /// Releases slots; returns how many were owned.

@@ -18,6 +18,7 @@ mod process;
 mod proxy;
 mod random_rules;
 pub mod reference_env;
+pub mod reserve_script;
 pub mod resets;
 pub mod slot_script;
 pub mod slot_servers;

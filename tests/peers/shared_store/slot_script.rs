@@ -45,7 +45,7 @@ fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'t> {
 
 fn of_ticket(ticket: &str, hits: Option<u64>) -> Release {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of slots in the store");
-    Release::new(release.id, hits, release.counters.iter().map(|(_, key)| *key))
+    Release::new(release.id, hits, release.slots.iter().map(|(_, key)| *key))
 }
 
 /// The same rules over a store and in a limiter.
@@ -167,7 +167,7 @@ async fn slots_are_taken_and_released_as_by_a_limiter() {
 fn leave(store: &mut Store, owned: &OwnedPinned<'_>, wanted: &Request<'_>, is_denied: bool, now: Timestamp) {
     let remote = owned.remote(wanted, now).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");
-    assert!(encoded.takes_slots());
+    assert!(encoded.takes_tickets());
     let parts = encoded.parts();
     let verdicts: Vec<_> =
         parts.iter().map(|part| store.verdicts(std::slice::from_ref(&part.request), now).remove(0)).collect();
@@ -212,8 +212,8 @@ async fn a_request_over_several_slots_of_a_cluster_leaves_no_slot_behind() {
     }
     let ticket = taken.slot.expect("admitted").ticket;
     let release = SlotRelease::of_ticket(&ticket).expect("in the store");
-    assert_eq!(release.counters.len(), 1);
-    assert!(release.counters[0].0 > 0, "a group of 1,024");
+    assert_eq!(release.slots.len(), 1);
+    assert!(release.slots[0].0 > 0, "a group of 1,024");
     assert_eq!(store.release(&of_ticket(&ticket, None), at(now + 9)), 1);
     assert_eq!(left(&mut store, now + 9), [5, 5, 9]);
 }

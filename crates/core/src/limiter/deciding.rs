@@ -204,8 +204,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
                 let slots = &mut self.slots;
-                // Of a report, the cost is known.
-                let reserve = limit.reserve.filter(|_| !self.charges[charges[0] as usize].is_report());
+                let reserve = self.charges[charges[0] as usize].reserves();
                 let change = |state| match (limit.algorithm.concurrency(), reserve) {
                     (None, None) => apply(counted, &limit.algorithm, state, now),
                     (None, Some(reserve)) => {

@@ -48,7 +48,7 @@ pub use in_force::{Limiter, OwnedPinned, Pinned, QUEUED_MAX_DEFAULT};
 pub use keys::GROUPS;
 pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decision};
 pub use queue::{Due, QueueDecision, QueuePoll, SlotWait, Ticket};
-pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
+pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, StoredReservation, WithoutStore};
 pub use reservations::ReservationCounts;
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;

@@ -4,7 +4,7 @@ use super::{compat::Compat, keys::Keys, slots};
 use crate::{
     algorithm::State,
     limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
-    rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Rule, RuleLimit, Semantics},
+    rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Reserve, Rule, RuleLimit, Semantics},
     store::{Key, SlotIndex},
 };
 use smallvec::SmallVec;
@@ -206,6 +206,11 @@ impl<'r> Charge<'r> {
     #[inline]
     pub(super) fn semantics(&self) -> Semantics {
         if self.is_check || self.is_ban { Semantics::Exact } else { self.limit.semantics }
+    }
+
+    /// The estimate that it charges, if it does. Of a report, the cost is known.
+    pub(super) fn reserves(&self) -> Option<Reserve> {
+        self.limit.reserve.filter(|_| !self.is_report)
     }
 
     /// Whether the request is a report of hits that were used.

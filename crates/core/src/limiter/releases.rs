@@ -11,7 +11,7 @@ use crate::{
     store::{Key, Store},
 };
 use smallvec::SmallVec;
-use std::{sync::atomic::Ordering, task::Waker};
+use std::{num::NonZeroU64, sync::atomic::Ordering, task::Waker};
 
 /// The releases of a request that were made.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Limiter {
         let mut ended: SmallVec<[u64; 2]> = SmallVec::new();
         for descriptor in request.descriptors() {
             let Some(ticket) = ticket_of(descriptor) else { continue };
-            if !ticket.reserved.is_empty() {
+            if ticket.reserves() {
                 if ended.contains(&ticket.id) {
                     continue;
                 }
@@ -50,7 +50,7 @@ impl Limiter {
                 continue;
             }
             made.number = self.release_ticket(&ticket, descriptor.hits, now).or(made.number);
-            made.in_store.extend(ticket.in_store(slot_hits(descriptor.hits)));
+            made.in_store.extend(ticket.in_store(descriptor.hits));
         }
         made
     }
@@ -59,6 +59,13 @@ impl Limiter {
     pub fn count_releases(&self, released: u64, unknown: u64) {
         self.slots.released.fetch_add(released, Ordering::Relaxed);
         self.slots.unknown.fetch_add(unknown, Ordering::Relaxed);
+    }
+
+    /// Counts reservations that have ended in a shared store, and those that were not open there.
+    pub fn count_ends(&self, ended: u64, unknown: u64) {
+        let reservations = &self.slots.reservations;
+        reservations.ended.fetch_add(ended, Ordering::Relaxed);
+        reservations.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
 
     /// Releases the slots of a ticket that are in this process, for a request that has ended. Its estimates stay until its end names the
@@ -80,7 +87,8 @@ impl Limiter {
     /// Returns the number of the last change of a counter; none if none of the slots and reservations was owned.
     fn release_ticket(&self, ticket: &SlotTicket, hits: Hits, now: Timestamp) -> Option<u64> {
         let mut last = None;
-        for &key in &ticket.reserved {
+        for &(weight, key) in &ticket.reserved {
+            let hits = weighed(hits, weight);
             let ended = self.end_one(key, ticket.id, hits, now);
             let reservations = &self.slots.reservations;
             let counted = if ended.is_some() { &reservations.ended } else { &reservations.unknown };
@@ -168,6 +176,16 @@ impl Limiter {
     /// What became of slots so far.
     pub fn slot_counts(&self) -> SlotCounts {
         self.slots.counts()
+    }
+}
+
+/// The hits of an end, each of which counts so many times.
+fn weighed(hits: Hits, weight: u32) -> Hits {
+    let Some(weight) = NonZeroU64::new(weight.into()) else { return hits };
+    match hits {
+        Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
+        Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
+        Hits::Peek => Hits::Peek,
     }
 }
 

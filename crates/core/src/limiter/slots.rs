@@ -13,7 +13,7 @@
 use super::{keys::GROUPS, reservations::Reservations, slot_figures::FiguresByLimit};
 use crate::{
     algorithm::{Algorithm, Concurrency, Reservation, State},
-    limit::{Descriptor, GrantedSlot, LimitId, Timestamp},
+    limit::{Descriptor, GrantedSlot, Hits, LimitId, Timestamp},
     rules::{LimitTable, Reserve},
     store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
@@ -36,6 +36,15 @@ const STORED: u8 = b's';
 /// Stands before the key of a counter with a reservation.
 const RESERVED: u8 = b'r';
 
+/// The same, before the number of times that each of its hits counts.
+const WEIGHED: u8 = b'w';
+
+/// Stands before the group and the key of a counter with a reservation in a shared store.
+const STORED_RESERVED: u8 = b't';
+
+/// Hexadecimal digits of the times that a hit counts.
+const WEIGHT_DIGITS: usize = 8;
+
 /// Hexadecimal digits of a group.
 const GROUP_DIGITS: usize = 3;
 
@@ -48,85 +57,124 @@ pub(super) struct SlotTicket {
     pub(super) id: u64,
     /// Of the counters in this process.
     pub(super) keys: SmallVec<[Key; 2]>,
-    /// Of those with reservations.
-    pub(super) reserved: SmallVec<[Key; 1]>,
+    /// Of those with reservations, each with the number of times that a hit of the request counts there.
+    pub(super) reserved: SmallVec<[(u32, Key); 1]>,
     /// Of those in a shared store, each with its group.
     stored: SmallVec<[(u16, Key); 1]>,
+    /// Of those with reservations there.
+    stored_reserved: SmallVec<[(u16, Key); 1]>,
 }
 
-/// Slots in a shared store, to be released.
+/// Slots and reservations in a shared store, to be released and ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlotRelease {
     /// Their id.
     pub id: u64,
-    /// Hits at most of each; none for all of them.
-    pub hits: Option<u64>,
-    /// Their counters, each with its group.
-    pub counters: SmallVec<[(u16, Key); 1]>,
+    /// The hits of the release. Negative ones are those at most of each slot, all others for all of them; of reservations they are the
+    /// actual cost, or by how much the estimate is above it.
+    pub hits: Hits,
+    /// The counters of slots, each with its group.
+    pub slots: SmallVec<[(u16, Key); 1]>,
+    /// Those of reservations.
+    pub reserved: SmallVec<[(u16, Key); 1]>,
 }
 
 impl SlotRelease {
-    /// All hits of the slots of a ticket that are in a shared store, if any are.
+    /// What a ticket names in a shared store, if anything, of a request that was cancelled at its start: slots are released, and estimates
+    /// returned.
     pub fn of_ticket(ticket: &str) -> Option<Self> {
-        SlotTicket::parse(ticket)?.in_store(None)
+        SlotTicket::parse(ticket)?.in_store(Hits::Peek)
     }
 }
 
 impl SlotTicket {
-    fn text(&self) -> Box<str> {
+    fn new(id: u64) -> Self {
+        let (stored, stored_reserved) = (SmallVec::new(), SmallVec::new());
+        Self { id, keys: SmallVec::new(), reserved: SmallVec::new(), stored, stored_reserved }
+    }
+
+    pub(super) fn text(&self) -> Box<str> {
         let mut text = format!("{PREFIX}{:016x}", self.id);
         let keys = self.keys.iter().map(|key| (String::new(), key));
-        let reserved = self.reserved.iter().map(|key| ("r".to_owned(), key));
-        let stored = self.stored.iter().map(|(group, key)| (format!("s{group:03x}"), key));
-        for (group, key) in keys.chain(reserved).chain(stored) {
+        let reserved = self.reserved.iter().map(|(weight, key)| match weight {
+            1 => (char::from(RESERVED).to_string(), key),
+            weight => (format!("{}{weight:08x}", char::from(WEIGHED)), key),
+        });
+        let in_store = |mark: u8| move |(group, key)| (format!("{}{group:03x}", char::from(mark)), key);
+        let stored = self.stored.iter().map(|(group, key)| (group, key)).map(in_store(STORED));
+        let stored_reserved = self.stored_reserved.iter().map(|(group, key)| (group, key));
+        let stored = stored.chain(stored_reserved.map(in_store(STORED_RESERVED)));
+        for (mark, key) in keys.chain(reserved).chain(stored) {
             let (high, low) = key.halves();
-            write!(text, "{group}{high:016x}{low:016x}").expect("a string accepts all texts");
+            write!(text, "{mark}{high:016x}{low:016x}").expect("a string accepts all texts");
         }
         text.into()
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (id, mut rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
-        let (keys, reserved, stored) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
-        let mut ticket = Self { id: number(id)?, keys, reserved, stored };
-        let next = |rest: &mut &[u8], length| {
-            let digits;
-            (digits, *rest) = rest.split_at_checked(length)?;
-            number(digits)
-        };
-        while let &[first, ..] = rest {
-            if first == RESERVED {
-                rest = &rest[1..];
-                ticket.reserved.push(Key::from_halves(next(&mut rest, DIGITS)?, next(&mut rest, DIGITS)?));
-                continue;
+        let (id, rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
+        let mut ticket = Self::new(number(id)?);
+        let mut digits = Digits(rest);
+        while let Some(&first) = digits.0.first() {
+            if matches!(first, RESERVED | WEIGHED | STORED | STORED_RESERVED) {
+                digits.0 = &digits.0[1..];
             }
-            let group = if first == STORED {
-                rest = &rest[1..];
-                Some(u16::try_from(next(&mut rest, GROUP_DIGITS)?).ok().filter(|group| *group < GROUPS)?)
-            } else {
-                None
-            };
-            let key = Key::from_halves(next(&mut rest, DIGITS)?, next(&mut rest, DIGITS)?);
-            match group {
-                Some(group) => ticket.stored.push((group, key)),
-                None => ticket.keys.push(key),
+            match first {
+                RESERVED => ticket.reserved.push((1, digits.key()?)),
+                WEIGHED => {
+                    let weight = u32::try_from(digits.next(WEIGHT_DIGITS)?).ok()?;
+                    ticket.reserved.push((weight, digits.key()?));
+                }
+                STORED => ticket.stored.push((digits.group()?, digits.key()?)),
+                STORED_RESERVED => ticket.stored_reserved.push((digits.group()?, digits.key()?)),
+                _ => ticket.keys.push(digits.key()?),
             }
         }
-        let has_counters =
-            !(ticket.keys.is_empty() && ticket.reserved.is_empty() && ticket.stored.is_empty());
+        let has_counters = !ticket.keys.is_empty() || !ticket.reserved.is_empty() || ticket.is_stored();
         has_counters.then_some(ticket)
     }
 
-    /// The release of the slots that are in a shared store, if any are.
-    pub(super) fn in_store(self, hits: Option<u64>) -> Option<SlotRelease> {
-        let Self { id, stored: counters, .. } = self;
-        (!counters.is_empty()).then_some(SlotRelease { id, hits, counters })
+    /// Whether it names counters in a shared store.
+    fn is_stored(&self) -> bool {
+        !(self.stored.is_empty() && self.stored_reserved.is_empty())
+    }
+
+    /// Whether it names reservations.
+    pub(super) fn reserves(&self) -> bool {
+        !(self.reserved.is_empty() && self.stored_reserved.is_empty())
+    }
+
+    /// The release of what is in a shared store, if anything is.
+    pub(super) fn in_store(self, hits: Hits) -> Option<SlotRelease> {
+        let is_stored = self.is_stored();
+        let Self { id, stored: slots, stored_reserved: reserved, .. } = self;
+        is_stored.then_some(SlotRelease { id, hits, slots, reserved })
+    }
+}
+
+/// The rest of the text of a ticket.
+struct Digits<'t>(&'t [u8]);
+
+impl Digits<'_> {
+    fn next(&mut self, length: usize) -> Option<u64> {
+        let (digits, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        number(digits)
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        Some(Key::from_halves(self.next(DIGITS)?, self.next(DIGITS)?))
+    }
+
+    fn group(&mut self) -> Option<u16> {
+        u16::try_from(self.next(GROUP_DIGITS)?).ok().filter(|group| *group < GROUPS)
     }
 }
 
 /// The ticket of the slots alone, without the reservations; none if it has no slots.
 pub fn slots_of_ticket(ticket: &str) -> Option<Box<str>> {
-    let slots = SlotTicket { reserved: SmallVec::new(), ..SlotTicket::parse(ticket)? };
+    let (reserved, stored_reserved) = (SmallVec::new(), SmallVec::new());
+    let slots = SlotTicket { reserved, stored_reserved, ..SlotTicket::parse(ticket)? };
     let has_slots = !(slots.keys.is_empty() && slots.stored.is_empty());
     has_slots.then(|| slots.text())
 }
@@ -149,9 +197,9 @@ pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
     SlotTicket::parse(entry.value)
 }
 
-/// Whether a descriptor releases slots in a shared store, in a domain that has a limit of requests in flight.
+/// Whether a descriptor releases slots or ends reservations in a shared store, in a domain whose rules give tickets.
 pub(super) fn is_stored_release(descriptor: &Descriptor<'_>) -> bool {
-    ticket_of(descriptor).is_some_and(|ticket| !ticket.stored.is_empty())
+    ticket_of(descriptor).is_some_and(|ticket| ticket.is_stored())
 }
 
 /// Whether a descriptor releases slots, in a domain that has a limit of requests in flight.
@@ -225,6 +273,15 @@ impl SlotSource {
     }
 }
 
+/// The counters of a shared store in which a request takes slots or reserves, each with its group.
+#[derive(Default)]
+pub(super) struct StoredCharges {
+    /// The id of the slots and reservations; 0 if there are none.
+    pub(super) id: u64,
+    pub(super) slots: SmallVec<[(u16, Key); 1]>,
+    pub(super) reserved: SmallVec<[(u16, Key); 1]>,
+}
+
 /// The slots that a request takes and its reservations, while it is decided.
 pub(super) struct SlotCharges<'d> {
     source: Option<&'d SlotSource>,
@@ -233,7 +290,7 @@ pub(super) struct SlotCharges<'d> {
     /// The counters with reservations.
     reserved: SmallVec<[Key; 1]>,
     /// The counters that are in a shared store.
-    stored: &'d [(u16, Key)],
+    stored: Option<&'d StoredCharges>,
     /// The most hits of one slot or reservation.
     cost: u64,
 }
@@ -241,12 +298,12 @@ pub(super) struct SlotCharges<'d> {
 impl<'d> SlotCharges<'d> {
     /// With slots of this source; without one, slots end by their deadlines only.
     pub(super) fn new(source: Option<&'d SlotSource>) -> Self {
-        Self { source, id: 0, keys: SmallVec::new(), reserved: SmallVec::new(), stored: &[], cost: 0 }
+        Self { source, id: 0, keys: SmallVec::new(), reserved: SmallVec::new(), stored: None, cost: 0 }
     }
 
-    /// The same with slots of this id, some in these counters of a shared store, which has taken them.
-    pub(super) fn in_store(source: &'d SlotSource, id: u64, stored: &'d [(u16, Key)]) -> Self {
-        Self { id, stored, ..Self::new(Some(source)) }
+    /// The same with some in counters of a shared store, which has taken them.
+    pub(super) fn in_store(source: &'d SlotSource, stored: &'d StoredCharges) -> Self {
+        Self { id: stored.id, stored: Some(stored), ..Self::new(Some(source)) }
     }
 
     /// Charges hits of an admitted request to a counter.
@@ -285,7 +342,10 @@ impl<'d> SlotCharges<'d> {
         let Some(source) = self.source else { return algorithm.add(state, hits, now) };
         let reservations = &source.reservations;
         let deadline = now.saturating_add_nanos(max_hold.nanos().get());
-        if !reservations.start(deadline, now) {
+        // A store has bounds of its own.
+        let is_stored =
+            self.stored.is_some_and(|stored| stored.reserved.iter().any(|(_, stored)| *stored == key));
+        if !is_stored && !reservations.start(deadline, now) {
             reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
             return algorithm.add(state, hits, now);
         }
@@ -303,7 +363,9 @@ impl<'d> SlotCharges<'d> {
                 reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
             }
             None => {
-                reservations.end(deadline);
+                if !is_stored {
+                    reservations.end(deadline);
+                }
                 reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -312,13 +374,25 @@ impl<'d> SlotCharges<'d> {
 
     /// The slots that were taken, and the reservations; none if there are none.
     pub(super) fn taken(self) -> Option<TakenSlots> {
-        let Self { id, mut keys, reserved, stored: in_store, cost, .. } = self;
+        let Self { id, keys, reserved, stored, cost, .. } = self;
         if id == 0 || keys.is_empty() && reserved.is_empty() {
             return None;
         }
-        let stored: SmallVec<_> = in_store.iter().copied().filter(|(_, key)| keys.contains(key)).collect();
-        keys.retain(|key| !in_store.iter().any(|(_, stored)| stored == key));
-        Some(TakenSlots { ticket: SlotTicket { id, keys, reserved, stored }, cost })
+        let mut ticket = SlotTicket::new(id);
+        let find = |stored: &[(u16, Key)], key| stored.iter().copied().find(|(_, stored)| *stored == key);
+        for key in keys {
+            match stored.and_then(|stored| find(&stored.slots, key)) {
+                Some(in_store) => ticket.stored.push(in_store),
+                None => ticket.keys.push(key),
+            }
+        }
+        for key in reserved {
+            match stored.and_then(|stored| find(&stored.reserved, key)) {
+                Some(in_store) => ticket.stored_reserved.push(in_store),
+                None => ticket.reserved.push((1, key)),
+            }
+        }
+        Some(TakenSlots { ticket, cost })
     }
 }
 

@@ -42,6 +42,16 @@ end
 local WINDOW, SUB_WINDOWS, LOG, CLOCK, FIRST_HIT, CALENDAR, TOKENS, LEAKY, INTERVALS = 87, 83, 71, 67, 72, 75, 84, 76, 73
 local SLOTS = 78
 
+-- Begins the value of a counter with open reservations, in the place of the length of a signature. `make_reserving` makes the functions
+-- for these; `lost` is the number of reservations that had passed their deadlines.
+local RESERVED = 255
+local make_reserving, reserving
+local lost = 0
+local function reserved()
+  reserving = reserving or make_reserving()
+  return reserving
+end
+
 -- Reads a limit from the bytes that begin with its signature: an argument, or the state of a counter. Only the first has what
 -- follows the signature.
 local function read_limit(bytes, is_argument)
@@ -141,6 +151,7 @@ end
 
 -- The hits that count now.
 local function used_of(limit, state)
+  if byte(state, 1) == RESERVED then state = reserved().seen(state) end
   if state == '' then return 0 end
   local kind = limit.kind
   if kind == WINDOW then
@@ -189,6 +200,22 @@ local function write_sub_windows(limit, number, hits)
   return limit.signature .. state, (number + limit.count) * limit.length
 end
 
+-- A log of these runs, and the time from which on it is empty.
+local function write_log(limit, total, runs)
+  -- Hits beyond the newest `limit` cannot matter one by one: joined into one run, dated as the newest of them.
+  local first, length = 1, #runs
+  local oldest_at, oldest = unpack_from('<dI4', runs, 1)
+  local is_joined = false
+  while oldest < total - limit.limit and first + 12 < length do
+    local next_at, next_hits = unpack_from('<dI4', runs, first + 12)
+    local joined = min(next_hits + oldest, U32)
+    total = total - oldest - next_hits + joined
+    first, oldest_at, oldest, is_joined = first + 12, next_at, joined, true
+  end
+  if is_joined then runs = pack('<dI4', oldest_at, oldest) .. sub(runs, first + 12) end
+  return limit.signature .. pack('<d', total) .. runs, unpack_from('<d', runs, #runs - 11) + limit.length
+end
+
 -- Adds a run of hits to those of a log from `position` on.
 local function add_to_log(limit, state, added)
   local position, total, newest = view_log(limit, state)
@@ -201,19 +228,7 @@ local function add_to_log(limit, state, added)
     end
     runs = sub(state, position, last + 11)
   end
-  total, runs = total + added, runs .. pack('<dI4', at, added)
-  -- Hits beyond the newest `limit` cannot matter one by one: joined into one run, dated as the newest of them.
-  local first, length = 1, #runs
-  local oldest_at, oldest = unpack_from('<dI4', runs, 1)
-  local is_joined = false
-  while oldest < total - limit.limit and first + 12 < length do
-    local next_at, next_hits = unpack_from('<dI4', runs, first + 12)
-    local joined = min(next_hits + oldest, U32)
-    total = total - oldest - next_hits + joined
-    first, oldest_at, oldest, is_joined = first + 12, next_at, joined, true
-  end
-  if is_joined then runs = pack('<dI4', oldest_at, oldest) .. sub(runs, first + 12) end
-  return limit.signature .. pack('<d', total) .. runs, at + limit.length
+  return write_log(limit, total + added, runs .. pack('<dI4', at, added))
 end
 
 -- Returns the state with hits added, whether they fit or not, and the time from which on it is empty. Hits in flight are a slot of this
@@ -221,6 +236,7 @@ end
 local function add(limit, state, hits, id)
   local kind = limit.kind
   hits = min(hits, U32)
+  if byte(state, 1) == RESERVED then return reserved().add(limit, state, hits) end
   if kind == WINDOW then
     local number, previous, current = view_window(limit, state)
     current = min(current + hits, U32)
@@ -289,6 +305,7 @@ end
 -- Returns the state with hits taken out, newest first, and the time from which on it is empty.
 local function give_back(limit, state, hits)
   if state == '' then return '' end
+  if byte(state, 1) == RESERVED then return reserved().give_back(limit, state, hits) end
   local kind = limit.kind
   if kind == WINDOW then
     local number, previous, current = view_window(limit, state)

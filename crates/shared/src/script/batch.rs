@@ -1,18 +1,21 @@
 //! Arguments of the script: a batch of requests, with each counter and each limit named once.
 
-use super::signature::{Bytes, parameters};
+use super::signature::{Bytes, NANOS, parameters};
 use crate::lease::{LeaseRequest, Terms};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::num::NonZeroU8;
 use tidegate_core::{
     limit::Timestamp,
-    limiter::{Denial, RemoteCharge, RemoteRequest},
+    limiter::{Denial, RemoteCharge, RemoteRequest, StoredReservation},
     store::Key,
 };
 
 /// The most keys of counters in one call: the store pushes them on the stack of its interpreter.
 pub const COUNTERS_MAX: usize = 4_000;
+
+/// Added to the number of charges of a counter, of which there are fewer, if a reservation follows the first of them.
+const RESERVES: usize = 1 << 15;
 
 /// The largest whole number that a double and its neighbours represent exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -35,11 +38,12 @@ pub(super) struct EncodedCounter {
     pub(super) given: u64,
     /// The id of the slot that is taken there; 0 if none is.
     pub(super) slot: u64,
+    pub(super) reservation: Option<StoredReservation>,
     pub(super) charges: SmallVec<[RemoteCharge; 1]>,
 }
 
 impl EncodedRequest {
-    /// Encodes a request, at this time of this machine; none if it has more counters than one call of the script takes.
+    /// Encodes a request, at this time of this machine; none if it has more counters or charges than one call of the script takes.
     pub fn new(request: &RemoteRequest<'_>, now: Timestamp) -> Option<Self> {
         let counters = request.counters();
         if counters.len() > COUNTERS_MAX {
@@ -51,9 +55,13 @@ impl EncodedRequest {
             limit: parameters(&counter.limit.algorithm, now),
             given: counter.given,
             slot: counter.slot,
+            reservation: counter.reservation,
             charges: charges.collect(),
         });
-        Some(Self { quotas: u16::try_from(request.quotas()).ok()?, counters: counters.collect() })
+        let counters: SmallVec<[EncodedCounter; 2]> = counters.collect();
+        let is_good = counters.iter().all(|counter| counter.charges.len() < RESERVES);
+        let quotas = u16::try_from(request.quotas()).ok()?;
+        is_good.then_some(Self { quotas, counters })
     }
 
     /// Number of its counters.
@@ -61,9 +69,9 @@ impl EncodedRequest {
         self.counters.len()
     }
 
-    /// Whether it takes slots.
-    pub fn takes_slots(&self) -> bool {
-        self.counters.iter().any(|counter| counter.slot != 0)
+    /// Whether it takes slots or starts reservations.
+    pub fn takes_tickets(&self) -> bool {
+        self.counters.iter().any(|counter| counter.slot != 0 || counter.reservation.is_some())
     }
 
     /// The keys of its counters.
@@ -79,7 +87,10 @@ impl EncodedRequest {
 
     /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
     fn only_hits(&self) -> Option<NonZeroU8> {
-        let [EncodedCounter { charges, given: 0, slot: 0, .. }] = &self.counters[..] else { return None };
+        let [EncodedCounter { charges, given: 0, slot: 0, reservation: None, .. }] = &self.counters[..]
+        else {
+            return None;
+        };
         let &[RemoteCharge { denial: Denial::Always, is_always: false, need, taken, given: 0, .. }] =
             &charges[..]
         else {
@@ -133,13 +144,18 @@ impl Batch {
             }
             write_u16(out, key);
             write_u16(out, limit);
-            write_u16(out, counter.charges.len());
+            write_u16(out, counter.charges.len() + counter.reservation.map_or(0, |_| RESERVES));
             match counter.slot {
                 0 => write_number(out, counter.given),
                 // Slots are given back by their ids.
                 slot => out.extend_from_slice(&slot.to_le_bytes()),
             }
-            counter.charges.iter().for_each(|charge| write_charge(out, charge));
+            for (number, charge) in counter.charges.iter().enumerate() {
+                write_charge(out, charge);
+                if number == 0 {
+                    counter.reservation.iter().for_each(|reservation| write_reservation(out, *reservation));
+                }
+            }
         }
     }
 
@@ -218,6 +234,12 @@ impl Batch {
             self.limits.len() - 1
         }) + 1
     }
+}
+
+fn write_reservation(out: &mut Vec<u8>, StoredReservation { id, max_hold, returns }: StoredReservation) {
+    out.extend_from_slice(&id.to_le_bytes());
+    write_number(out, max_hold.nanos().get().div_ceil(NANOS));
+    out.push(u8::from(returns));
 }
 
 fn write_charge(out: &mut Vec<u8>, charge: &RemoteCharge) {

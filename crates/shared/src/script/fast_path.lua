@@ -183,7 +183,11 @@ if general and not general.grant_all(is_learning, replied) then
 end
 
 if header then call('SET', keys[1], header) end
-if general then general.mark_given() end
+if general then
+  general.mark_given()
+  local lost = general.lost()
+  if lost > 0 then reply[3] = reply[3] .. ' ' .. lost end
+end
 local last_expires, text
 for key = 2, #keys do
   local expires, state = changed[key], states[key]

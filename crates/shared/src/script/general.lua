@@ -1,8 +1,10 @@
 -- Decides all that the fast path leaves: requests with several charges, other kinds of limits, counters with leases or of changed
 -- limits; and grants credits.
 
--- Bytes of one charge.
+-- Bytes of one charge. A number of charges from `RESERVES` on means that a reservation follows the first of them: its id, the longest time
+-- until its end, and whether its hits are returned then.
 local CHARGE_BYTES = 35
+local RESERVES, RESERVATION, RESERVATION_BYTES = 32768, '<c8dB', 17
 local LEASE_REQUEST, LEASE_TERMS, LEASE_REQUEST_BYTES = '<HHc8ddddddd', '<dddddd', 116
 
 local requests = ARGV[2]
@@ -11,6 +13,8 @@ local limits = {}
 local leased, limits_of = {}, {}
 -- Of one request. Counters: number of the key, limit, state, number of charges, id of the slot. Charges: descriptor, flags, hits taken, hits given.
 local numbers, limits_met, before, counts, slots = {}, {}, {}, {}, {}
+-- Of the reservations of counters: the longest times, false if there is none, and whether hits are returned. Their ids are in `slots`.
+local holds, returns = {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
 -- By descriptor: number of the last request of which it was over its limit. By charge: the same, of those that are over by themselves.
 local over, over_alone, number = {}, {}, 0
@@ -42,6 +46,13 @@ local function of_present(key, limit, state, is_bounded)
   return state
 end
 
+-- The state of a counter with reservations, without those that have passed their deadlines; stored in any case.
+local function of_open(key, limit, state)
+  local present, expires = reserved().present(limit, state)
+  if expires then states[key], changed[key] = present, expires end
+  return present
+end
+
 -- The functions for leases, once made.
 local leasing
 
@@ -59,7 +70,8 @@ local function open_leased(key, limit, is_bounded)
     return '', nil
   end
   local unchanged = state
-  if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+  local begins = byte(state, 1) == RESERVED and 2 or 1
+  if state ~= '' and sub(state, begins, begins + #limit.signature - 1) ~= limit.signature then
     state, limits_of[key] = leasing.convert(limit, state, leases), limit
   end
   for i = 1, #leases do
@@ -67,7 +79,11 @@ local function open_leased(key, limit, is_bounded)
     if lease_length > 0 and leases[i].ends > now + 10 * lease_length then leases[i].ends = now + lease_length end
   end
   state = leasing.expire(limit, state, leases)
-  if state ~= '' and is_ahead(limit, state, is_bounded) then state = dated_now(limit, state) end
+  if byte(state, 1) == RESERVED then
+    state = reserved().present(limit, state)
+  elseif state ~= '' and is_ahead(limit, state, is_bounded) then
+    state = dated_now(limit, state)
+  end
   states[key] = state
   if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
     changed[key] = state ~= '' and leasing.expiry(limit, state, leases) or 0
@@ -88,6 +104,7 @@ local function skip(position)
     _, counters, _, position = unpack_from('<BHH', requests, position)
     for _ = 1, counters do
       local _, _, charges, _, after = unpack_from('<HHHd', requests, position)
+      if charges >= RESERVES then charges, after = charges - RESERVES, after + RESERVATION_BYTES end
       position = after + charges * CHARGE_BYTES
     end
   end
@@ -112,18 +129,29 @@ local function decide(position, replied)
       -- With the first charge: every counter has one.
       key, index, charges, given, descriptor, flag, need, most, take, give, position =
         unpack_from('<HHHdHBdddd', requests, position)
+      holds[i] = false
+      if charges >= RESERVES then
+        charges = charges - RESERVES
+        slots[i], holds[i], returns[i], position = unpack_from(RESERVATION, requests, position)
+      end
     else
       key, index, position = unpack_from('<HH', requests, position + 1)
       charges, given, descriptor, flag, need, take, give = 1, 0, 0, 0, hits, hits, 0
+      holds[i] = false
     end
     local limit = limits[index] or limit_at(index)
     if not limit then return nil end
     most = most or limit.admitted_at_most
     -- In the place of the hits that are given back: slots are released by their ids.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
-    local state, leases, is_bounded = states[key] or '', leased[key], flag < 4 and take > 0
-    if leases or byte(state, 1) == 0 then
+    local state, leases = states[key] or '', leased[key]
+    -- The actual cost of a request may be beyond the size of a bucket.
+    local is_bounded = flag < 4 and take > 0 and not holds[i]
+    local first = byte(state, 1)
+    if leases or first == 0 then
       state, leases = open_leased(key, limit, is_bounded)
+    elseif first == RESERVED then
+      state = of_open(key, limit, state)
     elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
       -- Stored in any case: converted at each read instead, its hits would count as taken at the time of the read.
       local expires
@@ -141,10 +169,14 @@ local function decide(position, replied)
       has_credits = has_credits or out > 0
     end
     replied = replied + 1
-    reply[replied] = state
+    local shown = state
+    if #state > BRIEF_BYTES and given == 0 and take > 0 and byte(state, 1) == RESERVED then
+      shown = reserved().brief(limit, state)
+    end
+    reply[replied] = shown
     local used = used_of(limit, given > 0 and give_back(limit, state, given) or state)
-    local is_long = #state > BRIEF_BYTES and given == 0 and (limit.kind == LOG or limit.kind == SLOTS)
-    local needs = is_long and {}
+    local is_long = #shown > BRIEF_BYTES and given == 0 and (limit.kind == LOG or limit.kind == SLOTS)
+    local needs = is_long and byte(shown, 1) ~= RESERVED and {}
     while true do
       charge = charge + 1
       descriptors[charge], flags[charge], takes[charge], gives[charge] = descriptor, flag, take, give
@@ -162,7 +194,7 @@ local function decide(position, replied)
       if charges == 0 then break end
       descriptor, flag, need, most, take, give, position = unpack_from('<HBdddd', requests, position)
     end
-    if needs then reply[replied] = (limit.kind == LOG and brief_log or brief_slots)(limit, state, needs) end
+    if needs then reply[replied] = (limit.kind == LOG and brief_log or brief_slots)(limit, shown, needs) end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
   charge = 0
@@ -188,7 +220,11 @@ local function decide(position, replied)
       state, expires = give_back(limits_met[i], state, given)
       given_back[key] = true
     end
-    if taken > 0 then state, expires = add(limits_met[i], state, taken, slots[i]) end
+    if taken > 0 and holds[i] then
+      state, expires = reserved().start(limits_met[i], state, taken, slots[i], holds[i], returns[i])
+    elseif taken > 0 then
+      state, expires = add(limits_met[i], state, taken, slots[i])
+    end
     if state ~= before[i] then
       states[key], changed[key] = state, expires or 0
     end
@@ -226,6 +262,8 @@ local function grant(position, is_learning, replied)
   local state, leases = states[key] or '', leased[key]
   if leases or byte(state, 1) == 0 then
     state, leases = open_leased(key, limit)
+  elseif byte(state, 1) == RESERVED then
+    state = of_open(key, limit, state)
   elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
     state = convert(limit, state)
   else
@@ -238,7 +276,7 @@ local function grant(position, is_learning, replied)
   local granted
   state, granted = leasing.lease(limit, state, leases, request, terms, is_learning)
   if granted then states[key], changed[key] = state, 0 end
-  local is_long = granted and limit.kind == LOG and #state > BRIEF_BYTES
+  local is_long = granted and limit.kind == LOG and #state > BRIEF_BYTES and byte(state, 1) ~= RESERVED
   -- The node computes when a grant is worthwhile.
   if is_long then state = brief_log(limit, state, { leasing.outstanding(leases) + floor(freed / 2) + 1 }) end
   reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
@@ -283,4 +321,5 @@ return {
   grant_all = grant_all,
   value_of = value_of,
   mark_given = mark_given,
+  lost = function() return lost end,
 }

@@ -86,12 +86,12 @@ local function make_lease_functions()
 
   -- The state under a changed limit: hits that are used stay used, and credits that have expired, as if taken now.
   local function convert_leased(limit, state, leases)
-    local former = #state > 2 and read_limit(state, false)
-    local used = former and used_of(former, state) or 0
+    local unspent = 0
     for i = #leases, 1, -1 do
-      if leases[i].ends <= now then used = used + table.remove(leases, i).outstanding end
+      if leases[i].ends <= now then unspent = unspent + table.remove(leases, i).outstanding end
     end
-    return used > 0 and add(limit, '', used) or ''
+    state = byte(state, 1) == RESERVED and reserved().convert(limit, state) or convert(limit, state)
+    return unspent > 0 and add(limit, state, unspent) or state
   end
 
   -- The time from which on the value may be dropped: an upper bound, for leases end with as many hits as credits at most.
@@ -100,7 +100,7 @@ local function make_lease_functions()
     for i = 1, #leases do last = max(last, leases[i].ends) end
     now = last
     local _, expires
-    if limit.kind == WINDOW then
+    if limit.kind == WINDOW and byte(state, 1) ~= RESERVED then
       -- That of `add`, without a state.
       expires = (view_window(limit, state) + 2) * limit.length
     else
@@ -116,7 +116,8 @@ local function make_lease_functions()
     if kind ~= CLOCK and kind ~= FIRST_HIT and kind ~= CALENDAR then return ends end
     local is_open = used_of(limit, state) > 0
     if kind == FIRST_HIT and not is_open then return nil end
-    local window = is_open and unpack_from('<d', state, limit.body) or window_end(limit)
+    local seen = byte(state, 1) == RESERVED and reserved().seen(state) or state
+    local window = is_open and unpack_from('<d', seen, limit.body) or window_end(limit)
     ends = min(ends, window - 1)
     return ends > now and ends or nil
   end

@@ -11,19 +11,21 @@ mod mark;
 mod parts;
 mod release;
 mod reply;
+mod reserved;
 mod signature;
 mod state;
 mod stored;
 mod undo;
+mod value;
 
 pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
 pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
-pub use release::Release;
+pub use release::{End, Release};
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
-pub use state::{algorithm_of, decode as decode_state};
 pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
+pub use value::{algorithm_of, decode as decode_state};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 3;
@@ -37,6 +39,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("slots.lua"),
     include_str!("arithmetic.lua"),
     include_str!("lease.lua"),
+    include_str!("reserved.lua"),
     include_str!("general.lua"),
     "end\n",
     include_str!("fast_path.lua"),
@@ -45,6 +48,17 @@ pub const SCRIPT: &str = concat!(
 /// The script that releases slots of requests in flight.
 pub const RELEASE_SCRIPT: &str =
     concat!(include_str!("clock.lua"), include_str!("slots.lua"), include_str!("release.lua"));
+
+/// The script that ends reservations.
+pub const END_SCRIPT: &str = concat!(
+    include_str!("clock.lua"),
+    include_str!("slots.lua"),
+    include_str!("arithmetic.lua"),
+    include_str!("lease.lua"),
+    include_str!("reserved.lua"),
+    include_str!("write.lua"),
+    include_str!("end.lua"),
+);
 
 /// The script that resets counters.
 pub const RESET_SCRIPT: &str = concat!(include_str!("mark.lua"), include_str!("reset.lua"));
@@ -69,6 +83,11 @@ pub fn undo_script_with_argument_clock() -> String {
 /// The same of the script that releases slots.
 pub fn release_script_with_argument_clock() -> String {
     with_argument_clock(RELEASE_SCRIPT)
+}
+
+/// The same of the script that ends reservations.
+pub fn end_script_with_argument_clock() -> String {
+    with_argument_clock(END_SCRIPT)
 }
 
 /// The same of the script that resets counters.

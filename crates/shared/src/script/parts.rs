@@ -7,8 +7,8 @@
 use super::{
     EncodedRequest, ReplyError, Verdict,
     batch::EncodedCounter,
-    state,
     undo::{Undo, UndoneCounter},
+    value,
 };
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
@@ -76,6 +76,7 @@ impl EncodedRequest {
     fn give_back(&self, part: &Part, counts: impl Fn(&RemoteCharge) -> bool) -> Option<Self> {
         let counters = part.counters.iter().map(|&index| {
             let mut counter = self.counters[index].clone();
+            counter.reservation = None;
             counter.charges.retain(|charge| charge.given > 0 && counts(charge));
             counter.given = counter.charges.iter().map(|charge| charge.given).sum();
             counter
@@ -179,8 +180,9 @@ pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
         return None;
     }
     let counters = request.counters.iter().zip(&verdict.states).map(|(counter, before)| {
-        // A slot that was not taken is none to be released.
-        let is_certain = |charge: &RemoteCharge| charge.denial == Denial::Always || counter.slot != 0;
+        // A slot that was not taken is none to be released, nor is such a reservation one to be ended.
+        let has_id = counter.slot != 0 || counter.reservation.is_some();
+        let is_certain = |charge: &RemoteCharge| charge.denial == Denial::Always || has_id;
         let is_charged = counter.charges.iter().all(is_certain);
         let of_denied = counter.charges.iter().filter(|charge| !charge.is_always && is_charged);
         let hits = of_denied.map(|charge| charge.taken).sum();
@@ -211,7 +213,7 @@ fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Ove
     let mut over = Vec::new();
     for (index, (counter, charges)) in remote.counters().enumerate() {
         let (algorithm, now) = (&counter.limit.algorithm, verdict.times[index]);
-        let state = state::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
+        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
         let state = if counter.given > 0 { algorithm.give_back(state, counter.given, now) } else { state };
         let used = algorithm.used(&state, now);
         for charge in charges {
@@ -227,7 +229,7 @@ fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Ove
 fn over_alone(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<SmallVec<[bool; 1]>>, ReplyError> {
     let counters = remote.counters().enumerate().map(|(index, (counter, charges))| {
         let algorithm = &counter.limit.algorithm;
-        let state = state::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
+        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
         let used = algorithm.used(&state, verdict.times[index]);
         let is_over = |charge: RemoteCharge| {
             charge.stops_counting && used.saturating_add(charge.taken) > charge.used_max

@@ -1,8 +1,8 @@
-//! Arguments of the script that releases slots of requests in flight.
+//! Arguments of the scripts that release slots of requests in flight, and that end reservations.
 
 use super::batch::EncodedRequest;
 use smallvec::SmallVec;
-use tidegate_core::store::Key;
+use tidegate_core::{limit::Hits, store::Key};
 
 /// More hits than a slot has.
 const ALL: u64 = 1 << 32;
@@ -43,5 +43,44 @@ impl Release {
     pub fn arguments(&self) -> [Vec<u8>; 2] {
         let hits = self.hits.unwrap_or(ALL).min(ALL);
         [self.id.to_le_bytes().to_vec(), hits.to_string().into_bytes()]
+    }
+}
+
+/// The end of the reservations of one ticket in counters of one group.
+#[derive(Clone, Debug)]
+pub struct End {
+    id: u64,
+    cost: Hits,
+    keys: SmallVec<[Key; 1]>,
+}
+
+impl End {
+    /// Of the reservations of this id in these counters. Negative hits are those by which the cost is less than the estimate.
+    pub fn new(id: u64, cost: Hits, keys: impl IntoIterator<Item = Key>) -> Self {
+        Self { id, cost, keys: keys.into_iter().collect() }
+    }
+
+    /// Of the reservations that a request starts, if it starts any, which cost nothing.
+    pub fn of_request(request: &EncodedRequest) -> Option<Self> {
+        let counters = request.counters.iter();
+        let mut reserved =
+            counters.filter_map(|counter| Some((counter.reservation?.id, counter.key))).peekable();
+        let (id, _) = *reserved.peek()?;
+        Some(Self::new(id, Hits::Peek, reserved.map(|(_, key)| key)))
+    }
+
+    /// The keys of the counters.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
+        self.keys.iter().copied()
+    }
+
+    /// The arguments: the id, and the cost.
+    pub fn arguments(&self) -> [Vec<u8>; 2] {
+        let cost = match self.cost {
+            Hits::Take(hits) => hits.get().min(ALL).to_string(),
+            Hits::Peek => "0".to_owned(),
+            Hits::GiveBack(hits) => format!("-{}", hits.get().min(ALL)),
+        };
+        [self.id.to_le_bytes().to_vec(), cost.into_bytes()]
     }
 }

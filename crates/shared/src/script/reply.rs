@@ -1,6 +1,6 @@
 //! The reply of the script: the time, a verdict for each request, and the states that each request read.
 
-use super::{batch::Batch, signature::NANOS, state};
+use super::{batch::Batch, signature::NANOS, state, value};
 use crate::lease::{StoreGrant, Supply};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub struct Reply {
     pub is_learning: bool,
     /// The store's epoch, where servers take leases: the microsecond in which it began.
     pub epoch: u64,
+    /// Reservations that had passed their deadlines.
+    pub lost: u64,
     /// One for each request, in order; none in a learning phase, and of a damaged counter.
     pub verdicts: Vec<Option<Verdict>>,
     /// One for each request for credits, in order; none for one that is not newer than the last.
@@ -76,8 +78,13 @@ impl Reply {
         let now = now.and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
         let now = Timestamp::from_nanos(now);
         let letters = flags.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let (letters, epoch) = flags.split_at(letters);
-        let epoch = if epoch.is_empty() { 0 } else { number(epoch).ok_or(ReplyError::Malformed)? };
+        let (letters, numbers) = flags.split_at(letters);
+        let mut numbers = numbers.splitn(2, |byte| *byte == b' ').map(|digits| match digits {
+            [] => Ok(0),
+            digits => number(digits).ok_or(ReplyError::Malformed),
+        });
+        let epoch = numbers.next().unwrap_or(Ok(0))?;
+        let lost = numbers.next().unwrap_or(Ok(0))?;
         if codes.len() != batch.counters().len() {
             return Err(ReplyError::Malformed);
         }
@@ -104,7 +111,7 @@ impl Reply {
         };
         let grants = (0..batch.leases()).map(&mut grant).collect::<Result<_, _>>()?;
         let (is_new_store, is_learning) = (letters.contains(&b'n'), letters.contains(&b'l'));
-        Ok(Self { now, is_new_store, is_learning, epoch, verdicts, grants })
+        Ok(Self { now, is_new_store, is_learning, epoch, lost, verdicts, grants })
     }
 }
 
@@ -132,7 +139,7 @@ impl EncodedGrant {
             supply,
             report_after: Duration::from_micros(double(17)?),
             outstanding: double(25)?,
-            state: state::decode(&self.state, algorithm).ok_or(ReplyError::State)?,
+            state: value::decode(&self.state, algorithm).ok_or(ReplyError::State)?,
         })
     }
 }
@@ -152,7 +159,7 @@ impl Verdict {
         }
         let states = counters
             .zip(&self.states)
-            .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
+            .map(|((counter, _), state)| value::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
         let decision = request.decide(states, self.now, &self.times, listed, local_now);
         let is_denied_here = request.has_local_counters() && decision.code == Code::OverLimit;

@@ -11,6 +11,11 @@ local HEAD_BYTES, LEASE_BYTES, CREDITS_AT = 11, 56, 32
 
 -- An open window from the first hit, with one hit; empty if there is none.
 local function one_hit(state)
+  if byte(state, 1) == 255 then
+    -- The state that is seen, of a counter with open reservations.
+    local settled, seen, position = unpack_from('<I4I4', state, byte(state, 2) + 27)
+    state = sub(state, position + settled, position + settled + seen - 1)
+  end
   if sub(state, 2, 2) ~= 'H' then return '' end
   local body = byte(state, 1) + 2
   local ends = unpack_from('<d', state, body)

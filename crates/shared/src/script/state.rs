@@ -12,9 +12,9 @@ const SLOT_BYTES: usize = 24;
 /// Doubles below represent every whole number.
 const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 
-/// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
+/// Decodes the state of a counter without reservations that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
 /// an empty counter.
-pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
+pub(super) fn decode_plain(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     if bytes.is_empty() {
         return Some(State::EMPTY);
     }
@@ -67,57 +67,35 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     numbers.0.is_empty().then_some(state)
 }
 
-/// The algorithm that the value of a counter is of, by the signature of its state, `empty` if it has leases and no hits yet; none
-/// if the bytes are no such value.
-pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
-    let bytes = match without_leases(value)? {
-        ([], leases) if leases > 0 => return Some("empty"),
-        (state, _) => state,
-    };
+/// The name of the algorithm with this letter.
+pub(super) fn name_of(kind: &u8) -> Option<&'static str> {
+    Some(match kind {
+        b'W' | b'S' => "sliding_window",
+        b'G' => "sliding_log",
+        b'C' | b'H' | b'K' => "fixed_window",
+        b'T' | b'I' => "token_bucket",
+        b'L' => "leaky_bucket",
+        b'N' => "concurrency",
+        _ => return None,
+    })
+}
+
+/// The algorithm of a state without reservations; none if the bytes are no such state.
+pub(super) fn algorithm_of_state(bytes: &[u8]) -> Option<&'static str> {
     let (&length, rest) = bytes.split_first()?;
     let (signature, numbers) = rest.split_at_checked(usize::from(length))?;
     let (&kind, parameters) = signature.split_first()?;
-    let (algorithm, fits) = match (kind, parameters.len(), numbers.len()) {
-        (b'W', 8, length) => ("sliding_window", length == 16),
-        (b'S', 9, length) => ("sliding_window", length == 8 + 4 * (usize::from(parameters[8]) + 2)),
-        (b'G', 8, length) => ("sliding_log", length >= 20 && length % 12 == 8),
-        (b'C' | b'H', 8, length) => ("fixed_window", length == 12),
-        (b'K', 2.., length) => ("fixed_window", length == 12),
-        (b'T', 16, length) => ("token_bucket", length == 16),
-        (b'I', 16, length) => ("token_bucket", length == 12),
-        (b'L', 16, length) => ("leaky_bucket", length == 16),
-        (b'N', 0, length) => ("concurrency", length >= 16 && length % SLOT_BYTES == 16),
+    let fits = match (kind, parameters.len(), numbers.len()) {
+        (b'W', 8, length) => length == 16,
+        (b'S', 9, length) => length == 8 + 4 * (usize::from(parameters[8]) + 2),
+        (b'G', 8, length) => length >= 20 && length % 12 == 8,
+        (b'C' | b'H', 8, length) | (b'K', 2.., length) => length == 12,
+        (b'T' | b'L', 16, length) => length == 16,
+        (b'I', 16, length) => length == 12,
+        (b'N', 0, length) => length >= 16 && length % SLOT_BYTES == 16,
         _ => return None,
     };
-    fits.then_some(algorithm)
-}
-
-/// Bytes of one lease in the value of a counter, and of what precedes the leases: a zero byte, their number, and the hits of
-/// exact decisions.
-const LEASE_BYTES: usize = 56;
-const LEASES_HEAD: usize = 11;
-
-/// Position in a lease of the credits that are out: after the server, the holder, the request and the reported hits.
-const CREDITS_AT: usize = 32;
-
-/// The state in the value of a counter, and the number of leases on it; none if the value is damaged.
-fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
-    if value.first() != Some(&0) {
-        return Some((value, 0));
-    }
-    let leases = usize::from(u16::from_le_bytes([*value.get(1)?, *value.get(2)?]));
-    Some((value.get(LEASES_HEAD + leases * LEASE_BYTES..)?, leases))
-}
-
-/// The state in the value of a counter, and the sum of the credits that are out; none if the value is damaged.
-pub(super) fn out_of_leases(value: &[u8]) -> Option<(&[u8], u64)> {
-    let (state, leases) = without_leases(value)?;
-    let mut out = 0;
-    for lease in 0..leases {
-        let at = LEASES_HEAD + lease * LEASE_BYTES + CREDITS_AT;
-        out += whole(*value.get(at..)?.first_chunk()?)?;
-    }
-    Some((state, out))
+    name_of(&kind).filter(|_| fits)
 }
 
 /// The whole number in a double, if it is one.
@@ -136,13 +114,19 @@ impl Numbers<'_> {
         whole(*bytes)
     }
 
-    fn id(&mut self) -> Option<u64> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    pub(super) fn id(&mut self) -> Option<u64> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*bytes))
     }
 
-    fn count(&mut self) -> Option<u32> {
+    pub(super) fn count(&mut self) -> Option<u32> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u32::from_le_bytes(*bytes))

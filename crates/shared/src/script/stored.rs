@@ -1,8 +1,10 @@
 //! Counters of a store outside of decisions: read without their rules, and written from the states of another server.
 
 use super::{
+    reserved,
     signature::{MicroRate, NANOS, meter, signature},
-    state::{Numbers, decode, out_of_leases},
+    state::Numbers,
+    value::{decode, out_of_leases},
 };
 use std::num::{NonZeroU32, NonZeroU64};
 use tidegate_core::{
@@ -20,8 +22,14 @@ pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, Sta
     if bytes.is_empty() {
         return Some(None);
     }
-    let (&length, rest) = bytes.split_first()?;
-    let algorithm = algorithm_with(rest.get(..usize::from(length))?)?;
+    let signature = match reserved::signature_of(bytes) {
+        Some((signature, _)) => signature,
+        None => {
+            let (&length, rest) = bytes.split_first()?;
+            rest.get(..usize::from(length))?
+        }
+    };
+    let algorithm = algorithm_with(signature)?;
     let state = decode(bytes, &algorithm)?;
     let state = if out > 0 { algorithm.add(state, out, now) } else { state };
     Some(Some((algorithm, state)))
@@ -97,6 +105,9 @@ fn rate(hits: u64, micros: u64) -> Option<Rate> {
 /// Encodes a state of an algorithm [in microseconds](Algorithm::in_microseconds) as the value of a counter; none for a state of
 /// another algorithm. Times are rounded up, so that no hit counts for a shorter time.
 pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
+    if let State::Reserved(of_open) = state {
+        return reserved::encode(of_open, algorithm, |state| encode(state, algorithm));
+    }
     let mut bytes = signature(algorithm).to_vec();
     let double = |bytes: &mut Vec<u8>, number: u64| bytes.extend_from_slice(&(number as f64).to_le_bytes());
     let count = |bytes: &mut Vec<u8>, number: u32| bytes.extend_from_slice(&number.to_le_bytes());
@@ -160,7 +171,8 @@ pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::value::algorithm_of, *};
+    use tidegate_core::algorithm::Reservation;
 
     const HOUR: u64 = 3_600_000_000_000;
 
@@ -213,6 +225,42 @@ mod tests {
                     let later = now.saturating_add_nanos(later);
                     let (used, was) = (algorithm.used(&read, later), algorithm.used(&state, later));
                     assert!(used >= was && used <= was + 3, "{algorithm:?}: {used} instead of {was}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn open_reservations_are_read_from_the_store_as_they_were_written() {
+        for algorithm in algorithms().into_iter().filter(Algorithm::can_reserve) {
+            for (state, now) in states(&algorithm) {
+                let now = now.saturating_add_nanos(777);
+                let deadline = now.saturating_add_nanos(2 * HOUR + 1);
+                let reservation = |id, returns| Reservation { id, hits: 2, deadline, returns };
+                let (state, _) = algorithm.reserve(state, reservation(7, false), now);
+                let (state, _) = algorithm.reserve(state, reservation(u64::MAX, true), now);
+                let bytes = encode(&state, &algorithm).expect("a state of the algorithm");
+                assert!(algorithm_of(&bytes).is_some());
+                let (read_as, read) = read_value(&bytes, now).expect("it is a value").expect("it has hits");
+                assert_eq!(
+                    encode(&read, &read_as).map(|again| decode(&again, &algorithm)),
+                    Some(Some(read.clone()))
+                );
+                let open = |state: &State| state.reserved().expect("reservations").open().len();
+                assert_eq!((open(&read), open(&state)), (2, 2));
+                // Within a microsecond of the end of all hits of one moment.
+                for later in [0, 1, 999, 1_000, HOUR / 7, HOUR, 3 * HOUR] {
+                    let later = now.saturating_add_nanos(later);
+                    let (used, was) = (algorithm.used(&read, later), algorithm.used(&state, later));
+                    assert!(used >= was && used <= was + 7, "{algorithm:?}: {used} instead of {was}");
+                }
+                // Ends have the same results.
+                let ended = |state: State| algorithm.end_reservation(state, 7, |_| 5, now).0;
+                let (used, was) =
+                    (algorithm.used(&ended(read), now), algorithm.used(&ended(state.clone()), now));
+                assert!(used >= was && used <= was + 10, "{algorithm:?}: {used} instead of {was}");
+                for damaged in 0..bytes.len() {
+                    let _ = (read_value(&bytes[..damaged], now), algorithm_of(&bytes[..damaged]));
                 }
             }
         }

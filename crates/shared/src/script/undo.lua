@@ -1,6 +1,6 @@
 -- Takes back hits that were charged for a request which another slot has denied. Keys: a token, then counters, then their marks.
--- Arguments: the time of the charge; for each counter the hits, the limit and the state before the charge; the milliseconds for which the
--- token is kept.
+-- Arguments: the time of the charge; for each counter the hits, the limit and the state before the charge, or a byte and the id of a
+-- reservation; the milliseconds for which the token is kept.
 --
 -- A counter then admits no more than if the hits had never been charged, whatever was charged or given back in between; and exactly as
 -- much if nothing was, or if it has not been empty since. A second call with the same token changes nothing.
@@ -120,7 +120,12 @@ for i = 2, counters + 1 do
   -- The hits may be among those that were given back since, and others may have taken them.
   local given_at = state ~= '' and redis.call('GET', KEYS[i + counters])
   local is_left = not given_at or given_at + 0 < charged_at or limit.kind == SLOTS
-  if state ~= '' and is_same and is_left and sub(state, 1, #limit.signature) == limit.signature then
+  if byte(before, 1) == RESERVED and state ~= '' then
+    local value, value_expires, is_leased = reserved().change(state, sub(before, 2), function(estimate)
+      return max(0, estimate - hits), 0
+    end)
+    if value then write_counter(KEYS[i], value, value_expires, is_leased) end
+  elseif state ~= '' and is_same and is_left and sub(state, 1, #limit.signature) == limit.signature then
     local expires
     state, expires = undo(limit, state, before, hits)
     if expires or state == '' then changed[KEYS[i]] = { state, expires or 0 } end

@@ -2,6 +2,7 @@
 
 use super::{
     batch::EncodedCounter,
+    reserved::RESERVED,
     signature::{Bytes, NANOS, SLOT_SIGNATURE},
 };
 use tidegate_core::{limit::Timestamp, store::Key};
@@ -11,6 +12,9 @@ pub const UNDO_SCRIPT: &str = concat!(
     include_str!("clock.lua"),
     include_str!("slots.lua"),
     include_str!("arithmetic.lua"),
+    include_str!("lease.lua"),
+    include_str!("reserved.lua"),
+    include_str!("write.lua"),
     include_str!("undo.lua")
 );
 
@@ -27,7 +31,8 @@ pub struct Undo {
 pub(super) struct UndoneCounter {
     pub(super) key: Key,
     pub(super) limit: Bytes,
-    /// Its state before the charge; of a limit of requests in flight the signature and the id of the slot.
+    /// Its state before the charge; of a limit of requests in flight the signature and the id of the slot, of one that reserves a
+    /// byte and the id of the reservation.
     pub(super) before: Vec<u8>,
     pub(super) hits: u64,
 }
@@ -35,9 +40,10 @@ pub(super) struct UndoneCounter {
 impl UndoneCounter {
     /// These hits of a counter, whose state was `before`.
     pub(super) fn new(counter: &EncodedCounter, before: &[u8], hits: u64) -> Self {
-        let before = match counter.slot {
-            0 => before.to_vec(),
-            slot => [SLOT_SIGNATURE, &slot.to_le_bytes()[..]].concat(),
+        let before = match (counter.slot, counter.reservation) {
+            (0, None) => before.to_vec(),
+            (0, Some(reservation)) => [&[RESERVED], &reservation.id.to_le_bytes()[..]].concat(),
+            (slot, _) => [SLOT_SIGNATURE, &slot.to_le_bytes()[..]].concat(),
         };
         Self { key: counter.key, limit: counter.limit.clone(), before, hits }
     }

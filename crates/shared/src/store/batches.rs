@@ -5,7 +5,7 @@
 //! load.
 
 use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
-use crate::script::{Batch, EncodedRequest, Release, Undo, Verdict};
+use crate::script::{Batch, EncodedRequest, End, Release, Undo, Verdict};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
@@ -58,10 +58,16 @@ pub(super) enum Task {
     Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
     /// Take hits back, once for each token.
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
-    /// Release slots; the reply is the number that were held.
-    Release { release: Arc<Release>, reply: oneshot::Sender<Result<u64, Failure>> },
+    /// Release slots, or end reservations; the reply is the number that were held or open.
+    Close { closing: Arc<Closing>, reply: oneshot::Sender<Result<u64, Failure>> },
     /// Reset counters; the reply is their number.
     Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
+}
+
+/// What a ticket names in counters of one group.
+pub(super) enum Closing {
+    Slots(Release),
+    Reservations(End),
 }
 
 impl Call {
@@ -82,7 +88,7 @@ impl Call {
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
             Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Release { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Close { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
         }
     }
 
@@ -102,7 +108,7 @@ impl Call {
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// Hits to be taken back, slots to be released, or counters to be reset.
+    /// Hits to be taken back, slots to be released, reservations to be ended, or counters to be reset.
     Alone(Call),
 }
 

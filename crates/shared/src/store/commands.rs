@@ -2,7 +2,7 @@
 
 use super::{
     OnFailure, StoreEvent,
-    batches::{Call, Flight, Links, Task},
+    batches::{Call, Closing, Flight, Links, Task},
     connection::Connection,
     failure::Failure,
     inner::Inner,
@@ -11,8 +11,8 @@ use super::{
     parts, slots,
 };
 use crate::script::{
-    Batch, EncodedRequest, RELEASE_SCRIPT, RESET_SCRIPT, Release, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict,
-    mark, undo_of,
+    Batch, END_SCRIPT, EncodedRequest, End, RELEASE_SCRIPT, RESET_SCRIPT, Release, Reply, SCRIPT,
+    UNDO_SCRIPT, Undo, Verdict, mark, undo_of,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -29,7 +29,7 @@ const TOKEN_MS: u64 = 120_000;
 enum Replied {
     /// To a batch of decisions.
     Batch(Reply),
-    /// To another one: the number of slots that were released, or of counters that were reset.
+    /// To another one: the number of slots that were released, of reservations that have ended, or of counters that were reset.
     Alone(u64),
 }
 
@@ -100,7 +100,7 @@ impl Inner {
                     }
                 }
                 Task::Undo { reply, .. } => _ = reply.send(Ok(())),
-                Task::Release { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
+                Task::Close { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
             }
         }
     }
@@ -213,10 +213,12 @@ impl Inner {
         let items: Option<Vec<Vec<u8>>> = items.collect();
         let reply = Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())?;
         self.holders.saw_epoch(reply.epoch);
+        self.counts.lost(reply.lost);
         Ok(reply)
     }
 
-    /// Calls the script that takes hits back, that releases slots, or that resets counters. Returns the number of these.
+    /// Calls the script that takes hits back, that releases slots, that ends reservations, or that resets counters. Returns the number of
+    /// these.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
@@ -227,9 +229,14 @@ impl Inner {
             Task::Undo { undo, token, .. } => {
                 self.take_back(connection, (call.group, undo, *token), is_asking).await.map(|()| 0)
             }
-            Task::Release { release, .. } => {
-                self.release_slots(connection, (call.group, release), is_asking).await
-            }
+            Task::Close { closing, .. } => match &**closing {
+                Closing::Slots(release) => {
+                    self.release_slots(connection, (call.group, release), is_asking).await
+                }
+                Closing::Reservations(end) => {
+                    self.end_reservations(connection, (call.group, end), is_asking).await
+                }
+            },
             Task::Reset { keys, .. } => self.reset_keys(connection, (call.group, keys), is_asking).await,
             Task::Decide { .. } => Ok(0),
         }
@@ -267,6 +274,32 @@ impl Inner {
             command
         };
         number(self.run(connection, (&self.digests().release, RELEASE_SCRIPT), is_asking, command).await?)
+    }
+
+    /// Calls the script that ends reservations; returns how many were open.
+    async fn end_reservations(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (group, end): (u16, &End),
+        is_asking: bool,
+    ) -> Result<u64, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(end.keys().len());
+            self.write_keys(group, end.keys(), &mut command);
+            end.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
+            command
+        };
+        match self.run(connection, (&self.digests().end, END_SCRIPT), is_asking, command).await? {
+            Value::Array(numbers) if numbers.len() == 2 => {
+                let mut numbers = numbers.into_iter().map(number);
+                let mut next = || numbers.next().unwrap_or(Ok(0));
+                let (ended, lost) = (next()?, next()?);
+                self.counts.lost(lost);
+                Ok(ended)
+            }
+            _ => Err((ErrorKind::UnexpectedReturnType, "not two numbers").into()),
+        }
     }
 
     /// Calls the script that takes hits back.
@@ -309,8 +342,13 @@ impl Inner {
     /// The digests of the scripts. A store that was never reached knows none of them.
     fn digests(&self) -> &Digests {
         const NOT_LOADED: String = String::new();
-        static NONE: Digests =
-            Digests { script: NOT_LOADED, undo: NOT_LOADED, release: NOT_LOADED, reset: NOT_LOADED };
+        static NONE: Digests = Digests {
+            script: NOT_LOADED,
+            undo: NOT_LOADED,
+            release: NOT_LOADED,
+            end: NOT_LOADED,
+            reset: NOT_LOADED,
+        };
         self.digests.get().unwrap_or(&NONE)
     }
 

@@ -52,8 +52,10 @@ labels! {
         ScriptLoad = "script_load",
         /// A node of a cluster redirected a call of the script.
         Redirection = "redirection",
-        /// The release of slots did not reach the store: they end at their deadlines.
+        /// A release of slots or the end of reservations did not reach the store: they end at their deadlines.
         LostRelease = "lost_release",
+        /// A reservation had passed its deadline when its counter was used again.
+        LostReservation = "lost_reservation",
     }
 }
 
@@ -101,6 +103,12 @@ impl StoreCounts {
                 CallResult::Failed
             }
         });
+    }
+
+    pub(super) fn lost(&self, reservations: u64) {
+        if reservations > 0 {
+            self.events.add(StoreEvent::LostReservation, reservations);
+        }
     }
 
     pub(super) fn sent(&self, decisions: usize) {

@@ -31,6 +31,8 @@ pub(super) struct Digests {
     pub(super) undo: String,
     /// That of the script that releases slots.
     pub(super) release: String,
+    /// That of the script that ends reservations.
+    pub(super) end: String,
     /// That of the script that resets counters.
     pub(super) reset: String,
 }

@@ -38,6 +38,7 @@ pub use counts::{BatchSize, CallResult, StoreCounts, StoreEvent};
 pub use failure::Failure;
 pub use keeper::Keeper;
 pub use leasing::Leasing;
+pub use releases::Closed;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
 pub use transfer::{Moved, Transfer, TransferError};
 
@@ -99,8 +100,8 @@ impl SharedStore {
         let remote = request;
         let request = EncodedRequest::new(remote, now).ok_or(Failure::TooLarge)?;
         let timeout = inner.settings.timeout.min(wait_max);
-        // The slots of a request without a response have to be released, as its hits in several groups.
-        let Some(group) = request.group().filter(|_| !request.takes_slots()) else {
+        // The slots of a request without a response have to be released, and its reservations ended, as its hits in several groups.
+        let Some(group) = request.group().filter(|_| !request.takes_tickets()) else {
             return parts::decide(inner, remote, &request, timeout).await;
         };
         let node = inner.nodes.of(group).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;

@@ -1,30 +1,50 @@
-//! Releases of slots of requests in flight. Every server of the store makes them, by the ticket of the slots.
+//! Releases of slots of requests in flight, and ends of reservations. Every server of the store makes them, by their ticket.
 //!
-//! A release of all hits of a slot is repeated until the store has made it, for about a minute: a second one changes nothing. One of a
-//! part of them is not repeated, since the store may have made it. Slots whose release is lost end at their deadlines.
+//! A release of all hits of a slot is repeated until the store has made it, for about a minute, and so is an end: a second one changes
+//! nothing. A release of a part of the hits is not repeated, since the store may have made it. What a lost one would have closed ends at its
+//! deadline.
 
 use super::{
     SharedStore,
-    batches::Task,
+    batches::{Closing, Task},
     counts::StoreEvent,
     inner::Inner,
     parts::{UNDO_ATTEMPTS, until_done},
 };
-use crate::script::{COUNTERS_MAX, EncodedRequest, Release};
+use crate::script::{COUNTERS_MAX, EncodedRequest, End, Release};
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
-use tidegate_core::{limiter::SlotRelease, store::Key};
+use tidegate_core::{limit::Hits, limiter::SlotRelease, store::Key};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 /// Releases that are under way at once. Of more, the slots end at their deadlines.
 const RELEASES_MAX: usize = 10_000;
 
+/// What has become of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// Slots that were held, and those that were not.
+    Slots {
+        /// Released now.
+        released: u64,
+        /// Released before, past their deadlines, or never taken.
+        unknown: u64,
+    },
+    /// Reservations that were open, and those that were not.
+    Reservations {
+        /// Ended now.
+        ended: u64,
+        /// Ended before, past their deadlines, or never started.
+        unknown: u64,
+    },
+}
+
 impl SharedStore {
-    /// Releases slots. Returns once the store has, or at the deadline of decisions; releases go on then. `count` is called with the
-    /// number of slots that were held, and of those that were not.
-    pub async fn release(&self, releases: &[SlotRelease], count: impl Fn(u64, u64) + Clone + Send + 'static) {
+    /// Releases slots and ends reservations. Returns once the store has, or at the deadline of decisions; releases go on then. `count` is
+    /// called with what has become of each.
+    pub async fn release(&self, releases: &[SlotRelease], count: impl Fn(Closed) + Clone + Send + 'static) {
         let started: Vec<_> =
             releases.iter().flat_map(|release| self.0.start_releases(release, &count)).collect();
         let all = async {
@@ -36,36 +56,53 @@ impl SharedStore {
         let _ = tokio::time::timeout(self.0.settings.timeout, all).await;
     }
 
-    /// Releases slots in the background.
-    pub fn release_later(&self, release: &SlotRelease, count: impl Fn(u64, u64) + Clone + Send + 'static) {
+    /// Releases slots and ends reservations in the background.
+    pub fn release_later(&self, release: &SlotRelease, count: impl Fn(Closed) + Clone + Send + 'static) {
         drop(self.0.start_releases(release, &count));
     }
+}
+
+/// The keys of counters by their groups.
+fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
+    let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
+    counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
+    groups
 }
 
 impl Inner {
     fn start_releases(
         self: &Arc<Self>,
         release: &SlotRelease,
-        count: &(impl Fn(u64, u64) + Clone + Send + 'static),
+        count: &(impl Fn(Closed) + Clone + Send + 'static),
     ) -> Vec<JoinHandle<()>> {
-        let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
-        release.counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
+        let SlotRelease { id, hits, slots, reserved } = release;
         // No slot has this id, and no request so many counters.
-        let is_ticket = release.id != 0 && release.counters.len() <= COUNTERS_MAX;
-        let groups = groups.into_iter().filter(|_| is_ticket);
-        let started = groups.map(|(group, keys)| {
+        if *id == 0 || slots.len() + reserved.len() > COUNTERS_MAX {
+            return Vec::new();
+        }
+        let of_slots = by_group(slots).into_iter().map(|(group, keys)| {
             let (named, count) = (keys.len() as u64, count.clone());
-            let done = move |released: u64| count(released, named.saturating_sub(released));
-            self.start_release(group, Release::new(release.id, release.hits, keys), done)
+            let done = move |released: u64| {
+                count(Closed::Slots { released, unknown: named.saturating_sub(released) });
+            };
+            let part = if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None };
+            self.start_release(group, Closing::Slots(Release::new(*id, part, keys)), done)
         });
-        started.flatten().collect()
+        let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| {
+            let (named, count) = (keys.len() as u64, count.clone());
+            let done = move |ended: u64| {
+                count(Closed::Reservations { ended, unknown: named.saturating_sub(ended) });
+            };
+            self.start_release(group, Closing::Reservations(End::new(*id, *hits, keys)), done)
+        });
+        of_slots.chain(of_reservations).flatten().collect()
     }
 
     /// Starts a release; none if there are too many.
     fn start_release(
         self: &Arc<Self>,
         group: u16,
-        release: Release,
+        closing: Closing,
         done: impl FnOnce(u64) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok();
@@ -75,22 +112,28 @@ impl Inner {
             self.counts.events.count(StoreEvent::LostRelease);
             return None;
         };
-        let (store, attempts) = (Arc::clone(self), if release.is_repeatable() { UNDO_ATTEMPTS } else { 1 });
-        let release = Arc::new(release);
+        let is_repeatable = match &closing {
+            Closing::Slots(release) => release.is_repeatable(),
+            Closing::Reservations(_) => true,
+        };
+        let (store, attempts) = (Arc::clone(self), if is_repeatable { UNDO_ATTEMPTS } else { 1 });
+        let closing = Arc::new(closing);
         Some(runtime.spawn(async move {
-            let task = |reply| Task::Release { release: Arc::clone(&release), reply };
+            let task = |reply| Task::Close { closing: Arc::clone(&closing), reply };
             match until_done(&store, group, attempts, task).await {
-                Some(released) => done(released),
+                Some(closed) => done(closed),
                 None => store.counts.events.count(StoreEvent::LostRelease),
             }
             store.releases.fetch_sub(1, Ordering::Relaxed);
         }))
     }
 
-    /// Releases the slots that a request has perhaps taken, to which the store did not respond.
+    /// Releases the slots that a request has perhaps taken and ends its reservations, to which the store did not respond.
     pub(super) fn release_of(self: &Arc<Self>, group: u16, request: &EncodedRequest) {
-        if let Some(release) = Release::of_request(request) {
-            drop(self.start_release(group, release, |_| {}));
+        let slots = Release::of_request(request).map(Closing::Slots);
+        let reservations = End::of_request(request).map(Closing::Reservations);
+        for closing in slots.into_iter().chain(reservations) {
+            drop(self.start_release(group, closing, |_| {}));
         }
     }
 }

@@ -45,6 +45,28 @@ pub enum Ended {
 }
 
 impl Reserved {
+    /// From the states without and with open reservations, and these in the order of their starts, each with its place; none without
+    /// any, or if a state is not a plain one.
+    pub fn from_parts(
+        settled: State,
+        seen: State,
+        open: impl IntoIterator<Item = (Reservation, u128)>,
+    ) -> Option<Self> {
+        let open: Vec<Open> =
+            open.into_iter().map(|(reservation, place)| Open { reservation, place }).collect();
+        let is_good = settled.is_plain()
+            && seen.is_plain()
+            && !open.is_empty()
+            && open.iter().all(|open| open.reservation.id > 0 && open.reservation.hits > 0);
+        is_good.then_some(Self { settled, seen, open })
+    }
+
+    /// The parts: see [`Self::from_parts`].
+    pub fn parts(&self) -> (&State, &State, impl ExactSizeIterator<Item = (&Reservation, u128)>) {
+        let open = self.open.iter().map(|open| (&open.reservation, open.place));
+        (&self.settled, &self.seen, open)
+    }
+
     fn of(settled: State) -> Self {
         Self { seen: settled.clone(), settled, open: Vec::new() }
     }

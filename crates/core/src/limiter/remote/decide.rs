@@ -8,7 +8,7 @@ use super::{
         in_force::OwnedPinned,
         plan::{Charge, Fit, INLINE, PlannedCounter, counters},
         service_limits::{self, ListedLimits},
-        slots::{SlotCharges, TakenSlots},
+        slots::{SlotCharges, SlotTicket, TakenSlots},
         status::reported_decision,
     },
     RemoteRequest, WithoutStore, admitted,
@@ -43,7 +43,7 @@ impl<'h> RemoteRequest<'h> {
         let mut deciding =
             Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.owned.limiter.compat, now)
                 .by_sums()
-                .with_slots(SlotCharges::in_store(&self.owned.limiter.slots, self.slot_id, &self.slots));
+                .with_slots(SlotCharges::in_store(&self.owned.limiter.slots, &self.stored));
         deciding.evaluate();
         let code = if self.owned.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
@@ -63,7 +63,7 @@ impl<'h> RemoteRequest<'h> {
         let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
         all.append(&mut self.counters);
         let mut states = Mixed { local: shards, locals, fetched };
-        let slots = SlotCharges::in_store(&limiter.slots, self.slot_id, &self.slots);
+        let slots = SlotCharges::in_store(&limiter.slots, &self.stored);
         let deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now);
         let mut deciding = deciding.by_sums().with_slots(slots);
         deciding.evaluate();
@@ -127,9 +127,22 @@ impl<'h> RemoteRequest<'h> {
             charge.remaining /= weight(charge);
         }
         if let Some(slot) = &mut slot {
-            let holding = counters.iter().filter(|counter| plan.first(counter).limit.algorithm.holds_slots());
-            let costs = holding.map(|counter| counter.hits.taken / weight(plan.first(counter)));
-            slot.cost = costs.max().unwrap_or(slot.cost);
+            // The end of the request names its own hits.
+            let weights = || counters.iter().map(|counter| (counter, weight(plan.first(counter))));
+            let of_ticket = |counter: &PlannedCounter| {
+                let first = plan.first(counter);
+                first.limit.algorithm.holds_slots() || first.reserves().is_some()
+            };
+            let costs = weights().filter(|(counter, _)| of_ticket(counter));
+            slot.cost = costs.map(|(counter, weight)| counter.hits.taken / weight).max().unwrap_or(slot.cost);
+            if let Some(mut ticket) = SlotTicket::parse(&slot.ticket) {
+                for (weight, key) in &mut ticket.reserved {
+                    let of_counter = weights().find(|(counter, _)| counter.key == *key);
+                    *weight =
+                        of_counter.map_or(1, |(_, weight)| u32::try_from(weight.get()).unwrap_or(u32::MAX));
+                }
+                slot.ticket = ticket.text();
+            }
         }
         Decision { number, slot, ..reported_decision(code, &plan) }
     }

@@ -16,13 +16,13 @@ use super::{
     deciding::Deciding,
     in_force::{Limiter, OwnedPinned, Pinned},
     keys::Keys,
-    plan::{Charge, DescriptorPlan, INLINE, Plan, PlannedCounter, counters},
-    slots,
+    plan::{Charge, DescriptorPlan, HitSum, INLINE, Plan, PlannedCounter, counters},
+    slots::{self, StoredCharges},
 };
 use crate::{
     algorithm::{Algorithm, State},
-    limit::{Code, Descriptor, Hits, Request, Timestamp},
-    rules::{DomainRules, RuleLimit, Semantics},
+    limit::{Code, Descriptor, Hits, Request, Timestamp, Window},
+    rules::{DomainRules, Reserve, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -38,10 +38,8 @@ pub struct RemoteRequest<'h> {
     /// Whether local counters have denied it before the store was called.
     is_denied: bool,
     groups: Groups,
-    /// The id of the slots that it takes; 0 if it takes none in the store.
-    slot_id: u64,
-    /// The counters of these, each with its group.
-    slots: SmallVec<[(u16, Key); 1]>,
+    /// The slots and the reservations that it takes in the store.
+    stored: StoredCharges,
 }
 
 /// The groups of the counters.
@@ -64,8 +62,21 @@ pub struct RemoteCounter<'p> {
     pub given: u64,
     /// The id of the slot that the request takes there; 0 if it takes none.
     pub slot: u64,
+    /// The reservation that it starts there.
+    pub reservation: Option<StoredReservation>,
     /// Its group: counters of one group are in one slot of a cluster. 0 if counters have no groups.
     pub group: u16,
+}
+
+/// A reservation that a request starts in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredReservation {
+    /// By which it is ended; never 0.
+    pub id: u64,
+    /// The longest time until its end.
+    pub max_hold: Window,
+    /// Whether its hits are returned then; else they stay counted.
+    pub returns: bool,
 }
 
 /// The hits of one descriptor for a counter.
@@ -132,7 +143,7 @@ impl OwnedPinned<'_> {
         let plan = Plan::timeless(domain, &self.in_force.keys, request);
         let mut remote = self.planned(domain, plan, request)?;
         if domain.has_slots() {
-            remote.plan_slots(now);
+            remote.plan_tickets(now);
         }
         Some(remote)
     }
@@ -159,8 +170,8 @@ impl OwnedPinned<'_> {
             Some(_) => Groups::OfKeys,
             None => Groups::OfDescriptors(self.groups(domain, request)),
         };
-        let (slot_id, slots) = (0, SmallVec::new());
-        Some(RemoteRequest { owned: self, plan, counters, local, is_denied: false, groups, slot_id, slots })
+        let stored = StoredCharges::default();
+        Some(RemoteRequest { owned: self, plan, counters, local, is_denied: false, groups, stored })
     }
 
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
@@ -180,17 +191,20 @@ impl OwnedPinned<'_> {
 }
 
 impl<'h> RemoteRequest<'h> {
-    /// Lists the counters of the store in which the request takes slots, and gives these an id.
-    fn plan_slots(&mut self, now: Timestamp) {
-        let Self { owned, plan, counters, groups, .. } = self;
-        let takes = |counter: &&PlannedCounter| {
-            counter.hits.taken > 0 && plan.first(counter).limit.algorithm.holds_slots()
-        };
-        let slots = counters.iter().filter(takes);
-        self.slots =
-            slots.map(|counter| (groups.of(counter.key, plan.first(counter)), counter.key)).collect();
-        if !self.slots.is_empty() {
-            self.slot_id = owned.limiter.slots.next_id(now);
+    /// Lists the counters of the store in which the request takes slots or reserves, and gives these an id.
+    fn plan_tickets(&mut self, now: Timestamp) {
+        let Self { owned, plan, counters, groups, stored, .. } = self;
+        for counter in counters.iter().filter(|counter| counter.hits.taken > 0) {
+            let first = plan.first(counter);
+            let named = (groups.of(counter.key, first), counter.key);
+            if first.limit.algorithm.holds_slots() {
+                stored.slots.push(named);
+            } else if first.reserves().is_some() {
+                stored.reserved.push(named);
+            }
+        }
+        if !(stored.slots.is_empty() && stored.reserved.is_empty()) {
+            stored.id = owned.limiter.slots.next_id(now);
         }
     }
 
@@ -225,10 +239,15 @@ impl<'h> RemoteRequest<'h> {
             let of_counter = &self.plan.by_key[counter.charges()];
             let first = self.plan.first(counter);
             let group = self.groups.of(counter.key, first);
-            let slot = if first.limit.algorithm.holds_slots() { self.slot_id } else { 0 };
-            let (key, given) = (counter.key, counter.hits.given);
-            let remote = RemoteCounter { key, limit: &first.limit, given, slot, group };
-            let taken = counter.hits.taken;
+            let (key, HitSum { taken, given }) = (counter.key, counter.hits);
+            let slot = if first.limit.algorithm.holds_slots() { self.stored.id } else { 0 };
+            let reserve = first.reserves().filter(|_| self.stored.id != 0 && taken > 0);
+            let reservation = reserve.map(|Reserve { max_hold, returns, .. }| StoredReservation {
+                id: self.stored.id,
+                max_hold,
+                returns,
+            });
+            let remote = RemoteCounter { key, limit: &first.limit, given, slot, reservation, group };
             (
                 remote,
                 of_counter.iter().map(move |&charge| self.charge(&self.plan.charges[charge as usize], taken)),
@@ -268,7 +287,7 @@ impl<'h> RemoteRequest<'h> {
         let admitted = admitted(&charge.limit.algorithm);
         let (need, used_max) = match (charge.hits, charge.limit.semantics) {
             (Hits::Take(_), _) => (Some(taken_of_counter), admitted),
-            (Hits::Peek, Semantics::Exact) => (Some(1), admitted),
+            (Hits::Peek, Semantics::Exact) => (Some(charge.limit.hits_of_peek()), admitted),
             (Hits::Peek, Semantics::Reference) => (Some(0), u64::from(charge.limit.requests)),
             (Hits::GiveBack(_), _) => (None, 0),
         };
@@ -296,7 +315,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Whether a descriptor of the request has a limit with shared counters, or releases a slot of one.
+/// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of one.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
     if domain.has_slots() && request.descriptors().iter().any(slots::is_stored_release) {
         return true;

@@ -6,6 +6,7 @@ use crate::{
     store::Key,
 };
 use proptest::prelude::*;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const RULES: &str = "
@@ -188,15 +189,19 @@ fn tickets_are_not_guessed_from_one_another() {
 #[test]
 fn a_ticket_states_which_of_its_slots_are_in_a_store() {
     let (id, key) = ("0123456789abcdef", "00000000000000070000000000000009");
-    let of = |text: &str| SlotRelease::of_ticket(text).map(|release| (release.id, release.counters));
-    let expected = (0x0123_4567_89ab_cdef, [(0x2af, Key::from_halves(7, 9))].into_iter().collect());
-    assert_eq!(of(&format!("slot-{id}{key}s2af{key}")), Some(expected));
+    let of = |text: &str| SlotRelease::of_ticket(text).map(|release| (release.slots, release.reserved));
+    let counter = || [(0x2af, Key::from_halves(7, 9))].into_iter().collect();
+    let none = SmallVec::new;
+    assert_eq!(of(&format!("slot-{id}{key}s2af{key}")), Some((counter(), none())));
+    assert_eq!(of(&format!("slot-{id}w00000003{key}t2af{key}r{key}")), Some((none(), counter())));
     for text in [
         format!("slot-{id}{key}"),
         format!("slot-{id}"),
         format!("slot-{id}s2af"),
         format!("slot-{id}s400{key}"),
         format!("slot-{id}s2AF{key}"),
+        format!("slot-{id}t400{key}"),
+        format!("slot-{id}w0003{key}t2af{key}"),
         format!("slot-{id}s2af{key}s"),
         format!("slot-{id}s2af{}", &key[1..]),
         "slot-".to_owned(),

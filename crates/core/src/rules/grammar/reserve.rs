@@ -47,12 +47,6 @@ impl Walk<'_, '_> {
                 "the end of a request is always charged, and a denied one has none; remove it",
             );
         }
-        if self.is_shared {
-            let message = "cannot be counted in a shared store: estimates are corrected by one process; remove it, or write \
-                           `counters: local` beside `domain`";
-            field.reject(report, message);
-            return None;
-        }
         Some(Reserve { hits: hits?, max_hold: max_hold?, returns: returns? })
     }
 }

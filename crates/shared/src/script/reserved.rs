@@ -1,0 +1,135 @@
+//! Counters with open reservations as the store keeps them: a byte, the signature of their limit, a head, two states, and the reservations.
+
+use super::{
+    signature::{MicroRate, NANOS, meter, signature},
+    state::{Numbers, decode_plain},
+};
+use tidegate_core::{
+    algorithm::{Algorithm, Refill, Reservation, Reserved, State, TokenBucket},
+    limit::Timestamp,
+};
+
+/// Begins the value of such a counter, in the place of the length of a signature.
+pub(super) const RESERVED: u8 = 255;
+
+/// Bytes of the head, and of one reservation.
+const HEAD_BYTES: usize = 32;
+const OPEN_BYTES: usize = 37;
+
+/// The signature of a value with reservations, and what follows it.
+pub(super) fn signature_of(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&length, rest) = value.strip_prefix(&[RESERVED])?.split_first()?;
+    rest.split_at_checked(usize::from(length))
+}
+
+/// Whether the bytes after the signature are those of a counter with reservations; then the bytes of both states.
+fn states(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (head, rest) = rest.split_at_checked(HEAD_BYTES)?;
+    let length = |at: usize| {
+        let bytes = head.get(at..).and_then(<[u8]>::first_chunk)?;
+        usize::try_from(u32::from_le_bytes(*bytes)).ok()
+    };
+    let (settled, rest) = rest.split_at_checked(length(24)?)?;
+    let (seen, open) = rest.split_at_checked(length(28)?)?;
+    (!open.is_empty() && open.len() % OPEN_BYTES == 0).then_some((settled, seen, open))
+}
+
+/// The bytes of the state with open reservations in a value; none if it is damaged.
+pub(super) fn seen_bytes(rest: &[u8]) -> Option<&[u8]> {
+    states(rest).map(|(_, seen, _)| seen)
+}
+
+/// Decodes a value with reservations; none if it is damaged, or of another limit.
+pub(super) fn decode(value: &[u8], algorithm: &Algorithm) -> Option<State> {
+    let rest = value.strip_prefix(&[RESERVED])?.strip_prefix(&signature(algorithm)[..])?;
+    let (settled, seen, open) = states(rest)?;
+    let mut reservations = Vec::with_capacity(open.len() / OPEN_BYTES);
+    let mut numbers = Numbers(open);
+    while !numbers.0.is_empty() {
+        let (id, deadline) = (numbers.id()?, numbers.double()?);
+        let (place, part) = (numbers.double()?, numbers.double()?);
+        let (hits, returns) = (numbers.count()?, numbers.byte()? == 1);
+        let deadline = Timestamp::from_nanos(deadline.checked_mul(NANOS)?);
+        reservations.push((Reservation { id, hits, deadline, returns }, place_from(algorithm, place, part)?));
+    }
+    let (settled, seen) = (decode_plain(settled, algorithm)?, decode_plain(seen, algorithm)?);
+    Some(State::Reserved(Box::new(Reserved::from_parts(settled, seen, reservations)?)))
+}
+
+/// Encodes a counter with reservations. Times are rounded up.
+pub(super) fn encode(
+    reserved: &Reserved,
+    algorithm: &Algorithm,
+    plain: impl Fn(&State) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    let (settled, seen, open) = reserved.parts();
+    let state = |state: &State| if *state == State::EMPTY { Some(Vec::new()) } else { plain(state) };
+    let (settled, seen) = (state(settled)?, state(seen)?);
+    let deadlines = || reserved.open().map(|open| open.deadline.as_nanos().div_ceil(NANOS) as f64);
+    let number = match algorithm {
+        Algorithm::SubWindows(sub) => sub.limit / u32::from(sub.precision()),
+        Algorithm::SlidingLog(log) => log.limit,
+        _ => 0,
+    };
+    let mut bytes = [&[RESERVED], &signature(algorithm)[..]].concat();
+    let double = |bytes: &mut Vec<u8>, number: f64| bytes.extend_from_slice(&number.to_le_bytes());
+    double(&mut bytes, number.into());
+    double(&mut bytes, deadlines().fold(f64::INFINITY, f64::min));
+    double(&mut bytes, deadlines().fold(0.0, f64::max));
+    for length in [settled.len(), seen.len()] {
+        bytes.extend_from_slice(&u32::try_from(length).ok()?.to_le_bytes());
+    }
+    bytes.extend_from_slice(&settled);
+    bytes.extend_from_slice(&seen);
+    for (Reservation { id, hits, deadline, returns }, place) in open {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        double(&mut bytes, deadline.as_nanos().div_ceil(NANOS) as f64);
+        let (place, part) = place_to(algorithm, place)?;
+        double(&mut bytes, place as f64);
+        double(&mut bytes, part as f64);
+        bytes.extend_from_slice(&hits.to_le_bytes());
+        bytes.push(u8::from(*returns));
+    }
+    Some(bytes)
+}
+
+/// The place of hits from the two numbers of the store.
+fn place_from(algorithm: &Algorithm, place: u64, part: u64) -> Option<u128> {
+    let (place, part) = (u128::from(place), u128::from(part));
+    let nanos = u128::from(NANOS);
+    Some(match algorithm {
+        Algorithm::SlidingWindow(_) | Algorithm::SubWindows(_) => place,
+        Algorithm::SlidingLog(_) => place * nanos,
+        // The last moment of a window, in the place of its end.
+        Algorithm::FixedWindow(_) => (place * nanos).checked_sub(1)?,
+        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, .. }, .. }) => {
+            place * u128::from(tokens.get()) + part
+        }
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
+            let MicroRate { hits, parts, .. } = meter(algorithm)?;
+            (place * u128::from(hits) + part) * u128::from(parts)
+        }
+        Algorithm::Concurrency(_) | Algorithm::Ban(_) => return None,
+    })
+}
+
+/// The two numbers of the store for the place of hits.
+fn place_to(algorithm: &Algorithm, place: u128) -> Option<(u64, u64)> {
+    let nanos = u128::from(NANOS);
+    let (place, part) = match algorithm {
+        Algorithm::SlidingWindow(_) | Algorithm::SubWindows(_) => (place, 0),
+        Algorithm::SlidingLog(_) => (place.div_ceil(nanos), 0),
+        Algorithm::FixedWindow(_) => (place.checked_add(1)?.div_ceil(nanos), 0),
+        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, .. }, .. }) => {
+            let tokens = u128::from(tokens.get());
+            (place / tokens, place % tokens)
+        }
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
+            let MicroRate { hits, parts, .. } = meter(algorithm)?;
+            let (place, hits) = (place.div_ceil(u128::from(parts)), u128::from(hits));
+            (place / hits, place % hits)
+        }
+        Algorithm::Concurrency(_) | Algorithm::Ban(_) => return None,
+    };
+    Some((u64::try_from(place).ok()?, u64::try_from(part).ok()?))
+}
