@@ -151,7 +151,7 @@ impl GrpcPort {
                 responses
                     .push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
                 if decision.slot.is_some()
-                    && let Some(release) = self.service.release_of(decision)
+                    && let Some(release) = self.service.release_of(request, decision)
                 {
                     responses.on_reset(OnReset::new(release));
                 }
@@ -169,7 +169,7 @@ impl GrpcPort {
         let origin = CallOrigin { peer: &self.peer, trace: head.trace };
         let is_decided = self.service.decide_at_once(request, origin, |decision| {
             responses.push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
-            if let Some(release) = self.service.release_of(decision) {
+            if let Some(release) = self.service.release_of(request, decision) {
                 responses.on_reset(OnReset::new(release));
             }
         });
@@ -191,7 +191,7 @@ impl GrpcPort {
             let respond = |decision: &limit::Decision<'_>| {
                 let mut body = Vec::with_capacity(RESPONSE_BYTES);
                 encode(&service, &request, head, decision, &mut body);
-                let on_reset = service.release_of(decision).map(OnReset::new);
+                let on_reset = service.release_of(&request, decision).map(OnReset::new);
                 DeferredResponse { body: Bytes::from(body), on_reset }
             };
             service.decide(&request, origin, wait_max, respond).await.expect("the service was ready before")

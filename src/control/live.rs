@@ -2,8 +2,8 @@
 //! recent decisions.
 
 use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};
-use crate::service::{DecisionReader, Event};
-use tidegate_core::limit::Timestamp;
+use crate::service::{Cancellation, DecisionReader, Event};
+use tidegate_core::limit::{Request, Timestamp};
 
 /// The observer of decisions.
 #[derive(Default)]
@@ -27,5 +27,13 @@ impl DecisionReader for Live {
     #[inline]
     fn passes_over(&self, decisions: usize, received: Timestamp) -> bool {
         !self.tail.is_watched() && !self.recorder.is_on() && self.top_keys.passes_over(decisions, received)
+    }
+
+    fn follows(&self, request: &Request<'_>) -> bool {
+        self.recorder.follows(request)
+    }
+
+    fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
+        self.recorder.read_cancelled(cancellation);
     }
 }

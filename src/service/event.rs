@@ -55,6 +55,21 @@ pub struct AssignmentEvent {
     pub assignment: Assignment,
 }
 
+/// The end of an admitted request, because its client reset the call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cancellation<'e> {
+    /// The domain.
+    pub domain: &'e str,
+    /// The ticket of the slots and estimates, which are released.
+    pub ticket: &'e str,
+    /// The time of the release.
+    pub at: Timestamp,
+    /// Its number among decisions, as [`Decision::number`].
+    pub number: u64,
+    /// Number of the rules in force.
+    pub generation: u64,
+}
+
 /// Reads sent decisions, on the thread that sends them. It must not block, and should not allocate.
 pub trait DecisionReader: Send + Sync + 'static {
     /// Reads a decision.
@@ -67,5 +82,39 @@ pub trait DecisionReader: Send + Sync + 'static {
     /// reader has counted them as read.
     fn passes_over(&self, _decisions: usize, _received: Timestamp) -> bool {
         false
+    }
+
+    /// Whether the reader has to learn it if the client resets the call of this admitted request.
+    fn follows(&self, _request: &Request<'_>) -> bool {
+        false
+    }
+
+    /// Reads that a call was reset whose request it follows.
+    fn read_cancelled(&self, _cancellation: &Cancellation<'_>) {}
+}
+
+/// The values by which a request is selected for a sample. Those of an end are the values of its start, without the ticket, so that the
+/// sample has both or neither; of an end that has nothing else, the ticket.
+pub fn sampled_values<'t>(
+    entries: impl Iterator<Item = (&'t str, &'t str)> + Clone,
+) -> impl Iterator<Item = &'t str> {
+    let is_ticket = |(key, value): (&str, &str)| key == "slot" && value.starts_with("slot-");
+    let has_others = entries.clone().any(|entry| !is_ticket(entry));
+    entries.filter(move |entry| !(has_others && is_ticket(*entry))).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_sampled_by_the_values_of_its_start() {
+        let of = |entries: &[(&'static str, &'static str)]| -> Vec<_> {
+            sampled_values(entries.iter().copied()).collect()
+        };
+        let end = [("user", "ann"), ("slot", "slot-1"), ("path", "/")];
+        assert_eq!(of(&end), of(&[("user", "ann"), ("path", "/")]));
+        assert_eq!(of(&[("slot", "slot-1")]), ["slot-1"]);
+        assert_eq!(of(&[("slot", "7"), ("user", "ann")]), ["7", "ann"], "no ticket");
     }
 }

@@ -3,6 +3,7 @@
 //! Every protocol calls [`RateLimitService`]; nothing else decides a request of a client. Deciding does no IO, awaits
 //! nothing and does not allocate, except that [`RateLimitService::decide`] awaits the end of a queued request's wait.
 
+mod cancelled;
 mod client_headers;
 mod dynamic_metadata;
 mod event;
@@ -22,7 +23,7 @@ mod shared_counters;
 mod trace_context;
 
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
-pub use event::{AssignmentEvent, CallOrigin, DecisionReader, Event};
+pub use event::{AssignmentEvent, CallOrigin, Cancellation, DecisionReader, Event, sampled_values};
 pub use granting::{CounterId, GrantRules, GrantableCounters};
 pub use grants::Grants;
 pub use lease_callers::{LeaseCaller, LeaseNode};
@@ -50,7 +51,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::{Code, Decision, Request, RequestLimits, Timestamp},
-    limiter::{Limiter, Pinned, QueueDecision, SlotRelease, SlotWait},
+    limiter::{Limiter, Pinned, QueueDecision, SlotWait},
 };
 use tidegate_shared::store::{Failure, SharedStore};
 
@@ -428,23 +429,6 @@ impl RateLimitService {
     #[inline(never)]
     fn pass_on(&self, event: &Event<'_, '_, '_>) {
         self.readers.iter().chain(&self.observer).for_each(|reader| reader.read(event));
-    }
-
-    /// Releases the slots of an admitted request whose caller will not report its end, and returns its estimates; none if it has no ticket.
-    pub fn release_of(&self, decision: &Decision<'_>) -> Option<impl FnOnce() + Send + 'static> {
-        let slot = decision.slot.as_ref()?;
-        let (limiter, clock, ticket) =
-            (Arc::clone(&self.limiter), Arc::clone(&self.clock), slot.ticket.clone());
-        let in_store = self.shared.as_ref().zip(SlotRelease::of_ticket(&ticket));
-        let in_store = in_store.map(|(store, release)| (store.clone(), release, self.release_counter()));
-        Some(move || {
-            if let Some((store, release, counter)) = in_store {
-                store.release_later(&release, counter);
-            }
-            if let Some(limiter) = limiter.get() {
-                limiter.cancel_start(&ticket, clock.now());
-            }
-        })
     }
 
     /// Whether the domain has rules for descriptors, which limits with conditions are not.

@@ -15,7 +15,8 @@ pub use decision_log::{
     DecisionLog, DecisionLogError, DecisionLogSettings, ResetRecord, Rotation, RulesText, SampleRate, Target,
 };
 pub(crate) use decision_log::{
-    DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max, value_hash,
+    DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
+    encode_record, record_bytes_max, value_hash,
 };
 pub use exposition::MetricsFormat;
 pub use log_filter::LogFilterError;

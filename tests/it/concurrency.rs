@@ -119,7 +119,7 @@ async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
 }
 
 /// The block of a call that is not in the common form: it asks for the windows of statuses.
-fn routed_head() -> Vec<u8> {
+pub(crate) fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
 }
 

@@ -2,10 +2,13 @@
 //! threads decided requests to the same counters while rules, overrides, blocks and counters were changed.
 
 use crate::{
-    concurrency::slot,
+    concurrency::{acknowledged, routed_head, send_call, slot},
     control::{Controlled, descriptors},
     replay::{LIMITED, RULES, report, requests, send_requests, text},
-    support::{Client, Server, descriptor},
+    support::{
+        Client, Server, descriptor,
+        frames::{CANCEL, END_STREAM, RST_STREAM, RawConnection, call_head},
+    },
 };
 use serde_json::{Value, json};
 use std::{
@@ -193,5 +196,46 @@ async fn ends_of_slots_and_of_estimates_are_reproduced_exactly_also_if_tickets_a
         let without = folder.path().join("without");
         fs::write(&without, lines).expect("written");
         assert!(report(&[text(&without)])["report"]["responses_changed"].as_u64() > Some(50));
+    }
+}
+
+/// Limits that one request fills: the next is admitted only if the one before has ended.
+const FULL: [&str; 2] = [
+    "{ algorithm: concurrency, requests_in_flight: 1, max_hold: 1h, max_wait: 0s }",
+    "{ unit: year, requests_per_unit: 40, algorithm: fixed_window, reserve: 40, max_hold: 1h }",
+];
+
+/// Nothing but the reset ends them: a replay held such slots until `max_hold`.
+#[tokio::test]
+async fn calls_that_clients_reset_are_reproduced_exactly_also_if_tickets_are_hashed() {
+    for (limit, values) in FULL.into_iter().zip(["plain", "hash"]) {
+        let rules = format!("{{domain: edge, descriptors: [{{key: user, rate_limit: {limit}}}]}}");
+        let (folder, rules) = (tempfile::tempdir().expect("a folder"), crate::support::rules_file(&rules));
+        let log = folder.path().join("decisions");
+        let args = ["--decision-log", text(&log), "--decision-log-values", values];
+        let server =
+            Server::with_rules(rules.path(), &[&args[..], &["--decision-log-rules", "text"]].concat());
+        let mut connection = RawConnection::open(server.address()).await;
+        for (number, head) in (0..).zip([call_head(), routed_head()].iter().cycle().take(40)) {
+            let stream = 1 + 2 * number;
+            send_call(&mut connection, stream, head).await;
+            while connection.next_frame_of(stream).await.flags & END_STREAM == 0 {}
+            connection.send(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()).await;
+            acknowledged(&mut connection).await;
+        }
+        assert!(server.terminate().success());
+        let lines = fs::read_to_string(&log).expect("text");
+        assert_eq!(lines.matches("\"cancelled\":{").count(), 40, "{lines}");
+        let replayed = report(&[text(&log)]);
+        let of = &replayed["report"];
+        let figures = [&of["requests"], &of["proposed"]["admitted"], &of["responses_changed"]];
+        assert_eq!(figures, [40, 40, 0], "{limit}: {replayed}");
+        assert_eq!(replayed["lines"]["bad"], 0, "{replayed}");
+        // Without these lines all but the first are denied: the comparison above can fail.
+        let without = folder.path().join("without");
+        let kept =
+            lines.lines().filter(|line| !line.contains("\"cancelled\"")).map(|line| format!("{line}\n"));
+        fs::write(&without, kept.collect::<String>()).expect("written");
+        assert_eq!(report(&[text(&without)])["report"]["newly_denied"], 39);
     }
 }

@@ -16,6 +16,8 @@ pub enum Step {
     Rules(RulesStep),
     /// An operator removed counters.
     Reset(ResetStep),
+    /// A request ended, because its client reset the call.
+    Cancelled(CancelledStep),
 }
 
 /// The place of a step in the order in which a server decided: its number is greater than those of the steps before.
@@ -76,6 +78,17 @@ pub struct ResetStep {
     pub descriptors: Vec<Vec<(SmolStr, SmolStr)>>,
 }
 
+/// The end of an admitted request whose client reset the call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CancelledStep {
+    /// The time.
+    pub time: Timestamp,
+    /// The place; none in logs without it.
+    pub place: Option<Place>,
+    /// Its ticket, or the hash.
+    pub ticket: SmolStr,
+}
+
 /// Content of a log, which has a place in its order.
 pub trait InLog {
     /// The time.
@@ -101,6 +114,7 @@ impl InLog for Step {
             Self::Decision(event) => event.time,
             Self::Rules(step) => step.time,
             Self::Reset(step) => step.time,
+            Self::Cancelled(step) => step.time,
         }
     }
 
@@ -109,6 +123,7 @@ impl InLog for Step {
             Self::Decision(event) => event.place,
             Self::Rules(step) => Some(step.place),
             Self::Reset(step) => Some(step.place),
+            Self::Cancelled(step) => step.place,
         }
     }
 }

@@ -31,7 +31,8 @@ mod words;
 pub use access_log::{Columns, Mapping, MappingError};
 pub use decision::{LoggedDecision, LoggedStatus};
 pub use event::{
-    Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, Step,
+    CancelledStep, Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
+    Step,
 };
 pub use line::{Line, LineError, LineParser, parse_line};
 pub use logged_rules::LoggedRulesError;

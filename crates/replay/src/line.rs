@@ -1,8 +1,8 @@
 //! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
 
 use super::{
-    Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
-    fast_line,
+    CancelledStep, Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep,
+    RulesStep, fast_line,
     line_fields::{
         LoggedDescriptor, LoggedEntry, LoggedKind, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules,
         LoggedRulesSource, LoggedSemantics, LoggedVersion,
@@ -37,7 +37,9 @@ pub enum Line {
     Rules(RulesStep),
     /// Counters that an operator removed.
     Reset(ResetStep),
-    /// A decision or a reset without the value of an entry, which the rules of the server omit: its counters are unknown.
+    /// A request ended, because its client reset the call.
+    Cancelled(CancelledStep),
+    /// A line without the value of an entry, which the rules of the server omit: its counters are unknown.
     Omitted,
     /// What a client of quotas was assigned: it decides by itself, and its requests are not in the log.
     Assignment,
@@ -129,6 +131,13 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     }
     if let Some(reset) = logged.reset {
         return Ok(reset_line(reset, time, place.ok_or_else(|| missing("seq"))?));
+    }
+    if let Some(cancelled) = logged.cancelled {
+        let ticket = cancelled.ticket.or(cancelled.ticket_hash);
+        return Ok(match ticket {
+            Some(ticket) => Line::Cancelled(CancelledStep { time, place, ticket }),
+            None => Line::Omitted,
+        });
     }
     let domain = logged.domain.ok_or_else(|| missing("domain"))?;
     let code = logged.code.ok_or_else(|| missing("code"))?.into();
@@ -295,6 +304,22 @@ mod tests {
             br#"{"v":2,"time":"2026-03-01T12:00:00Z","run":"0000000000000001","assignment":{"kind":"abandon"}}"#,
         );
         assert_eq!(assignment.unwrap(), Line::Assignment);
+    }
+
+    #[test]
+    fn a_call_that_was_reset_has_its_ticket_or_its_hash() {
+        let line = |ticket: &str| {
+            let place = r#""run":"00ff00000000000a","seq":2,"generation":1"#;
+            let line = format!(
+                r#"{{"v":2,"time":"2026-03-01T12:00:00Z",{place},"cancelled":{{"domain":"d"{ticket}}}}}"#
+            );
+            parse_line(line.as_bytes()).unwrap()
+        };
+        for ticket in [r#","ticket":"slot-1""#, r#","ticket_hash":"slot-1""#] {
+            let Line::Cancelled(step) = line(ticket) else { panic!("{ticket}") };
+            assert_eq!((&*step.ticket, step.place.map(|place| place.number)), ("slot-1", Some(2)));
+        }
+        assert_eq!(line(""), Line::Omitted);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(super) struct LoggedLine {
     pub(super) rules: Option<LoggedRules>,
     pub(super) reset: Option<LoggedReset>,
     pub(super) assignment: Option<serde::de::IgnoredAny>,
+    pub(super) cancelled: Option<LoggedCancelled>,
     #[serde(default)]
     pub(super) report: bool,
     pub(super) domain: Option<SmolStr>,
@@ -66,6 +67,12 @@ pub(super) struct LoggedReset {
     pub(super) rule: Option<String>,
     #[serde(default)]
     pub(super) descriptors: Vec<Vec<LoggedEntry>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct LoggedCancelled {
+    pub(super) ticket: Option<SmolStr>,
+    pub(super) ticket_hash: Option<SmolStr>,
 }
 
 /// The part of a line that every version has.

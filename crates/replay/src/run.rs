@@ -1,7 +1,7 @@
 //! One replay: decides each event under the proposed rules, and under the current ones if there are any.
 
 use super::{
-    Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
+    CancelledStep, Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
     logged_rules::{LoggedRules, LoggedRulesError},
     store_settings::store_settings,
     tally::{Outcome, Tally},
@@ -86,6 +86,7 @@ impl Replay {
             // Proposed rules stay.
             (Step::Rules(_), Proposed::Rules(_)) => {}
             (Step::Reset(step), _) => self.reset(step),
+            (Step::Cancelled(step), _) => self.cancel(step),
         }
         Ok(())
     }
@@ -168,6 +169,22 @@ impl Replay {
         }
     }
 
+    /// Ends a request whose client reset the call, where the replay has admitted it.
+    pub fn cancel(&mut self, step: &CancelledStep) {
+        let CancelledStep { time, place, ticket } = step;
+        self.now = self.now.max(*time);
+        let now = if place.is_some() { *time } else { self.now };
+        let of_sides = [
+            (self.proposed.limiter(), self.tickets.take(ticket)),
+            (self.current.as_ref(), self.current_tickets.take(ticket)),
+        ];
+        for (limiter, ticket) in of_sides {
+            if let (Some(limiter), Some(ticket)) = (limiter, ticket) {
+                limiter.cancel_start(&ticket, now);
+            }
+        }
+    }
+
     /// Requests decided so far.
     pub fn decided(&self) -> u64 {
         self.decided
@@ -190,11 +207,7 @@ impl Replay {
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> {
-        let proposed = match &self.proposed {
-            Proposed::Rules(limiter) => Some(&**limiter),
-            Proposed::Logged(rules) => rules.limiter(),
-        };
-        proposed.into_iter().chain(&self.current)
+        self.proposed.limiter().into_iter().chain(&self.current)
     }
 
     /// Drops counters that are expired for every event to come; returns a time before which none is.
@@ -211,6 +224,14 @@ impl Replay {
 }
 
 impl Proposed {
+    /// None before the first rules of the log.
+    fn limiter(&self) -> Option<&Limiter> {
+        match self {
+            Self::Rules(limiter) => Some(limiter),
+            Self::Logged(rules) => rules.limiter(),
+        }
+    }
+
     /// None before the first rules of the log.
     fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
         match self {

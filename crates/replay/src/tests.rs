@@ -1,6 +1,6 @@
 //! A replay as scenarios: the counts, the keys, the worst minute and the waits follow from events and rules.
 
-use super::{Event, EventDescriptor, RecordedStatus, Replay, Report};
+use super::{CancelledStep, Event, EventDescriptor, RecordedStatus, Replay, Report};
 use std::time::Duration;
 use tidegate_core::{
     limit::{Code, Hits, Timestamp},
@@ -168,4 +168,32 @@ fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
     events.iter().flatten().for_each(|event| replay.decide(event));
     let (report, _) = replay.into_report();
     assert_eq!((report.proposed.admitted, report.proposed.denied, report.current.denied), (7, 1, 1));
+}
+
+#[test]
+fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
+    let rules = |in_flight: u32| {
+        let text = format!(
+            "{{domain: d, descriptors: [{{key: user, rate_limit: {{algorithm: concurrency, \
+             requests_in_flight: {in_flight}, max_hold: 1h, max_wait: 0s}}}}]}}"
+        );
+        RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).expect("good rules")
+    };
+    let mut replay = Replay::new(rules(1), Some(rules(2)), 1_000);
+    let start = |replay: &mut Replay, ticket: &str| {
+        let mut start = event(0, "user", "a");
+        start.ticket = Some(ticket.into());
+        replay.decide(&start);
+    };
+    let cancel = |replay: &mut Replay, ticket: &str| {
+        replay.cancel(&CancelledStep { time: Timestamp::from_nanos(1), place: None, ticket: ticket.into() });
+    };
+    // The proposed limit admits the first and the third: the second had nothing to end there.
+    ["slot-1", "slot-2"].iter().for_each(|ticket| start(&mut replay, ticket));
+    ["slot-2", "slot-2"].iter().for_each(|ticket| cancel(&mut replay, ticket));
+    cancel(&mut replay, "slot-1");
+    cancel(&mut replay, "slot-7");
+    ["slot-3", "slot-4", "slot-5"].iter().for_each(|ticket| start(&mut replay, ticket));
+    let (report, _) = replay.into_report();
+    assert_eq!((report.proposed.denied, report.current.denied), (3, 1));
 }

@@ -59,6 +59,11 @@ impl Tickets {
         }
     }
 
+    /// The ticket of the replay in the place of one whose request has ended; none if it has none.
+    pub(super) fn take(&mut self, logged: &str) -> Option<Box<str>> {
+        self.0.remove(logged).map(|started| started.own)
+    }
+
     /// Forgets tickets that can have no effect any more.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.0.retain(|_, started| now.since(started.at).as_nanos() <= u128::from(HOLD_MAX));

@@ -108,7 +108,7 @@ async fn checked_call(
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
         windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),
-        on_reset: service.release_of(decision).map(OnReset::new),
+        on_reset: service.release_of(&request, decision).map(OnReset::new),
     };
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
 }

@@ -207,7 +207,7 @@ impl Run {
         let mut counts = LineCounts { dropped: self.dropped, ..LineCounts::default() };
         let log;
         let steps: Box<dyn Iterator<Item = Step>> = match &self.requests {
-            Requests::Recorded(recorded, from) => Box::new(recorded.events(*from).map(Step::Decision)),
+            Requests::Recorded(recorded, from) => Box::new(recorded.steps(*from)),
             Requests::Log(bytes) => {
                 log = decompressed(bytes)?;
                 Box::new(log_steps(&log, &mut counts, is_over))
@@ -230,6 +230,7 @@ impl Run {
             match &step {
                 Step::Decision(event) => replay.decide(event),
                 Step::Reset(reset) => replay.reset(reset),
+                Step::Cancelled(step) => replay.cancel(step),
                 // Proposed rules take the place of those in the log.
                 Step::Rules(_) => {}
             }
@@ -285,7 +286,7 @@ fn decompressed(log: &[u8]) -> Result<Vec<u8>, WhatIfError> {
     if text.len() > LOG_BYTES_MAX { Err(WhatIfError::LogBytes) } else { Ok(text) }
 }
 
-/// The decisions and resets of a log, until `is_over`; counts other lines. The last line may be a part of one.
+/// The decisions, resets and cancellations of a log, until `is_over`; counts other lines. The last line may be a part of one.
 fn log_steps<'l>(
     log: &'l [u8],
     counts: &'l mut LineCounts,
@@ -297,6 +298,7 @@ fn log_steps<'l>(
         match parse_line(line) {
             Ok(Line::Decision(event)) => return Some(Step::Decision(event)),
             Ok(Line::Reset(reset)) => return Some(Step::Reset(reset)),
+            Ok(Line::Cancelled(step)) => return Some(Step::Cancelled(step)),
             // Proposed rules take the place of those in the log.
             Ok(Line::Rules(_)) => {}
             Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,

@@ -8,8 +8,11 @@
 //!   all are recorded, or none, so that counters of recorded clients have all their hits.
 
 use crate::{
-    service::Event,
-    telemetry::{DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max},
+    service::{Cancellation, Event, sampled_values},
+    telemetry::{
+        DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
+        encode_record, record_bytes_max,
+    },
 };
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
@@ -20,7 +23,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::limit::{Request, Timestamp};
-use tidegate_replay::{Event as Decided, EventDescriptor, Place, RecordedStatus};
+use tidegate_replay::{CancelledStep, Event as Decided, EventDescriptor, Place, RecordedStatus, Step};
 
 /// Bytes of the queue of each thread.
 const QUEUE_BYTES: usize = 256 << 10;
@@ -106,6 +109,19 @@ impl Recorder {
         if is_selected(halvings, || hash_of_request(event.request)) {
             let number = event.decision.number;
             self.queue.append(record_bytes_max(event), |out| encode_record(event, number, 1.0, out));
+        }
+    }
+
+    /// Whether the record has the decision on a request.
+    pub(in crate::control) fn follows(&self, request: &Request<'_>) -> bool {
+        self.is_on() && is_selected(self.halvings.load(Ordering::Relaxed), || hash_of_request(request))
+    }
+
+    /// Queues the cancellation of a request that the record has, while decisions are recorded.
+    pub(in crate::control) fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
+        if self.is_on() {
+            self.queue
+                .append(cancellation_bytes_max(cancellation), |out| encode_cancellation(cancellation, out));
         }
     }
 
@@ -241,11 +257,11 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// The decisions that were received at this time or later.
-    pub(super) fn events(&self, from: Timestamp) -> impl Iterator<Item = Decided> {
+    /// The decisions that were received at this time or later, and the cancellations since.
+    pub(super) fn steps(&self, from: Timestamp) -> impl Iterator<Item = Step> {
         let records = self.chunks.iter().flat_map(|bytes| decode_records(bytes));
         let records = records.filter(move |record| record.received >= from.as_nanos());
-        records.map(|record| decided(&record, self.share))
+        records.map(|record| step(&record, self.share))
     }
 }
 
@@ -258,7 +274,10 @@ fn is_selected(halvings: u32, hash: impl FnOnce() -> u64) -> bool {
 }
 
 fn is_selected_record(halvings: u32, bytes: &[u8]) -> bool {
-    decode_records(bytes).next().is_some_and(|record| is_selected(halvings, || hash_of_record(&record)))
+    // A cancellation does not have the values of its request; there are few.
+    let is_kept =
+        |record: Record<'_>| record.is_cancellation() || is_selected(halvings, || hash_of_record(&record));
+    decode_records(bytes).next().is_some_and(is_kept)
 }
 
 /// The encoded records of a buffer, with the time of each.
@@ -272,26 +291,43 @@ fn encoded(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
-fn hash<'t>(domain: &str, values: impl Iterator<Item = &'t str>) -> u64 {
+fn hash<'t>(domain: &str, entries: impl Iterator<Item = (&'t str, &'t str)> + Clone) -> u64 {
     const STATE: FixedState = FixedState::with_seed(1);
     let mut hasher = STATE.build_hasher();
     hasher.write(domain.as_bytes());
-    values.for_each(|value| hasher.write(value.as_bytes()));
+    sampled_values(entries).for_each(|value| hasher.write(value.as_bytes()));
     hasher.finish()
 }
 
 fn hash_of_request(request: &Request<'_>) -> u64 {
     let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
-    hash(request.domain(), entries.map(|entry| entry.value))
+    hash(request.domain(), entries.map(|entry| (entry.key, entry.value)))
 }
 
 fn hash_of_record(record: &Record<'_>) -> u64 {
     let entries = record.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    hash(record.domain, entries.map(|(_, value)| *value))
+    hash(record.domain, entries.copied())
 }
 
-/// The event that a replay decides.
-fn decided(record: &Record<'_>, sample: f64) -> Decided {
+/// What a replay repeats.
+fn step(record: &Record<'_>, sample: f64) -> Step {
+    // Decisions that a shared store made have no number, and are in the order of time.
+    let place = (record.number > 0).then_some(Place {
+        run: THIS_PROCESS,
+        number: record.number,
+        generation: record.generation,
+    });
+    match record.is_cancellation() {
+        true => Step::Cancelled(CancelledStep {
+            time: Timestamp::from_nanos(record.received),
+            place,
+            ticket: record.ticket.into(),
+        }),
+        false => Step::Decision(decided(record, place, sample)),
+    }
+}
+
+fn decided(record: &Record<'_>, place: Option<Place>, sample: f64) -> Decided {
     let descriptor = |of: &DescriptorRecord<'_>| EventDescriptor {
         entries: of.entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         hits: of.hits,
@@ -303,12 +339,6 @@ fn decided(record: &Record<'_>, sample: f64) -> Decided {
             rule: of.limit.as_ref().map(|limit| limit.rule.into()),
         }),
     };
-    // Decisions that a shared store made have no number, and are in the order of time.
-    let place = (record.number > 0).then_some(Place {
-        run: THIS_PROCESS,
-        number: record.number,
-        generation: record.generation,
-    });
     Decided {
         time: Timestamp::from_nanos(record.received),
         domain: record.domain.into(),

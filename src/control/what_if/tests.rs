@@ -25,8 +25,14 @@ use tidegate_core::{
 };
 use tidegate_replay::{Event, LineCounts, Replay, Report, Step, in_order_of_time};
 
-const RULES: &str =
-    "{ domain: shop, descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }] }";
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 3 }
+  - key: job
+    rate_limit: { algorithm: concurrency, requests_in_flight: 1, max_hold: 1h, max_wait: 0s }
+";
 
 /// A clock that can be set back: a thread may decide after another one that read a later time.
 struct SetClock(AtomicU64);
@@ -77,6 +83,24 @@ impl Shop {
         }
     }
 
+    /// Sends a request in flight of a job, whose client resets the call if it is admitted; returns whether it was.
+    fn send_and_reset(&self, job: &str) -> bool {
+        let mut request = Request::new("shop");
+        let entries = [Entry { key: "job", value: job }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        let mut was_admitted = false;
+        self.service.decide_batch(
+            &[()],
+            |()| &request,
+            |()| CallOrigin::default(),
+            |(), decision| {
+                was_admitted = decision.code == Code::Ok;
+                self.service.release_of(&request, decision).into_iter().for_each(|release| release());
+            },
+        );
+        was_admitted
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -96,7 +120,12 @@ impl Shop {
 
     fn events(&self) -> Vec<Event> {
         self.collect();
-        self.recorder().recorded().0.events(Timestamp::EPOCH).collect()
+        let event = |step| if let Step::Decision(event) = step { Some(event) } else { None };
+        self.steps().into_iter().filter_map(event).collect()
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        self.recorder().recorded().0.steps(Timestamp::EPOCH).collect()
     }
 }
 
@@ -131,6 +160,23 @@ fn recorded_decisions_are_those_of_the_service_and_a_replay_reproduces_them() {
     assert_eq!(codes, [Ok, Ok, Ok, OverLimit, OverLimit]);
     let report = replayed(events);
     assert_eq!((report.requests, report.responses_changed, &*report.rules[0].rule), (5, 0, "user"));
+}
+
+#[test]
+fn calls_that_clients_reset_are_recorded_and_end_in_a_replay() {
+    let shop = Shop::new();
+    shop.keep_on();
+    assert!((0..4).all(|_| shop.send_and_reset("backup")));
+    shop.collect();
+    let steps = shop.steps();
+    let is_cancelled = |step: &Step| matches!(step, Step::Cancelled(_));
+    assert_eq!(steps.iter().map(is_cancelled).collect::<Vec<_>>(), [false, true].repeat(4));
+    let mut replay = Replay::new(rules(), None, 10);
+    for step in in_order_of_time(vec![steps.into_iter().map(Ok::<_, Infallible>)]) {
+        replay.apply(&step.expect("no error")).expect("rules that are in force");
+    }
+    let (report, _) = replay.into_report();
+    assert_eq!((report.requests, report.proposed.admitted, report.responses_changed), (4, 4, 0));
 }
 
 /// Two threads read the time in one order and decide in the other: by their times, another request would be denied.

@@ -1,6 +1,9 @@
-//! Lines about changes that decisions depend on: rules put in force, and counters removed by operators.
+//! Lines about changes that decisions depend on: rules put in force, counters removed by operators, and calls that clients reset.
 
-use super::line::{Entry, Hex, Run, Time, VERSION, Values, append, entry};
+use super::{
+    line::{Entry, Hex, Run, Time, VERSION, Values, append, entry, ticket},
+    record::Record,
+};
 use crate::config::RulesInForce;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -110,6 +113,28 @@ struct Reset<'r> {
     descriptors: Vec<Vec<Entry<'r>>>,
 }
 
+#[derive(Serialize)]
+struct CancelledLine<'r> {
+    v: u32,
+    time: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<Run>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+    cancelled: Cancelled<'r>,
+}
+
+#[derive(Serialize)]
+struct Cancelled<'r> {
+    domain: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_hash: Option<Hex<16>>,
+}
+
 /// Texts that the file being written contains, by hash: each is written once.
 pub(super) type WrittenTexts = HashSet<[u8; 32]>;
 
@@ -170,4 +195,19 @@ pub(super) fn reset(record: &ResetRecord, values: &Values<'_>, run: Run, out: &m
     let reset = Reset { domain: &record.domain, rule: &record.rule, descriptors };
     let (time, seq, generation) = (Time(record.time), record.number, record.generation);
     append(&ResetLine { v: VERSION, time, run, seq, generation, reset }, out);
+}
+
+/// Appends the line of the end of a request whose client reset the call.
+pub(super) fn cancelled(record: &Record<'_>, values: &Values<'_>, run: Run, out: &mut Vec<u8>) {
+    let (ticket, ticket_hash) = ticket(record, values);
+    let is_numbered = record.number > 0;
+    let line = CancelledLine {
+        v: VERSION,
+        time: Time(record.received),
+        run: is_numbered.then_some(run),
+        seq: is_numbered.then_some(record.number),
+        generation: is_numbered.then_some(record.generation),
+        cancelled: Cancelled { domain: record.domain, ticket, ticket_hash },
+    };
+    append(&line, out);
 }

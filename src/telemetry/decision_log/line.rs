@@ -215,9 +215,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             ban: of.ban.name(),
         }
     });
-    // As the value of the entry of its end.
-    let of_ticket = Some(record.ticket).filter(|ticket| !ticket.is_empty());
-    let of_ticket = of_ticket.map(|ticket| entry(SLOT, ticket, redaction(SLOT), values.salt));
+    let (ticket, ticket_hash) = ticket(record, values);
     let is_numbered = record.number > 0;
     let line = DecisionLine {
         v: VERSION,
@@ -233,11 +231,21 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
         peer: record.peer,
         trace_id: record.trace.map(|trace| Hex(trace.trace_id)),
         span_id: record.trace.map(|trace| Hex(trace.span_id)),
-        ticket: of_ticket.as_ref().and_then(|entry| entry.value),
-        ticket_hash: of_ticket.and_then(|entry| entry.value_hash),
+        ticket,
+        ticket_hash,
         descriptors: descriptors.collect(),
     };
     append(&line, out);
+}
+
+/// The ticket of a record and its hash, of which one is written: as the value of the entry of its end.
+pub(super) fn ticket<'r>(record: &Record<'r>, values: &Values<'_>) -> (Option<&'r str>, Option<Hex<16>>) {
+    if record.ticket.is_empty() {
+        return (None, None);
+    }
+    let redaction = values.of_domain(record.domain)(SLOT);
+    let Entry { value, value_hash, .. } = entry(SLOT, record.ticket, redaction, values.salt);
+    (value, value_hash)
 }
 
 /// Appends a line that states how many decisions before it are missing.

@@ -21,8 +21,8 @@ pub use changes::{ResetRecord, RulesText};
 pub(crate) use line::value_hash;
 pub(crate) use queue::Queue as RecordQueue;
 pub(crate) use record::{
-    DescriptorRecord, Record, bytes_max as record_bytes_max, decode_all as decode_records,
-    encode as encode_record,
+    DescriptorRecord, Record, bytes_max as record_bytes_max, cancellation_bytes_max,
+    decode_all as decode_records, encode as encode_record, encode_cancellation,
 };
 pub use shared::SampleRate;
 pub use sink::Rotation;
@@ -30,7 +30,7 @@ pub use target::Target;
 
 use crate::{
     config::{RulesInForce, RulesObserver},
-    service::{AssignmentEvent, DecisionReader, Event},
+    service::{AssignmentEvent, Cancellation, DecisionReader, Event, sampled_values},
 };
 use assignments::Assignments;
 use changes::WrittenTexts;
@@ -195,25 +195,37 @@ impl DecisionReader for DecisionLog {
             Code::Ok => shared.sample,
             Code::OverLimit => shared.sample_denials,
         };
-        if rate != SampleRate::ALL && !rate.takes(hash(event.request)) {
+        if !rate.has(event.request) {
             return;
         }
-        let number = match event.decision.number {
-            // A shared store made it, or a queue released it: it changed no counter now.
-            0 => shared.limiter.get().map_or(0, |limiter| limiter.store().next_number()),
-            number => number,
-        };
-        let encode = |out: &mut Vec<u8>| record::encode(event, number, rate.0, out);
-        let appended = shared.queue.append(record::bytes_max(event), encode);
-        if appended == Appended::HalfFull {
-            shared.wake_writer();
-        }
+        let number = shared.number(event.decision.number);
+        self.append(record::bytes_max(event), |out| record::encode(event, number, rate.0, out));
+    }
+
+    fn follows(&self, request: &Request<'_>) -> bool {
+        self.0.sample.has(request)
+    }
+
+    fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
+        let number = self.0.number(cancellation.number);
+        let cancellation = Cancellation { number, ..*cancellation };
+        self.append(cancellation_bytes_max(&cancellation), |out| {
+            encode_cancellation(&cancellation, out);
+        });
     }
 
     fn read_assignment(&self, event: AssignmentEvent) {
         let rate = self.0.sample;
         if rate == SampleRate::ALL || rate.takes(hash_of_bucket(&event)) {
             self.0.assignments.add(event);
+        }
+    }
+}
+
+impl DecisionLog {
+    fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.0.queue.append(bytes_max, encode) == Appended::HalfFull {
+            self.0.wake_writer();
         }
     }
 }
@@ -232,16 +244,21 @@ fn hash_of_bucket(AssignmentEvent { domain, bucket, .. }: &AssignmentEvent) -> u
     hash(&request)
 }
 
-/// A hash of the domain and of all values, the same in every process of one version.
+impl SampleRate {
+    /// Whether the sample has the request.
+    fn has(self, request: &Request<'_>) -> bool {
+        self == Self::ALL || self.takes(hash(request))
+    }
+}
+
+/// A hash of the domain and of the values, the same in every process of one version.
 #[inline]
 fn hash(request: &Request<'_>) -> u64 {
     const STATE: FixedState = FixedState::with_seed(0);
     let mut hasher = STATE.build_hasher();
     hasher.write(request.domain().as_bytes());
-    for descriptor in request.descriptors() {
-        for entry in &descriptor.entries {
-            hasher.write(entry.value.as_bytes());
-        }
-    }
+    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
+    let values = sampled_values(entries.map(|entry| (entry.key, entry.value)));
+    values.for_each(|value| hasher.write(value.as_bytes()));
     hasher.finish()
 }

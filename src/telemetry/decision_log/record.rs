@@ -3,14 +3,14 @@
 //!
 //! The bytes never leave the process. All numbers are in native order; a text is preceded by its length.
 
-use crate::service::{Event, TraceContext};
+use crate::service::{Cancellation, Event, TraceContext};
 use std::num::NonZeroU64;
 use tidegate_core::limit::{BanPhase, Code, Hits, Reset, Status, Unit};
 
 /// The part of a record of constant size, and of each descriptor, entry and text, is below this number of bytes.
 const FIXED_BYTES: usize = 96;
 
-/// A decision.
+/// A decision; without descriptors, the end of an admitted request whose client reset the call.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Record<'b> {
     /// See [`Decision::number`](tidegate_core::limit::Decision::number).
@@ -83,6 +83,11 @@ pub(crate) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
     FIXED_BYTES + of_call + of_descriptors + of_limits
 }
 
+/// An upper bound of the bytes that [`encode_cancellation`] appends.
+pub(crate) fn cancellation_bytes_max(cancellation: &Cancellation<'_>) -> usize {
+    FIXED_BYTES + cancellation.domain.len() + cancellation.ticket.len()
+}
+
 /// The ticket of the slots and estimates that a request holds; empty if it has none.
 fn ticket<'e>(event: &'e Event<'_, '_, '_>) -> &'e str {
     event.decision.slot.as_ref().map_or("", |slot| &slot.ticket)
@@ -90,11 +95,7 @@ fn ticket<'e>(event: &'e Event<'_, '_, '_>) -> &'e str {
 
 /// Appends the record of an event with this number, preceded by its length.
 pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &mut Vec<u8>) {
-    let start = out.len();
-    u32(0, out);
-    u64(number, out);
-    u64(event.generation, out);
-    out.push(event.request.is_report().into());
+    let start = begin(out, (number, event.generation, event.request.is_report()));
     u64(event.received.as_nanos(), out);
     u64(u64::try_from(event.elapsed().as_nanos()).unwrap_or(u64::MAX), out);
     out.push(code(event.decision.code));
@@ -134,6 +135,38 @@ pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &
         }
         encode_status(status, out);
     }
+    end(start, out);
+}
+
+/// Appends the record of a cancellation, preceded by its length.
+pub(crate) fn encode_cancellation(cancellation: &Cancellation<'_>, out: &mut Vec<u8>) {
+    let Cancellation { domain, ticket, at, number, generation } = *cancellation;
+    let start = begin(out, (number, generation, false));
+    u64(at.as_nanos(), out);
+    u64(0, out);
+    out.push(code(Code::Ok));
+    u64(1.0_f64.to_bits(), out);
+    // No trace and no peer.
+    out.push(0);
+    text("", out);
+    text(domain, out);
+    text(ticket, out);
+    u32(0, out);
+    end(start, out);
+}
+
+/// Begins a record; returns its place.
+fn begin(out: &mut Vec<u8>, (number, generation, is_report): (u64, u64, bool)) -> usize {
+    let start = out.len();
+    // The length.
+    u32(0, out);
+    u64(number, out);
+    u64(generation, out);
+    out.push(is_report.into());
+    start
+}
+
+fn end(start: usize, out: &mut [u8]) {
     let bytes = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_ne_bytes());
 }
@@ -186,7 +219,15 @@ fn code(code: Code) -> u8 {
     }
 }
 
-/// The records that [`encode`] appended to a buffer.
+impl Record<'_> {
+    /// Whether it is the end of an admitted request whose client reset the call.
+    pub(crate) fn is_cancellation(&self) -> bool {
+        // A request has descriptors.
+        self.descriptors.is_empty()
+    }
+}
+
+/// The records that were appended to a buffer.
 pub(crate) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     let mut rest = Reader(bytes);
     std::iter::from_fn(move || {

@@ -64,6 +64,14 @@ impl Shared {
         self.queue.dropped() + self.assignments.dropped()
     }
 
+    /// The number of an event, which takes one now if it has none: a shared store made it, or a queue released it, and it changed no counter.
+    pub(super) fn number(&self, number: u64) -> u64 {
+        match number {
+            0 => self.limiter.get().map_or(0, |limiter| limiter.store().next_number()),
+            number => number,
+        }
+    }
+
     pub(super) fn wake_writer(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();

@@ -42,7 +42,7 @@ pub(super) struct Writer {
 
 /// A line to be written.
 enum Item<'b> {
-    Decision(Record<'b>),
+    Record(Record<'b>),
     Reset(ResetRecord),
     Assignment(AssignmentEvent),
 }
@@ -51,7 +51,7 @@ impl Item<'_> {
     /// Decisions that are not numbered, and assignments, are in the order of time.
     fn order(&self) -> (u64, u64) {
         match self {
-            Self::Decision(record) => (record.number, record.received),
+            Self::Record(record) => (record.number, record.received),
             Self::Reset(record) => (record.number, record.time),
             Self::Assignment(event) => (0, event.sent.as_nanos()),
         }
@@ -89,7 +89,8 @@ impl Writer {
         }
     }
 
-    /// Writes rules that were put in force, then decisions, resets and assignments in their order, then how many lines were dropped.
+    /// Writes rules that were put in force, then decisions, cancellations, resets and assignments in
+    /// their order, then how many lines were dropped.
     fn write<'b>(
         &mut self,
         taken: &'b [Vec<u8>],
@@ -102,8 +103,8 @@ impl Writer {
             (self.in_force, self.needs_rules) = (Some(rules), true);
             self.write_lines(&mut lines, &mut 0);
         }
-        let decisions = taken.iter().flat_map(|bytes| record::decode_all(bytes)).map(Item::Decision);
-        let mut items: Vec<Item<'_>> = decisions.chain(others).collect();
+        let records = taken.iter().flat_map(|bytes| record::decode_all(bytes)).map(Item::Record);
+        let mut items: Vec<Item<'_>> = records.chain(others).collect();
         items.sort_by_key(Item::order);
         let rules = self.shared.limiter.get().map(|limiter| limiter.rules());
         let salt = std::mem::take(&mut self.salt);
@@ -111,8 +112,11 @@ impl Writer {
         let mut count = 0;
         for item in &items {
             match item {
-                Item::Decision(record) => {
-                    line::decision(record, &values, self.run, &mut lines);
+                Item::Record(record) => {
+                    match record.is_cancellation() {
+                        true => changes::cancelled(record, &values, self.run, &mut lines),
+                        false => line::decision(record, &values, self.run, &mut lines),
+                    }
                     count += 1;
                 }
                 Item::Reset(record) => changes::reset(record, &values, self.run, &mut lines),

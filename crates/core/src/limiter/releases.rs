@@ -78,10 +78,10 @@ impl Limiter {
     }
 
     /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request that was cancelled before it
-    /// reached its service; false if none of them was owned. [`SlotRelease::of_ticket`] is the rest.
-    pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> bool {
-        SlotTicket::parse(ticket)
-            .is_some_and(|ticket| self.release_ticket(&ticket, Hits::Peek, now).is_some())
+    /// reached its service. Returns the number of that change among decisions; none if none of them was owned.
+    /// [`SlotRelease::of_ticket`] is the rest.
+    pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> Option<u64> {
+        self.release_ticket(&SlotTicket::parse(ticket)?, Hits::Peek, now)
     }
 
     /// Returns the number of the last change of a counter; none if none of the slots and reservations was owned.

@@ -91,7 +91,7 @@ impl World {
         self.run(counters);
         // As by an end, and as by a call that is reset.
         match counters {
-            [_] => assert!(self.limiter.cancel_start(&ticket, NOW)),
+            [_] => assert!(self.limiter.cancel_start(&ticket, NOW).is_some()),
             _ => _ = self.decide(&[("slot", &ticket)], Hits::ONE),
         }
     }

@@ -130,6 +130,7 @@ impl Log for LogFile {
             Ok(Some(Line::Decision(event))) => return Ok(Some(LogLine::Step(Step::Decision(event)))),
             Ok(Some(Line::Rules(step))) => return Ok(Some(LogLine::Step(Step::Rules(step)))),
             Ok(Some(Line::Reset(step))) => return Ok(Some(LogLine::Step(Step::Reset(step)))),
+            Ok(Some(Line::Cancelled(step))) => return Ok(Some(LogLine::Step(Step::Cancelled(step)))),
             Ok(Some(Line::WithoutDescriptors)) => counts().without_descriptors += 1,
             Ok(Some(Line::Omitted)) => counts().omitted += 1,
             Ok(Some(Line::Assignment)) => counts().assignments += 1,

@@ -139,8 +139,8 @@ fn a_cancelled_start_is_given_back_as_a_whole() {
     let limiter = limiter(RULES);
     let ticket = start(&limiter, 0, "user=a; both=b");
     let now = Timestamp::from_millis(MIDNIGHT_MILLIS);
-    assert!(limiter.cancel_start(&ticket, now));
-    assert!(!limiter.cancel_start(&ticket, now));
+    assert!(limiter.cancel_start(&ticket, now).is_some());
+    assert!(limiter.cancel_start(&ticket, now).is_none());
     check(&limiter, &[(0, "user=a ?; both=b ?", &["ok 100", "ok 2"])]);
 }
 
