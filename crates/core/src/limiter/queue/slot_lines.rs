@@ -61,7 +61,14 @@ impl SlotLines {
         self.requests.len()
     }
 
-    /// Hits that wait in the line of a counter before this request, or before one that arrives now; none if there is none.
+    /// Whether requests wait in the line of a counter before this one, or before one that arrives now.
+    pub(super) fn is_behind(&self, key: Key, number: Option<u64>) -> bool {
+        let first = self.lines.get(&key).and_then(|line| line.waiting.first_key_value());
+        first.is_some_and(|(&first, _)| number.is_none_or(|number| first < number))
+    }
+
+    /// Hits that wait in the line of a counter before this request, or before one that arrives now; none if there is none. Takes a step
+    /// for each of them.
     pub(super) fn hits_before(&self, key: Key, number: Option<u64>) -> Option<u64> {
         let line = self.lines.get(&key)?;
         let (Some(number), Some((&first, _))) = (number, line.waiting.first_key_value()) else {

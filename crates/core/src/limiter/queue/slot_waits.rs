@@ -133,7 +133,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
     /// Marks hits as over where an earlier request waits for slots.
     pub(in crate::limiter) fn stay_behind(&mut self, queues: &Queues, number: Option<u64>) {
         for counter in self.counters {
-            if self.has_line(counter) && queues.slots.hits_before(counter.key, number).is_some() {
+            if self.has_line(counter) && queues.slots.is_behind(counter.key, number) {
                 self.set_fit(counter, Fit::Behind);
                 self.set_over();
             }

@@ -275,6 +275,61 @@ fn a_request_that_waits_for_one_limit_delays_nothing_at_another() {
     assert_eq!(world.decided(), "+3", "the first of the line waits for its route");
 }
 
+/// Both reach the same rule and, if the condition holds, the same counter.
+#[test]
+fn a_request_for_which_a_condition_does_not_hold_neither_waits_nor_is_behind_those_that_do() {
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {algorithm: concurrency, requests_in_flight: 1, max_hold: 10s, max_wait: 1s, when: 'size(descriptors) == 2'}
+      - {unit: hour, requests_per_unit: 3}
+  - key: upload
+";
+    let mut world = World::new(tests::limiter(rules));
+    world.arrive(0, "user=u; upload=a", 0);
+    world.arrive(1, "user=u; upload=b", 0);
+    world.arrive(2, "user=u", 0);
+    let at_once = |world: &World, text: &str| {
+        let pinned = world.limiter.pin();
+        pinned.decide_unless_waits(&request(text), at(0)).map(|decision| decision.code)
+    };
+    assert_eq!(at_once(&world, "user=v"), Some(Code::Ok));
+    assert_eq!(at_once(&world, "user=u; upload=c"), None);
+    let ticket = world.ticket(0);
+    assert_eq!(world.decided(), "+0 +2");
+    world.release(&ticket, 1);
+    assert_eq!(world.decided(), "+1");
+    // The window is used up: there is nothing to wait for, whether the condition holds or not.
+    assert_eq!(at_once(&world, "user=u; upload=c"), Some(Code::OverLimit));
+    assert_eq!(at_once(&world, "user=u"), Some(Code::OverLimit));
+    assert_eq!(world.limiter.queued(), 0);
+}
+
+/// A flood of one key, whose client may have any number of calls open.
+#[test]
+fn a_flood_of_a_full_key_fills_its_line_and_no_other() {
+    let mut world = world();
+    world.arrive(0, "user=u +2", 0);
+    let ticket = world.ticket(0);
+    (1..=1_000).for_each(|name| world.arrive(name, "user=u", 0));
+    let waiting = world.waiting.len();
+    assert!((1..1_000).contains(&waiting));
+    assert_eq!(world.decided.len(), 1_001 - waiting, "all others are denied at once");
+    // Another key is decided at once, and has a line of its own.
+    world.decided.clear();
+    let name = 2_000;
+    world.arrive(name, "user=v +2", 1);
+    world.arrive(name + 1, "user=v", 1);
+    assert_eq!((world.decided().as_str(), world.waiting.len()), ("+2000", waiting + 1));
+    // What is denied takes nothing from those that wait.
+    (3_000..3_100).for_each(|name| world.arrive(name, "user=u", 1));
+    world.decided.clear();
+    world.release(&ticket, 2);
+    assert_eq!(world.decided(), "+1 +2");
+}
+
 #[test]
 fn those_that_wait_are_decided_by_the_rules_of_the_moment() {
     let mut world = world();
