@@ -101,6 +101,6 @@ func (s *Slot) send(descriptor Descriptor) {
 	r.domain, r.usesLocal = s.request.domain, false
 	r.descriptors = []Descriptor{descriptor}
 	if _, err := s.client.decide(s.context, &r); err != nil {
-		s.client.failures.log().WarnContext(s.context, "a slot was not released: the server frees it after max_hold", "error", err)
+		s.client.failures.log().WarnContext(s.context, "the end of a request is lost: its slots and estimates end after max_hold", "error", err)
 	}
 }

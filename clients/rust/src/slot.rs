@@ -118,7 +118,7 @@ impl Slot {
 
 async fn send(client: &Tidegate, release: Request) {
     if let Err(error) = client.limit(release).await {
-        tracing::warn!(%error, "a slot was not released: the server frees it after max_hold");
+        tracing::warn!(%error, "the end of a request is lost: its slots and estimates end after max_hold");
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for Slot {
         let Some(release) = self.end_request() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return tracing::warn!(
-                "a slot was dropped outside of a runtime: the server frees it after max_hold"
+                "a slot was dropped outside of a runtime: its slots and estimates end after max_hold"
             );
         };
         let client = self.client.clone();

@@ -156,7 +156,7 @@ export class RateLimiter {
       try {
         await this.limit(release, { localDenials: false, ...(domain !== undefined && { domain }) });
       } catch (error) {
-        this.#logger.warn("a slot was not released: the server frees it after max_hold", error);
+        this.#logger.warn("the end of a request is lost: its slots and estimates end after max_hold", error);
       }
     });
   }

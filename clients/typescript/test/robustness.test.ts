@@ -213,5 +213,5 @@ test("a slot whose client is closed is logged and ends no scope with an error", 
   expect(slot.ticket).toBeDefined();
   client.close();
   await slot[Symbol.asyncDispose]();
-  expect(logger.lines).toEqual(["a slot was not released: the server frees it after max_hold"]);
+  expect(logger.lines).toEqual(["the end of a request is lost: its slots and estimates end after max_hold"]);
 });

@@ -161,4 +161,4 @@ class Acquiring:
 
 
 def _log() -> None:
-    _logger.warning("a slot was not released: the server frees it after max_hold", exc_info=True)
+    _logger.warning("the end of a request is lost: its slots and estimates end after max_hold", exc_info=True)

@@ -105,7 +105,7 @@ pub struct RateLimitResponse {
     >,
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: ::prost::alloc::vec::Vec<u8>,
-    /// `slot` and `cost`, if the request holds a slot of a limit of requests in flight.
+    /// `slot` and `cost`, if the request holds slots of limits of requests in flight, or estimates of limits that reserve.
     #[prost(message, optional, tag = "6")]
     pub dynamic_metadata: ::core::option::Option<::prost_types::Struct>,
 }

@@ -203,7 +203,7 @@ export type RateLimitResponse = Message<"tidegate.client.v1.RateLimitResponse"> 
   rawBody: Uint8Array;
 
   /**
-   * `slot` and `cost`, if the request holds a slot of a limit of requests in flight.
+   * `slot` and `cost`, if the request holds slots of limits of requests in flight, or estimates of limits that reserve.
    *
    * @generated from field: google.protobuf.Struct dynamic_metadata = 6;
    */

@@ -293,7 +293,7 @@ class RateLimitResponse(google.protobuf.message.Message):
     def request_headers_to_add(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RateLimitResponse.HeaderValue]: ...
     @property
     def dynamic_metadata(self) -> google.protobuf.struct_pb2.Struct:
-        """`slot` and `cost`, if the request holds a slot of a limit of requests in flight."""
+        """`slot` and `cost`, if the request holds slots of limits of requests in flight, or estimates of limits that reserve."""
 
     def __init__(
         self,

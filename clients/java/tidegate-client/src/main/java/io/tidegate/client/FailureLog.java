@@ -58,9 +58,11 @@ final class FailureLog {
     LOGGER.log(Level.ERROR, what + " of rate limit decisions failed", failure);
   }
 
-  /** Logs that the slots of a request stay held. */
-  static void notReleased(Throwable failure) {
+  /** Logs that the slots and estimates of a request stay held. */
+  static void notEnded(Throwable failure) {
     LOGGER.log(
-        Level.WARNING, "a slot was not released: the server frees it after max_hold", failure);
+        Level.WARNING,
+        "the end of a request is lost: its slots and estimates end after max_hold",
+        failure);
   }
 }

@@ -122,7 +122,7 @@ public final class Slot implements AutoCloseable {
 
   private static void end(CompletableFuture<Void> sent, @Nullable Throwable failure) {
     if (failure != null) {
-      FailureLog.notReleased(failure);
+      FailureLog.notEnded(failure);
     }
     sent.complete(null);
   }

@@ -207,6 +207,12 @@ class ConformanceTest {
   }
 
   private static void slot(JsonNode one, Servers servers) throws Exception {
+    for (boolean isAsync : new boolean[] {false, true}) {
+      slot(one, servers, isAsync);
+    }
+  }
+
+  private static void slot(JsonNode one, Servers servers, boolean isAsync) throws Exception {
     String address = servers.serve(one.get("rules").asText(), "--test-clock").address();
     Servers.Clock clock = servers.clock(address);
     Tidegate client = servers.client(builder(address));
@@ -216,28 +222,37 @@ class ConformanceTest {
       long nanos = step.get("at").get(0).asLong() * 1_000_000 + step.get("at").get(1).asLong();
       clock.set(1_700_006_400L + nanos / 1_000_000_000, nanos % 1_000_000_000);
       JsonNode expected = step.path("expect");
-      String where = "step " + number;
+      String where = "step " + number + (isAsync ? ", async" : "");
       String name = step.path("slot").asText();
       switch (step.get("op").asText()) {
         case "acquire" -> {
           List<Descriptor> descriptors = descriptors(step.get("descriptors"));
           CallOptions options = CallOptions.DEFAULT.cost(step.get("cost").asLong());
           Slot slot =
-              number % 2 == 0
-                  ? client.acquire(descriptors, options)
-                  : client.acquireAsync(descriptors, options).get();
+              isAsync
+                  ? client.acquireAsync(descriptors, options).get()
+                  : client.acquire(descriptors, options);
           assertEquals(expected.get("allowed").asBoolean(), slot.allowed(), where);
           assertEquals(expected.get("ticket").asBoolean(), slot.ticket().isPresent(), where);
           slots.put(name, slot);
         }
         case "release" -> {
-          if (step.get("cost").isNull()) {
-            slots.get(name).release();
-          } else {
+          if (!step.get("cost").isNull()) {
             slots.get(name).release(step.get("cost").asLong());
+          } else if (isAsync) {
+            slots.get(name).releaseAsync().get();
+          } else {
+            slots.get(name).release();
           }
         }
-        case "commit" -> slots.get(name).commit(step.get("cost").asLong());
+        case "commit" -> {
+          long cost = step.get("cost").asLong();
+          if (isAsync) {
+            slots.get(name).commitAsync(cost).get();
+          } else {
+            slots.get(name).commit(cost);
+          }
+        }
         case "cancel" -> slots.get(name).cancel();
         case "end" -> slots.get(name).close();
         case "peek" -> {
