@@ -86,8 +86,6 @@ pub struct GrpcPort {
     peer: Arc<str>,
     /// The verified names in the certificate of the client.
     names: Arc<[String]>,
-    /// Whether routed calls need the peer.
-    needs_peer: bool,
     /// Memory for incomplete requests; none without a bound.
     bodies: Option<Arc<BodyMemory>>,
 }
@@ -102,19 +100,8 @@ impl GrpcPort {
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
-        let (peer, names, needs_peer, bodies) = (Arc::default(), Arc::default(), false, None);
-        Self {
-            service,
-            of_tasks,
-            routes,
-            health,
-            message_bytes_max,
-            long_lived,
-            peer,
-            names,
-            needs_peer,
-            bodies,
-        }
+        let (peer, names, bodies) = (Arc::default(), Arc::default(), None);
+        Self { service, of_tasks, routes, health, message_bytes_max, long_lived, peer, names, bodies }
     }
 
     /// The same port, whose connections share this memory for incomplete requests.
@@ -122,20 +109,9 @@ impl GrpcPort {
         Self { bodies: Some(bodies), ..self }
     }
 
-    /// The same port, on which every call has the peer of its connection.
-    pub fn with_peers(self) -> Self {
-        Self { needs_peer: true, ..self }
-    }
-
-    /// The same port for connections of this peer, with these verified names in its certificate, if anything reads them.
-    pub fn for_peer(self: &Arc<Self>, peer: impl FnOnce() -> (String, Vec<String>)) -> Arc<Self> {
-        match self.needs_peer || self.service.has_readers() {
-            true => {
-                let (peer, names) = peer();
-                Arc::new(Self { peer: peer.into(), names: names.into(), ..Self::clone(self) })
-            }
-            false => Arc::clone(self),
-        }
+    /// The same port for connections of this peer, with these verified names in its certificate.
+    pub fn for_peer(&self, peer: String, names: Vec<String>) -> Arc<Self> {
+        Arc::new(Self { peer: peer.into(), names: names.into(), ..self.clone() })
     }
 }
 
@@ -369,7 +345,7 @@ impl Service for GrpcPort {
             count(Refusal::MalformedTimeout);
             return refusal;
         }
-        let places = match self.long_lived.start(&request) {
+        let places = match self.long_lived.start(&request, &self.peer) {
             Ok(places) => places,
             Err(refusal) => {
                 count(Refusal::StreamingCalls);

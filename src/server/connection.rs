@@ -23,7 +23,7 @@ pub(super) async fn serve(
         let _ = drain.wait_for(|draining| *draining).await;
     };
     let peer = accepted.peer;
-    let port = port.for_peer(|| (accepted.peer.to_string(), accepted.names()));
+    let port = port.for_peer(accepted.peer.to_string(), accepted.names());
     let stream = match accepted.register() {
         Ok(stream) => stream,
         Err(error) => {

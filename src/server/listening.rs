@@ -152,8 +152,7 @@ fn grpc_port(
     let routes = (routes, health.clone());
     let port = GrpcPort::new(service.clone(), routes, message_bytes_max, settings.long_lived_calls)
         .with_body_memory(Arc::clone(&settings.body_memory));
-    let has_callers = control.is_some() || leases.is_some();
-    (Arc::new(if has_callers { port.with_peers() } else { port }), health)
+    (Arc::new(port), health)
 }
 
 impl Listening {

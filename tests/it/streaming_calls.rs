@@ -61,7 +61,7 @@ async fn memory_follows_bytes_received_and_not_lengths_claimed() {
 async fn watches_are_bounded_per_connection_and_in_total() {
     const CONNECTIONS: usize = 10;
     const STREAMS: u32 = 1000;
-    let server = Server::start(&["--max-streaming-calls", "500"]);
+    let server = Server::start(&["--max-streaming-calls", "500", "--max-streaming-calls-per-peer", "500"]);
     let before = rss(&server);
     let (mut connections, mut refused) = (Vec::new(), 0);
     for _ in 0..CONNECTIONS {

@@ -4,8 +4,11 @@ use crate::api::rlqs;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 use tidegate_http2::{LongLived, LongLivedCall};
@@ -27,11 +30,13 @@ pub struct LongLivedBounds {
     pub max: usize,
     /// Calls of one connection.
     pub per_connection_max: usize,
+    /// Calls of one IPv4 address, IPv6 /64 network, or user on a Unix socket.
+    pub per_peer_max: usize,
 }
 
 impl Default for LongLivedBounds {
     fn default() -> Self {
-        Self { max: 1000, per_connection_max: 100 }
+        Self { max: 1000, per_connection_max: 100, per_peer_max: 500 }
     }
 }
 
@@ -40,21 +45,46 @@ impl Default for LongLivedBounds {
 pub(in crate::api) struct LongLivedCalls {
     bounds: LongLivedBounds,
     open: LongLived,
+    /// Those of each peer with any.
+    of_peers: Arc<Mutex<HashMap<Arc<str>, usize>>>,
 }
 
-/// The places that an open call takes, of all connections' and of its connection's.
+/// The places that an open call takes, of all connections', of its connection's and of its peer's.
 pub(in crate::api) struct Places {
     _of_all: LongLivedCall,
     _of_connection: Option<LongLivedCall>,
+    _of_peer: OfPeer,
+}
+
+/// A call of a peer that is counted.
+struct OfPeer {
+    of_peers: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    peer: Arc<str>,
+}
+
+impl Drop for OfPeer {
+    fn drop(&mut self) {
+        let mut of_peers = self.of_peers.lock();
+        if let Some(open) = of_peers.get_mut(&self.peer) {
+            *open -= 1;
+            if *open == 0 {
+                of_peers.remove(&self.peer);
+            }
+        }
+    }
 }
 
 impl LongLivedCalls {
     pub(in crate::api) fn new(bounds: LongLivedBounds) -> Self {
-        Self { bounds, open: LongLived::default() }
+        Self { bounds, open: LongLived::default(), of_peers: Arc::default() }
     }
 
     /// Takes places for a call that stays open; none for any other call. An error is the refusal, RESOURCE_EXHAUSTED.
-    pub(in crate::api) fn start<B>(&self, request: &Request<B>) -> Result<Option<Places>, Status> {
+    pub(in crate::api) fn start<B>(
+        &self,
+        request: &Request<B>,
+        peer: &Arc<str>,
+    ) -> Result<Option<Places>, Status> {
         if !METHODS.contains(&request.uri().path()) {
             return Ok(None);
         }
@@ -67,7 +97,21 @@ impl LongLivedCalls {
         let of_all = self.open.start(self.bounds.max).ok_or_else(|| {
             Status::resource_exhausted("too many open streaming calls on this server; try again later")
         })?;
-        Ok(Some(Places { _of_all: of_all, _of_connection: of_connection }))
+        let of_peer = self.start_of_peer(peer).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "too many open streaming calls of {peer}; close some, or start the server with a higher --max-streaming-calls-per-peer"
+            ))
+        })?;
+        Ok(Some(Places { _of_all: of_all, _of_connection: of_connection, _of_peer: of_peer }))
+    }
+
+    fn start_of_peer(&self, peer: &Arc<str>) -> Option<OfPeer> {
+        let mut of_peers = self.of_peers.lock();
+        if of_peers.get(peer).copied().unwrap_or(0) >= self.bounds.per_peer_max {
+            return None;
+        }
+        *of_peers.entry(Arc::clone(peer)).or_insert(0) += 1;
+        Some(OfPeer { of_peers: Arc::clone(&self.of_peers), peer: Arc::clone(peer) })
     }
 }
 
@@ -114,9 +158,10 @@ mod tests {
 
     #[test]
     fn open_calls_are_bounded_by_connection_and_in_total() {
-        let calls = LongLivedCalls::new(LongLivedBounds { max: 3, per_connection_max: 2 });
+        let bounds = LongLivedBounds { max: 3, per_connection_max: 2, per_peer_max: 3 };
+        let calls = LongLivedCalls::new(bounds);
         let (one, other) = (LongLived::default(), LongLived::default());
-        let start = |connection| calls.start(&call(METHODS[0], connection));
+        let start = |connection| calls.start(&call(METHODS[0], connection), &"192.0.2.1".into());
         let open = [start(&one), start(&one)];
         assert!(open.iter().all(|places| matches!(places, Ok(Some(_)))));
         let message =
@@ -129,10 +174,25 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_does_not_take_the_places_of_others() {
+        let bounds = LongLivedBounds { max: 9, per_connection_max: 9, per_peer_max: 2 };
+        let calls = LongLivedCalls::new(bounds);
+        let start = |peer: &str| calls.start(&call(METHODS[0], &LongLived::default()), &peer.into());
+        let open = [start("192.0.2.1"), start("192.0.2.1")];
+        let refused = start("192.0.2.1").err().map(|status| status.message().to_owned());
+        assert!(refused.is_some_and(|text| text.contains("of 192.0.2.1")));
+        assert!(start("192.0.2.2").is_ok());
+        drop(open);
+        assert!(start("192.0.2.1").is_ok());
+        assert!(calls.of_peers.lock().is_empty());
+    }
+
+    #[test]
     fn unary_calls_take_no_place() {
-        let calls = LongLivedCalls::new(LongLivedBounds { max: 0, per_connection_max: 0 });
+        let bounds = LongLivedBounds { max: 0, per_connection_max: 0, per_peer_max: 0 };
+        let calls = LongLivedCalls::new(bounds);
         assert!(matches!(
-            calls.start(&call("/grpc.health.v1.Health/Check", &LongLived::default())),
+            calls.start(&call("/grpc.health.v1.Health/Check", &LongLived::default()), &"unix".into()),
             Ok(None)
         ));
     }

@@ -41,6 +41,9 @@ pub(super) struct ConnectionFlags {
         default_value_t = LongLivedBounds::default().per_connection_max
     )]
     max_streaming_calls_per_connection: usize,
+    /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket; by default half of --max-streaming-calls.
+    #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_PEER", value_name = "N")]
+    max_streaming_calls_per_peer: Option<usize>,
     /// Maximum bytes of a request's header list; a larger one gets HTTP status 431.
     #[arg(long, env = "TIDEGATE_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
     max_header_bytes: u32,
@@ -112,6 +115,7 @@ impl ConnectionFlags {
         LongLivedBounds {
             max: self.max_streaming_calls,
             per_connection_max: self.max_streaming_calls_per_connection,
+            per_peer_max: self.max_streaming_calls_per_peer.unwrap_or(self.max_streaming_calls.div_ceil(2)),
         }
     }
 
