@@ -11,7 +11,7 @@ use proptest::{
     strategy::Strategy as Strategy_,
 };
 use serde_json::json;
-use std::{process::Command, time::Duration};
+use std::{net::Ipv4Addr, process::Command, time::Duration};
 use tidegate::api::pb::{
     quota::{
         BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -28,7 +28,7 @@ use tidegate_core::rules::{LoadOptions, RuleSet, Source};
 use tidegate_shared::quota::Terms;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status, Streaming, transport::Endpoint};
 
 const RULES: &str = "
 domain: shop
@@ -57,16 +57,28 @@ struct Client {
 
 impl Client {
     async fn open(server: &Server) -> Self {
+        Self::open_from(server, Ipv4Addr::LOCALHOST).await
+    }
+
+    /// On a connection from this address.
+    async fn open_from(server: &Server, address: Ipv4Addr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).expect("host:port");
+        let channel = endpoint.local_address(Some(address.into())).connect().await;
         let (reports, receiver) = mpsc::channel(8);
-        let mut client = RateLimitQuotaServiceClient::new(server.channel().await);
+        let mut client = RateLimitQuotaServiceClient::new(channel.expect("the server accepts"));
         let opened = client.stream_rate_limit_quotas(ReceiverStream::new(receiver)).await;
         Self { reports, responses: opened.expect("the response begins at once").into_inner() }
     }
 
     async fn report(&self, domain: &str, buckets: &[&[(&str, &str)]], allowed: u64) {
+        self.report_usage(domain, buckets, allowed, 0).await;
+    }
+
+    async fn report_usage(&self, domain: &str, buckets: &[&[(&str, &str)]], allowed: u64, denied: u64) {
         let usage = |pairs: &&[(&str, &str)]| BucketQuotaUsage {
             bucket_id: Some(bucket(pairs)),
             num_requests_allowed: allowed,
+            num_requests_denied: denied,
             ..BucketQuotaUsage::default()
         };
         let bucket_quota_usages = buckets.iter().map(usage).collect();
@@ -277,6 +289,79 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     assert!([0, 1].into_iter().all(|stream| free.iter().any(|line| line["stream"] == stream)), "{log}");
     assert!(free.iter().all(|line| line["peer"] == "127.0.0.1" && line["domain"] == "shop"), "{log}");
     assert!(!log.contains("\"ada\"") && log.contains("value_hash"), "{log}");
+}
+
+/// The rate of the last assignment that arrives until all is quiet.
+async fn last_rate(client: &mut Client, mut rate: f64) -> f64 {
+    while let Ok(actions) = timeout(Duration::from_millis(100), client.next()).await {
+        for (_, action) in actions.expect("assignments") {
+            rate = match strategy(&action) {
+                Strategy::TokenBucket(TokenBucket { tokens_per_fill, fill_interval, .. }) => {
+                    let secs = fill_interval.expect("always sent").seconds;
+                    f64::from(tokens_per_fill.expect("always sent")) / secs as f64
+                }
+                _ => 0.0,
+            };
+        }
+    }
+    rate
+}
+
+/// After a kill, with or without a snapshot: what it assigns is a part of what its clients had by what they admitted.
+#[tokio::test]
+async fn a_server_that_starts_assigns_its_clients_no_more_than_they_had() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().to_str().expect("UTF-8");
+    for args in [&[][..], &["--data", data, "--snapshot-interval", "50ms"]] {
+        let mut server = serve(RULES, args);
+        let mut former = Client::open(&server).await;
+        tokio::time::sleep(LEARNING).await;
+        former.report_usage("shop", &[&[("plan", "free")]], 0, 500).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let had = last_rate(&mut former, 0.0).await;
+        assert!(had > 10.0, "{had}");
+        server.signal_until_it_ends(rustix::process::Signal::KILL);
+        let server = serve(RULES, args);
+        let (mut former, mut new) = (Client::open(&server).await, Client::open(&server).await);
+        for (allowed, denied) in [(1, 0), (2 * had as u64, 500)] {
+            former.report_usage("shop", &[&[("plan", "free")]], allowed, denied).await;
+            new.report_usage("shop", &[&[("plan", "free")]], 0, 1_000).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        let [rate, of_new] = [last_rate(&mut former, 0.0).await, last_rate(&mut new, 0.0).await];
+        println!("{args:?}: {had:.1} before, {rate:.1} after, {of_new:.1} of a new client");
+        assert!(rate > 0.0 && rate <= had && of_new == 0.0, "{had:.1}, {rate:.1}, {of_new:.1}");
+    }
+}
+
+/// Three streams of one address demand 10^9 requests per second, and state that they admitted as many.
+#[tokio::test]
+async fn a_peer_takes_no_more_than_its_part_whatever_it_reports() {
+    let rules = RULES.replace("clients: 2", "clients: 3, max_share: 40%");
+    let server = serve(&rules, &[]);
+    let mut hostile = Vec::new();
+    for _ in 0..3 {
+        hostile.push((Client::open_from(&server, Ipv4Addr::LOCALHOST).await, 0.0));
+    }
+    let mut honest = Client::open_from(&server, Ipv4Addr::new(127, 0, 0, 2)).await;
+    let mut rate = 0.0;
+    tokio::time::sleep(LEARNING).await;
+    for _ in 0..8 {
+        for (client, _) in &hostile {
+            let most = u64::MAX / 4;
+            client.report_usage("shop", &[&[("plan", "free")]], most, most).await;
+        }
+        honest.report_usage("shop", &[&[("plan", "free")]], rate as u64, 200).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        for (client, of_client) in &mut hostile {
+            *of_client = last_rate(client, *of_client).await;
+        }
+        rate = last_rate(&mut honest, rate).await;
+    }
+    let of_hostile: f64 = hostile.iter().map(|(_, of_client)| of_client).sum();
+    println!("hostile {of_hostile:.1}, honest {rate:.1} of 100 requests/s");
+    assert!(of_hostile > 0.0 && of_hostile <= 40.0, "{of_hostile}");
+    assert!(rate >= 55.0 && rate + of_hostile <= 100.0, "{rate}");
 }
 
 #[tokio::test]

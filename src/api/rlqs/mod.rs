@@ -86,6 +86,7 @@ impl Stream {
 
     async fn take_in(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
         let reports = wire::reports(&message, self.service.request_limits())?;
+        let beyond = message.bucket_quota_usages.len() - reports.len();
         let stream = match &mut self.open {
             Some(stream) => stream,
             None if message.domain.is_empty() => {
@@ -95,7 +96,7 @@ impl Stream {
             }
             None => self.open.insert(self.service.quotas().open(&message.domain, self.peer.clone())),
         };
-        stream.report(reports).await;
+        stream.report(reports, beyond as u64).await;
         Ok(())
     }
 

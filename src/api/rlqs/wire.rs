@@ -21,6 +21,10 @@ use tidegate_core::limit::{Entry, RequestLimits};
 use tidegate_shared::quota::Usage;
 use tonic::Status;
 
+/// The most buckets in one message: four times as many as a stream may have. More are not read, so that a message takes no longer than
+/// some milliseconds.
+const REPORTS_MAX: usize = 4_000;
+
 /// The reports of a message, or why it is refused.
 pub(super) fn reports(
     message: &RateLimitQuotaUsageReports,
@@ -35,8 +39,8 @@ pub(super) fn reports(
         let message = format!("domain is {bytes} bytes long; at most {bytes_max} are accepted");
         return Err(Status::invalid_argument(message));
     }
-    let mut reports = Vec::with_capacity(message.bucket_quota_usages.len());
-    for (index, usage) in message.bucket_quota_usages.iter().enumerate() {
+    let mut reports = Vec::with_capacity(message.bucket_quota_usages.len().min(REPORTS_MAX));
+    for (index, usage) in message.bucket_quota_usages.iter().take(REPORTS_MAX).enumerate() {
         let Some(id) = usage.bucket_id.as_ref().filter(|id| !id.bucket.is_empty()) else {
             return invalid(index, "is empty; send at least one key with a value".to_owned());
         };

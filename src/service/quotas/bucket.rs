@@ -16,6 +16,11 @@ impl Bucket {
         Self(texts.map(|text| format!("{}:{text}", text.len())).collect::<String>().into())
     }
 
+    /// Length of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// The keys with their values, sorted by key.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let mut rest = &*self.0;

@@ -4,14 +4,20 @@
 //! if they are blocked, or if what an override put in force cannot be divided.
 
 use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd};
-use std::{collections::HashMap, sync::Arc};
+use std::{cell::Cell, collections::HashMap, rc::Rc, sync::Arc};
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
     rules::DomainRules,
     store::Key,
 };
-use tidegate_shared::quota::{Action, Push, Quota, Refusal, Settings, StreamId, Usage};
+use tidegate_shared::quota::{Action, PeerId, Push, Quota, Refusal, Reporter, Settings, StreamId, Usage};
+
+/// The most bytes of the names of a stream's buckets.
+const BYTES_OF_STREAM_MAX: usize = 1 << 20;
+
+/// The most buckets of all streams of a peer, some 300 bytes each.
+const BUCKETS_OF_PEER_MAX: usize = 250_000;
 
 /// The streams, and the shares of their clients.
 pub(super) struct Divider {
@@ -20,6 +26,8 @@ pub(super) struct Divider {
     /// The stream of each member of a counter, and its index in [`Client::members`].
     pub(super) members: HashMap<StreamId, (u64, usize)>,
     next_member: u64,
+    /// Numbers of buckets of each peer, which its streams share.
+    of_peers: HashMap<PeerId, Rc<Cell<usize>>>,
     /// Number of the rules by which buckets have their counters.
     generation: u64,
     is_draining: bool,
@@ -30,10 +38,15 @@ pub(super) struct Divider {
 pub(super) struct Client {
     pub(super) domain: Arc<str>,
     pub(super) peer: QuotaPeer,
+    peer_id: PeerId,
     outbox: Arc<Outbox>,
     /// Members of counters: the first for the first bucket of a counter, the second for another one of the same.
     members: Vec<StreamId>,
     buckets: HashMap<Bucket, Subscription>,
+    /// Bytes of their names.
+    bytes: usize,
+    /// Number of buckets of its peer.
+    of_peer: Rc<Cell<usize>>,
     pub(super) by_counter: HashMap<(usize, Key), Bucket>,
 }
 
@@ -61,6 +74,7 @@ impl Divider {
             streams: HashMap::new(),
             members: HashMap::new(),
             next_member: 0,
+            of_peers: HashMap::new(),
             generation: 0,
             is_draining: false,
             figures: QuotaFigures::default(),
@@ -81,15 +95,19 @@ impl Divider {
 
     pub(super) fn take_in(&mut self, event: Event, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
         match event {
-            Event::Open { stream, domain, peer, outbox } => {
+            Event::Open { stream, domain, peer, peer_id, outbox } => {
                 if self.is_draining {
                     outbox.end(StreamEnd::Drain);
                 }
                 let (buckets, by_counter) = (HashMap::new(), HashMap::new());
-                let client = Client { domain, peer, outbox, members: Vec::new(), buckets, by_counter };
+                let of_peer = Rc::clone(self.of_peers.entry(peer_id).or_default());
+                let (members, bytes) = (Vec::new(), 0);
+                let client =
+                    Client { domain, peer, peer_id, outbox, members, buckets, bytes, of_peer, by_counter };
                 self.streams.insert(stream, client);
             }
-            Event::Report { stream, reports, taken } => {
+            Event::Report { stream, reports, beyond, taken } => {
+                self.figures.refused += beyond;
                 for report in reports {
                     self.figures.reports += 1;
                     self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
@@ -105,10 +123,16 @@ impl Divider {
                 }
             }
             Event::Close { stream } => {
-                let members = self.streams.remove(&stream).map(|client| client.members).unwrap_or_default();
-                for member in members {
+                let Some(mut client) = self.streams.remove(&stream) else { return };
+                for member in std::mem::take(&mut client.members) {
                     self.members.remove(&member);
                     self.quota.close(member);
+                }
+                client.of_peer.update(|buckets| buckets - client.buckets.len());
+                let peer = client.peer_id;
+                drop(client);
+                if self.of_peers.get(&peer).is_some_and(|buckets| Rc::strong_count(buckets) == 1) {
+                    self.of_peers.remove(&peer);
                 }
             }
             Event::List(request) => self.piece(request, now),
@@ -192,13 +216,13 @@ impl Divider {
         now: Timestamp,
     ) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
-        let Some(domain) = rules.rules().domain(&client.domain).filter(|domain| domain.quotas().is_some())
-        else {
+        let domain = rules.rules().domain(&client.domain);
+        let Some((domain, quotas)) = domain.and_then(|domain| Some((domain, domain.quotas()?))) else {
             client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
             return;
         };
         let buckets_max = self.quota.settings().buckets_of_stream_max;
-        if client.buckets.len() >= buckets_max && !client.buckets.contains_key(&bucket) {
+        if !client.buckets.contains_key(&bucket) && !client.has_room(&bucket, buckets_max) {
             self.figures.refused += 1;
             return;
         }
@@ -225,11 +249,13 @@ impl Divider {
             self.members.insert(member, (stream, client.members.len()));
             client.members.push(member);
         }
-        match self.quota.report(rules, client.members[index], charge, usage, now) {
+        let reporter =
+            Reporter { stream: client.members[index], peer: client.peer_id, share_max: quotas.max_share };
+        match self.quota.report(rules, reporter, charge, usage, now) {
             Ok(()) => {
                 let subscription = Subscription::Counter { key: charge.key(), member: index };
                 client.by_counter.insert((index, charge.key()), bucket.clone());
-                client.buckets.insert(bucket, subscription);
+                client.remember(bucket, subscription);
             }
             Err(Refusal::Indivisible(_)) => self.blanket(stream, bucket, usage, false, now),
             Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. }) => self.figures.refused += 1,
@@ -250,7 +276,7 @@ impl Divider {
             Some(Subscription::Counter { .. }) | None => (false, 0),
         };
         let idle = if usage == Usage::default() && is_same { idle.saturating_add(1) } else { 0 };
-        client.buckets.insert(bucket.clone(), Subscription::Blanket { admits, idle });
+        client.remember(bucket.clone(), Subscription::Blanket { admits, idle });
         let counts = &mut self.figures.blanket;
         let (assignment, count) = match admits {
             _ if idle >= idle_reports => {
@@ -266,8 +292,26 @@ impl Divider {
 }
 
 impl Client {
+    /// Whether it may have another bucket.
+    fn has_room(&self, bucket: &Bucket, buckets_max: usize) -> bool {
+        self.buckets.len() < buckets_max
+            && self.bytes + bucket.bytes() <= BYTES_OF_STREAM_MAX
+            && self.of_peer.get() < BUCKETS_OF_PEER_MAX
+    }
+
+    fn remember(&mut self, bucket: Bucket, subscription: Subscription) {
+        let bytes = bucket.bytes();
+        if self.buckets.insert(bucket, subscription).is_none() {
+            self.bytes += bytes;
+            self.of_peer.update(|buckets| buckets + 1);
+        }
+    }
+
     fn forget(&mut self, bucket: &Bucket) {
-        if let Some(Subscription::Counter { key, member }) = self.buckets.remove(bucket) {
+        let Some(subscription) = self.buckets.remove(bucket) else { return };
+        self.bytes -= bucket.bytes();
+        self.of_peer.update(|buckets| buckets - 1);
+        if let Subscription::Counter { key, member } = subscription {
             self.by_counter.remove(&(member, key));
         }
     }

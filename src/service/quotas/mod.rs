@@ -18,13 +18,17 @@ pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
 
 use listing::PieceRequest;
 use parking_lot::Mutex;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 use tidegate_core::limit::Timestamp;
-use tidegate_shared::quota::{InForce, QuotaCounts, Usage};
+use tidegate_shared::quota::{InForce, PeerId, QuotaCounts, Usage};
 use tokio::sync::oneshot;
 
 /// The requests of a client to one bucket, since its report before.
@@ -87,11 +91,14 @@ enum Event {
         stream: u64,
         domain: Arc<str>,
         peer: QuotaPeer,
+        peer_id: PeerId,
         outbox: Arc<Outbox>,
     },
     Report {
         stream: u64,
         reports: Vec<BucketReport>,
+        /// Number of those that were not read.
+        beyond: u64,
         taken: oneshot::Sender<()>,
     },
     /// The client acts on what was put into its outbox until then.
@@ -119,6 +126,8 @@ struct Shared {
     /// Until the thread takes it.
     receiver: Mutex<Option<Receiver<Event>>>,
     streams: AtomicU64,
+    /// Numbers peers.
+    peers: RandomState,
     figures: Mutex<QuotaFigures>,
 }
 
@@ -151,8 +160,9 @@ impl Default for Quotas {
     /// Without a thread: reports wait for it.
     fn default() -> Self {
         let (events, receiver) = channel();
-        let (receiver, streams) = (Mutex::new(Some(receiver)), AtomicU64::new(0));
-        Self(Arc::new(Shared { events, receiver, streams, figures: Mutex::default() }))
+        let (receiver, streams, peers) =
+            (Mutex::new(Some(receiver)), AtomicU64::new(0), RandomState::default());
+        Self(Arc::new(Shared { events, receiver, streams, peers, figures: Mutex::default() }))
     }
 }
 
@@ -163,7 +173,8 @@ impl Quotas {
         let outbox = Arc::<Outbox>::default();
         let domain = Arc::<str>::from(domain);
         let (of_thread, to_send) = (Arc::clone(&domain), Arc::clone(&outbox));
-        self.send(Event::Open { stream: number, domain: of_thread, peer, outbox: to_send });
+        let peer_id = PeerId(self.0.peers.hash_one(&*peer.address) | 1);
+        self.send(Event::Open { stream: number, domain: of_thread, peer, peer_id, outbox: to_send });
         QuotaStream { number, domain, quotas: self.clone(), outbox }
     }
 
@@ -205,10 +216,10 @@ impl QuotaStream {
         Receipt { stream: self.number, quotas: self.quotas.clone(), until }
     }
 
-    /// Passes reports of the client on, and waits until they are taken in.
-    pub async fn report(&self, reports: Vec<BucketReport>) {
+    /// Passes reports of the client on, with the number of those that were not read, and waits until they are taken in.
+    pub async fn report(&self, reports: Vec<BucketReport>, beyond: u64) {
         let (taken, is_taken) = oneshot::channel();
-        self.quotas.send(Event::Report { stream: self.number, reports, taken });
+        self.quotas.send(Event::Report { stream: self.number, reports, beyond, taken });
         // An error: the thread has ended.
         let _ = is_taken.await;
     }

@@ -22,6 +22,7 @@ mod networks;
 mod overlay;
 mod pattern;
 mod pattern_set;
+mod percent;
 mod plain_map;
 mod quotas;
 mod redaction;
@@ -56,6 +57,7 @@ pub use overlay::{
     OverrideLimitError, OverrideRule,
 };
 pub use pattern::Pattern;
+pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
 pub use quotas::{Quotas, REPORT_INTERVAL};
 pub use redaction::Redaction;

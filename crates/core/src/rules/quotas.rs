@@ -6,6 +6,7 @@ use super::{
     Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::{Declared, DeclaredQuotas},
+    percent::Percent,
     semantics::Charge,
 };
 use crate::algorithm::{Algorithm, Refill};
@@ -25,12 +26,14 @@ const SLICED_MIN: u32 = 10;
 pub struct Quotas {
     /// Number of clients that share each limit, as the rule file states it. There may be more.
     pub clients: u32,
+    /// The most that the clients of one peer may have of a limit together.
+    pub max_share: Percent,
 }
 
 impl DeclaredQuotas {
     /// How the domain is served.
     pub(super) fn quotas(&self) -> Quotas {
-        Quotas { clients: self.clients }
+        Quotas { clients: self.clients, max_share: self.max_share }
     }
 
     /// Reports the rules that clients cannot enforce.

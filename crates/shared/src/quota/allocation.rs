@@ -12,6 +12,9 @@ pub(super) struct Level {
 }
 
 impl Level {
+    /// All that is demanded, and nothing more.
+    pub(super) const ALL: Self = Self { level: u64::MAX, headroom: 0, unclaimed: 0 };
+
     /// Divides a rate by the demands of clients, which are sorted here, and that of requests to the server itself.
     ///
     /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for such requests.
@@ -47,7 +50,7 @@ impl Level {
         wanted.min(self.level).saturating_add(self.headroom)
     }
 
-    /// The part of requests to the server.
+    /// The share without headroom: that of requests to the server.
     pub(super) fn direct(self, wanted: u64) -> u64 {
         wanted.min(self.level)
     }

@@ -1,16 +1,20 @@
 //! One bucket: a counter, the clients that report it, and what may be in force of those that have left.
 
 use super::{
-    InForce, Push, Settings, StreamId,
+    InForce, Push, Reporter, Settings, StreamId,
     claim::{Claim, Usage},
+    debts::Debts,
     member::{Member, Remnant},
+    peers::Peers,
     rates::Rates,
+    taken::Taken,
     terms::{Indivisible, SliceTerms, Terms},
 };
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::{LimitId, Timestamp},
     limiter::{LeasableCharge, Pinned},
+    rules::Percent,
     store::Key,
 };
 
@@ -24,6 +28,11 @@ pub(super) struct Bucket {
     /// In no order.
     pub(super) members: Vec<Member>,
     pub(super) remnants: Vec<Remnant>,
+    /// The most that clients of a peer may have together.
+    pub(super) share_max: Percent,
+    pub(super) debts: Debts,
+    /// Hits of slices that peers spent.
+    pub(super) taken: Taken,
     /// Time of the last division.
     pub(super) divided: Timestamp,
     /// Whether a division is due.
@@ -72,6 +81,9 @@ impl Bucket {
             kind: Kind::of(charge.algorithm(), moment.now)?,
             members: Vec::new(),
             remnants: Vec::new(),
+            share_max: Percent::ALL,
+            debts: Debts::default(),
+            taken: Taken::default(),
             divided: Timestamp::EPOCH,
             is_dirty: true,
             summed: InForce::default(),
@@ -95,6 +107,7 @@ impl Bucket {
             (Kind::Slices(terms), Kind::Slices(new)) => *terms = new,
             (kind, new) => {
                 *kind = new;
+                (self.debts, self.taken) = Default::default();
                 for member in &mut self.members {
                     let mut remnant = member.remnant(moment.settings);
                     if let Kind::Slices(_) = kind {
@@ -102,7 +115,7 @@ impl Bucket {
                         remnant.rate = 0;
                     }
                     remnant.add_to(&mut self.remnants);
-                    *member = Member::new(member.stream, member.claim, now);
+                    *member = Member::new(member.reporter(self.share_max), member.claim, now);
                 }
             }
         }
@@ -112,12 +125,12 @@ impl Bucket {
     }
 
     /// Adds a client; returns its index.
-    pub(super) fn subscribe(&mut self, stream: StreamId, now: Timestamp) -> usize {
+    pub(super) fn subscribe(&mut self, reporter: Reporter, now: Timestamp) -> usize {
         let claim = match &self.kind {
             Kind::Rates(rates) => Claim::guess(rates.guess(self.members.len())),
             Kind::Slices(_) => Claim::default(),
         };
-        self.members.push(Member::new(stream, claim, now));
+        self.members.push(Member::new(reporter, claim, now));
         self.is_dirty = true;
         self.members.len() - 1
     }
@@ -134,13 +147,17 @@ impl Bucket {
     pub(super) fn report(
         &mut self,
         index: usize,
+        reporter: Reporter,
         usage: Usage,
         charge: &LeasableCharge<'_>,
         moment: &Moment<'_, '_>,
         pushes: &mut Vec<Push>,
     ) {
         let now = moment.now;
-        let elapsed = now.since(self.members[index].reported).as_nanos() as u64;
+        self.share_max = reporter.share_max;
+        let member = &mut self.members[index];
+        member.peer = reporter.peer_to_bound();
+        let elapsed = now.since(member.reported).as_nanos() as u64;
         let report = Report { index, usage, elapsed };
         match self.kind {
             Kind::Rates(mut rates) => {
@@ -175,7 +192,7 @@ impl Bucket {
         let member = &mut self.members[index];
         let round_trip = settings.round_trip.as_nanos() as u64;
         let before = Timestamp::from_nanos(now.as_nanos().saturating_sub(round_trip));
-        rates.give_up(member.received(before), now);
+        rates.give_up(&mut self.debts, member.peer, member.received(before), now);
         self.is_dirty = true;
         // A report right after another, as the first one of all buckets after that of a new one, has too few requests.
         if elapsed < round_trip / 2 {
@@ -184,7 +201,12 @@ impl Bucket {
         (member.reported, member.is_measured) = (now, true);
         member.claim.measure(usage, elapsed);
         if is_learning && !member.is_assigned {
-            let had = rates.had(usage.allowed, elapsed, clients, settings);
+            let mut had = rates.had(usage.allowed, elapsed, clients, settings);
+            let peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
+            let member = &mut self.members[index];
+            if let Some(peers) = peers {
+                had = had.min(peers.free(member));
+            }
             let share = Rates::carve(&mut self.remnants, had);
             rates.assign_former(member, share, self.key, settings, now, pushes);
         }

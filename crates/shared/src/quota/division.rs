@@ -5,7 +5,8 @@ use super::{
     action::{Action, Fill},
     allocation::Level,
     bucket::Bucket,
-    member::{Member, Share},
+    member::{Member, Remnant, Share},
+    peers::Peers,
     rates::Rates,
     terms::RATE_MIN,
 };
@@ -30,13 +31,14 @@ impl Bucket {
 
     /// Ends what has ended, and drains the tokens that were given up before.
     pub(super) fn settle_rates(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) {
-        rates.drain(now);
-        let ended = self.remnants.extract_if(.., |remnant| remnant.end <= now).map(|remnant| remnant.tokens);
-        let mut tokens: u64 = ended.sum();
-        for member in &mut self.members {
-            tokens = tokens.saturating_add(member.expire(settings, now));
+        rates.drain(&mut self.debts, now);
+        for Remnant { peer, tokens, .. } in self.remnants.extract_if(.., |remnant| remnant.end <= now) {
+            rates.give_up(&mut self.debts, peer, tokens, now);
         }
-        rates.give_up(tokens, now);
+        for member in &mut self.members {
+            let tokens = member.expire(settings, now);
+            rates.give_up(&mut self.debts, member.peer, tokens, now);
+        }
     }
 
     /// Divides the rate anew. Expects that it was settled at this time.
@@ -52,44 +54,52 @@ impl Bucket {
         let (in_force, tokens) = self.in_force();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
         let divisible = rates.divisible();
-        let seats = self.seats(rates, divisible.saturating_sub(remnants), settings, now);
-        let (first, last) = (rates.turn, rates.turn + seats);
-        let members = self.members.len();
-        let has_seat =
-            move |index: usize| seats >= members || (first..last).contains(&index) || index + members < last;
-        let seated = self.members.iter().enumerate().filter(|(index, _)| has_seat(*index));
-        let mut wanted: Vec<u64> = seated.map(|(_, member)| member.claim.wanted).collect();
+        let mut peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
+        let seats = self.seats(rates, peers.as_ref(), divisible.saturating_sub(remnants), settings, now);
+        let wanted_of =
+            |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
+        let seated = self.members.iter().enumerate().filter(|(index, _)| seats.has(*index));
+        let mut wanted: Vec<u64> = seated.map(|(_, member)| wanted_of(member)).collect();
         let direct = rates.direct.wanted(divisible);
         let level = Level::of(&mut wanted, direct, divisible.saturating_sub(remnants));
-        let target = |index: usize, member: &Member| {
-            if has_seat(index) { level.share(member.claim.wanted) } else { 0 }
+        let target = |peers: Option<&Peers>, index: usize, member: &Member| match peers {
+            _ if !seats.has(index) => 0,
+            None => level.share(member.claim.wanted),
+            Some(peers) => level.share(peers.wanted(member)).min(peers.rate_max(member)),
         };
 
         let targets = self.members.iter().enumerate();
-        let targets =
-            targets.map(|(index, member)| target(index, member)).fold(remnants, u64::saturating_add);
+        let targets = targets
+            .map(|(index, member)| target(peers.as_ref(), index, member))
+            .fold(remnants, u64::saturating_add);
         let desired = (targets + level.unclaimed / 2).max(in_force).min(divisible.max(in_force));
         counter(&mut |algorithm, leased| {
             rates.adjust(algorithm, leased, desired, (in_force, tokens), settings, now)
         });
 
-        let growth =
-            |(index, member): (usize, &Member)| target(index, member).saturating_sub(member.counted.rate);
-        let growth = self.members.iter().enumerate().map(growth).fold(0, u64::saturating_add);
+        let mut growth: u64 = 0;
+        for (index, member) in self.members.iter().enumerate() {
+            let more = target(peers.as_ref(), index, member).saturating_sub(member.counted.rate);
+            growth = growth.saturating_add(more);
+            if let Some(peers) = &mut peers {
+                peers.note_growth(member, more);
+            }
+        }
         let free = rates.rate.saturating_sub(in_force);
         let mut free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
         // What no client demands stays where it is, except for a part that is kept free for new clients.
         let is_short =
             growth > free || free < level.unclaimed / 4 || in_force + level.direct(direct) > divisible;
-        let clients = self.members.len() + self.remnants.len();
+        let clients = peers.as_ref().map_or(self.members.len(), Peers::clients) + self.remnants.len();
         // Those that are to come find nothing.
         let has_few_tokens = free_tokens < rates.tokens_of_each(clients).into();
         for (index, member) in self.members.iter_mut().enumerate() {
             if is_learning && !member.is_assigned {
                 continue;
             }
-            let target = target(index, member);
-            let mut rate = member.share.rate;
+            let target = target(peers.as_ref(), index, member);
+            let (mut rate, before) = (member.share.rate, member.counted);
+            let is_short = is_short || peers.as_ref().is_some_and(|peers| peers.is_short(member));
             if is_learning {
                 // Nothing is free: all there is may be in force with clients of the former process.
             } else if target > rate {
@@ -99,6 +109,7 @@ impl Bucket {
                 } else {
                     (u128::from(more) * u128::from(free) / u128::from(growth)) as u64
                 };
+                let part = peers.as_ref().map_or(part, |peers| part.min(peers.free_rate(member)));
                 let grown = target.min(member.counted.rate + part);
                 rate = if grown - rate.min(grown) > rate / 64 { grown.max(rate) } else { rate };
             } else if is_short && !member.is_pending() && rate - target > rate / 64 {
@@ -107,6 +118,7 @@ impl Bucket {
             let fill = Fill::at_most(rate);
             let mut share = Share { rate: fill.map_or(0, Fill::rate), tokens: member.share.tokens };
             let each = rates.tokens_of(share.rate, clients);
+            let each = peers.as_ref().map_or(each, |peers| each.min(peers.tokens_max(member)));
             share.tokens = match member.share.tokens {
                 _ if share.rate == 0 => 0,
                 // Each change has to be paid for.
@@ -114,6 +126,7 @@ impl Bucket {
                 tokens if tokens > 0 && u64::from(each) < 2 * u64::from(tokens) => tokens,
                 tokens => {
                     let more = u64::from(each.saturating_sub(member.counted.tokens)).min(free_tokens);
+                    let more = peers.as_ref().map_or(more, |peers| more.min(peers.free_tokens(member)));
                     free_tokens -= more;
                     // All that is free, or all that it may have in force already.
                     (member.counted.tokens + more as u32).min(each).max(tokens)
@@ -133,21 +146,50 @@ impl Bucket {
                 let (stream, bucket, is_renewal) = (member.stream, self.key, !is_changed);
                 pushes.push(Push { stream, bucket, action, is_renewal });
             }
+            if let Some(peers) = &mut peers {
+                peers.note(member, before);
+            }
         }
         rates.in_force = self.in_force().0;
     }
 
-    /// The number of clients that can have a share at once. Takes the next turn if it is time.
-    fn seats(&self, rates: &mut Rates, rate: u64, settings: &Settings, now: Timestamp) -> usize {
+    /// The clients that can have a share at once. Takes the next turn if it is time.
+    fn seats(
+        &self,
+        rates: &mut Rates,
+        peers: Option<&Peers>,
+        rate: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Seats {
         let members = self.members.len();
         let most = (rate / RATE_MIN).min(rates.burst.max(2) / 2).max(1);
-        let seats = usize::try_from(most).unwrap_or(usize::MAX).min(members);
-        if seats == members {
+        let seats = usize::try_from(most).unwrap_or(usize::MAX);
+        if seats >= members {
             rates.turn = 0;
-        } else if now >= rates.turn_ends {
-            rates.turn = (rates.turn + seats) % members;
+            return Seats(None);
+        }
+        let eligible = peers.map(|peers| peers.eligible(&self.members, seats));
+        let among = eligible.as_ref().map_or(members, Vec::len).max(1);
+        if now >= rates.turn_ends {
+            rates.turn += seats;
             rates.turn_ends = now.saturating_add(settings.ttl * LIVES_PER_TURN);
         }
-        seats
+        rates.turn %= among;
+        let mut has_seat = vec![false; members];
+        for place in (rates.turn..).take(seats.min(among)) {
+            let place = place % among;
+            has_seat[eligible.as_ref().map_or(place, |eligible| eligible[place])] = true;
+        }
+        Seats(Some(has_seat))
+    }
+}
+
+/// The clients that can have a share, by index; none if all can.
+struct Seats(Option<Vec<bool>>);
+
+impl Seats {
+    fn has(&self, index: usize) -> bool {
+        self.0.as_ref().is_none_or(|has_seat| has_seat[index])
     }
 }

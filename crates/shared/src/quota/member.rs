@@ -2,8 +2,15 @@
 //!
 //! Invariant: whatever the client has in force, of the assignments that it was sent, is no more than `counted`.
 
-use super::{Settings, StreamId, claim::Claim};
-use tidegate_core::limit::Timestamp;
+use super::{
+    Settings, StreamId,
+    claim::Claim,
+    push::{PeerId, Reporter},
+};
+use tidegate_core::{limit::Timestamp, rules::Percent};
+
+/// The most shares of clients that have left, before those of all peers are added up.
+const REMNANTS_MAX: usize = 1_024;
 
 /// What a client may admit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +25,7 @@ pub(super) struct Share {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) stream: StreamId,
+    pub(super) peer: PeerId,
     /// Time of its last report.
     pub(super) reported: Timestamp,
     pub(super) claim: Claim,
@@ -45,21 +53,28 @@ pub(super) struct Member {
 /// A share of a client that has left, or of a former process: it is in force until its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remnant {
+    /// Its peer; none if that is not bounded.
+    pub(super) peer: PeerId,
     pub(super) end: Timestamp,
     pub(super) rate: u64,
     pub(super) tokens: u64,
 }
 
 impl Share {
+    pub(super) fn min(self, other: Self) -> Self {
+        Self { rate: self.rate.min(other.rate), tokens: self.tokens.min(other.tokens) }
+    }
+
     fn max(self, other: Self) -> Self {
         Self { rate: self.rate.max(other.rate), tokens: self.tokens.max(other.tokens) }
     }
 }
 
 impl Member {
-    pub(super) fn new(stream: StreamId, claim: Claim, now: Timestamp) -> Self {
+    pub(super) fn new(reporter: Reporter, claim: Claim, now: Timestamp) -> Self {
         Self {
-            stream,
+            stream: reporter.stream,
+            peer: reporter.peer_to_bound(),
             reported: now,
             claim,
             share: Share::default(),
@@ -73,6 +88,11 @@ impl Member {
             is_heard: true,
             is_measured: false,
         }
+    }
+
+    /// The client itself.
+    pub(super) fn reporter(&self, share_max: Percent) -> Reporter {
+        Reporter { stream: self.stream, peer: self.peer, share_max }
     }
 
     /// The end of what it was sent last.
@@ -145,6 +165,7 @@ impl Member {
         let end = if self.is_assigned { self.end(settings) } else { self.outlasted };
         let Share { rate, tokens } = self.counted;
         Remnant {
+            peer: self.peer,
             end: end.max(if self.is_pending() { self.outlasted } else { end }),
             rate,
             tokens: tokens.into(),
@@ -158,13 +179,18 @@ impl Member {
 }
 
 impl Remnant {
-    /// Adds one to others. Those that end within the same second are one, so that their number is bounded.
-    pub(super) fn add_to(self, remnants: &mut Vec<Self>) {
+    /// Adds one to others. Those of a peer that end within the same second are one, and those of all peers if there are very many, so that
+    /// their number is bounded.
+    pub(super) fn add_to(mut self, remnants: &mut Vec<Self>) {
+        if remnants.len() >= REMNANTS_MAX {
+            self.peer = PeerId::NONE;
+        }
         if self.rate == 0 && self.tokens == 0 {
             return;
         }
         let second = |end: Timestamp| end.as_nanos() / 1_000_000_000;
-        match remnants.iter_mut().find(|other| second(other.end) == second(self.end)) {
+        let is_same = |other: &&mut Self| (second(other.end), other.peer) == (second(self.end), self.peer);
+        match remnants.iter_mut().find(is_same) {
             Some(other) => {
                 other.end = other.end.max(self.end);
                 other.rate = other.rate.saturating_add(self.rate);

@@ -18,6 +18,7 @@
 //! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
 //!   by what they admitted.
 //! - A client whose stream has ended has its share until the end of its last assignment.
+//! - Where the rules have `max_share`, the clients of one peer have no more than that part ([`peers`]), whatever they report.
 //!
 //! Two things are taken for granted. What is sent on a stream is received in order and within the round trip of the settings, or
 //! neither it nor what is sent after it is received: close a stream that cannot be written to. Reports likewise: hits of slices count
@@ -31,21 +32,24 @@ mod allocation;
 mod bucket;
 mod claim;
 mod counts;
+mod debts;
 mod division;
 mod member;
+mod peers;
 mod push;
 mod rates;
 mod settings;
 #[cfg(test)]
 mod simulation;
 mod slices;
+mod taken;
 mod terms;
 mod view;
 
 pub use action::Action;
 pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
-pub use push::{Push, StreamId};
+pub use push::{PeerId, Push, Reporter, StreamId};
 pub use settings::Settings;
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, ShareView};
@@ -138,7 +142,7 @@ impl Quota {
     pub fn report(
         &mut self,
         rules: &Pinned<'_>,
-        stream: StreamId,
+        reporter: Reporter,
         charge: &LeasableCharge<'_>,
         usage: Usage,
         now: Timestamp,
@@ -167,7 +171,7 @@ impl Quota {
             rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
             bucket.take_over(charge, &moment)?;
         }
-        let was_dirty = bucket.is_dirty;
+        let (was_dirty, stream) = (bucket.is_dirty, reporter.stream);
         let members = self.streams.entry(stream).or_default();
         let full = members.len() >= self.settings.buckets_of_stream_max;
         let index = match members.entry(slot) {
@@ -180,10 +184,10 @@ impl Quota {
             }
             Entry::Vacant(new) => {
                 self.subscriptions += 1;
-                *new.insert(bucket.subscribe(stream, now) as u32)
+                *new.insert(bucket.subscribe(reporter, now) as u32)
             }
         };
-        bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
+        bucket.report(index as usize, reporter, usage, charge, &moment, &mut self.pushes);
         let is_idle = bucket.members[index as usize].idle >= self.settings.idle_reports;
         if bucket.is_dirty && !was_dirty {
             self.dirty.push(slot);
@@ -205,7 +209,7 @@ impl Quota {
             let bucket::Kind::Rates(rates) = &mut bucket.kind else { continue };
             let member = &mut bucket.members[index as usize];
             if member.is_pending() {
-                rates.give_up(member.received(sent), now);
+                rates.give_up(&mut bucket.debts, member.peer, member.received(sent), now);
                 if !bucket.is_dirty {
                     bucket.is_dirty = true;
                     self.dirty.push(slot);

@@ -1,11 +1,38 @@
 //! What clients are sent.
 
 use super::action::Action;
-use tidegate_core::store::Key;
+use tidegate_core::{rules::Percent, store::Key};
 
 /// A client: one stream of reports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u64);
+
+/// The number of a peer, whose clients are bounded together; never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerId(pub u64);
+
+impl PeerId {
+    /// No peer that is known.
+    pub(super) const NONE: Self = Self(0);
+}
+
+/// A client that reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reporter {
+    /// The client.
+    pub stream: StreamId,
+    /// Its peer.
+    pub peer: PeerId,
+    /// The most that clients of its peer may have of the limit together.
+    pub share_max: Percent,
+}
+
+impl Reporter {
+    /// Its peer; none if that may have all of the limit.
+    pub(super) fn peer_to_bound(&self) -> PeerId {
+        if self.share_max == Percent::ALL { PeerId::NONE } else { self.peer }
+    }
+}
 
 /// What one client is to be sent about one bucket. Those of a client are sent in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

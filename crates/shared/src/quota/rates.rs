@@ -12,11 +12,14 @@
 use super::{
     Push, Settings,
     action::Fill,
+    debts::Debts,
     member::{Member, Remnant, Share},
+    push::PeerId,
     terms::{RateTerms, millihits, millihits_in},
 };
+use crate::lease;
 use tidegate_core::{
-    algorithm::{Algorithm, Leased},
+    algorithm::{Algorithm, Lease, Leased},
     limit::Timestamp,
     store::Key,
 };
@@ -47,7 +50,7 @@ pub(super) struct Rates {
     pub(super) turn_ends: Timestamp,
 }
 
-/// Hits of requests to the server.
+/// Hits of requests to the server, and of leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direct {
     /// Hits, as the counter has them.
@@ -55,6 +58,8 @@ pub(super) struct Direct {
     since: Timestamp,
     /// Thousandths of a hit per second.
     rate: u64,
+    /// Demand of the holders of leases, likewise.
+    by_leases: u64,
 }
 
 impl Direct {
@@ -68,18 +73,25 @@ impl Direct {
         // Fast to rise, and slow to fall, as reports are.
         let halves = (elapsed / 4_000_000_000).min(63) as u32;
         let fallen = (self.rate - self.rate / 8) >> halves;
-        *self = Self { counted, since: now, rate: measured.max(fallen) };
+        (self.counted, self.since, self.rate) = (counted, now, measured.max(fallen));
     }
 
-    /// What requests to the server demand: those that were denied are not known.
+    /// Takes in what the holders of leases expect to spend.
+    fn measure_leases(&mut self, leases: &[Lease]) {
+        let demand = leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.demand));
+        self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
+    }
+
+    /// What requests to the server demand, of which those that were denied are not known, and what leases do.
     pub(super) fn wanted(&self, of: u64) -> u64 {
-        if self.rate == 0 { 0 } else { self.rate.saturating_mul(2).max(of / 64) }
+        let by_requests = if self.rate == 0 { 0 } else { self.rate.saturating_mul(2).max(of / 64) };
+        by_requests.saturating_add(self.by_leases)
     }
 }
 
 impl Rates {
     pub(super) fn new(terms: RateTerms, now: Timestamp) -> Self {
-        let direct = Direct { counted: 0, since: now, rate: 0 };
+        let direct = Direct { counted: 0, since: now, rate: 0, by_leases: 0 };
         Self { terms, rate: 0, burst: 0, debt: 0, settled: now, in_force: 0, direct, turn: 0, turn_ends: now }
     }
 
@@ -88,17 +100,23 @@ impl Rates {
         self.terms.rate - self.terms.rate / RATE_PER_RESERVE
     }
 
-    /// Counts tokens that a client gave up. They have not drained before.
-    pub(super) fn give_up(&mut self, tokens: u64, now: Timestamp) {
-        self.drain(now);
-        self.debt = self.debt.saturating_add(tokens.saturating_mul(1_000));
+    /// Counts tokens that a client of a peer gave up. They have not drained before.
+    pub(super) fn give_up(&mut self, debts: &mut Debts, peer: PeerId, tokens: u64, now: Timestamp) {
+        self.drain(debts, now);
+        let millitokens = tokens.saturating_mul(1_000);
+        self.debt = self.debt.saturating_add(millitokens);
+        if peer != PeerId::NONE {
+            debts.add(peer, millitokens);
+        }
     }
 
     /// Drains tokens that were given up, by the part of the rate that was not assigned since the last division.
-    pub(super) fn drain(&mut self, now: Timestamp) {
+    pub(super) fn drain(&mut self, debts: &mut Debts, now: Timestamp) {
+        let before = self.debt;
         let (spare, elapsed) = (self.rate.saturating_sub(self.in_force), now.since(self.settled).as_nanos());
         let drained = u128::from(spare) * elapsed / 1_000_000_000;
         self.debt = self.debt.saturating_sub(u64::try_from(drained).unwrap_or(u64::MAX));
+        debts.drain(before, self.debt);
         self.settled = now.max(self.settled);
     }
 
@@ -147,6 +165,7 @@ impl Rates {
         leased.expire(algorithm, now);
         let held = leased.assigned.map_or(0, |assigned| assigned.held);
         self.direct.measure(leased.assigned.map_or(0, |assigned| assigned.exact), now);
+        self.direct.measure_leases(&leased.leases);
         let free = algorithm.remaining(&leased.state, now).saturating_sub(leased.outstanding());
         let most = held + free;
         // Tokens that were given up count until they have drained.
@@ -160,7 +179,7 @@ impl Rates {
 
     /// What a former process may have assigned, all of it.
     pub(super) fn of_former(&self, end: Timestamp) -> Remnant {
-        Remnant { end, rate: self.divisible(), tokens: self.terms.burst }
+        Remnant { peer: PeerId::NONE, end, rate: self.divisible(), tokens: self.terms.burst }
     }
 
     /// Sends a client of a former process what it certainly had.
@@ -181,7 +200,8 @@ impl Rates {
 
     /// Takes from the shares of clients of a former process what one of them has.
     pub(super) fn carve(remnants: &mut [Remnant], share: Share) -> Share {
-        let Some(former) = remnants.iter_mut().max_by_key(|remnant| remnant.end) else {
+        let of_former = remnants.iter_mut().filter(|remnant| remnant.peer == PeerId::NONE);
+        let Some(former) = of_former.max_by_key(|remnant| remnant.end) else {
             return Share::default();
         };
         let share = Share {
@@ -210,9 +230,10 @@ mod tests {
         let at = |secs: u64| Timestamp::from_nanos(secs * 1_000_000_000);
         let terms = RateTerms { rate: 100_000, burst: 500, span: 0, accrues: true };
         let mut rates = Rates { rate: 100_000, in_force: 40_000, burst: 500, ..Rates::new(terms, at(0)) };
-        rates.give_up(100, at(10));
+        let mut debts = Debts::default();
+        rates.give_up(&mut debts, PeerId::NONE, 100, at(10));
         assert_eq!(rates.debt, 100_000);
-        rates.drain(at(11));
+        rates.drain(&mut debts, at(11));
         assert_eq!(rates.debt, 40_000);
     }
 }

@@ -13,7 +13,8 @@ use super::{
     Push, Settings,
     action::Action,
     bucket::{Bucket, Moment, Report},
-    member::Member,
+    member::{Member, Remnant},
+    push::PeerId,
     terms::{SliceTerms, millihits_in},
 };
 use tidegate_core::{
@@ -50,10 +51,14 @@ impl Bucket {
     ) {
         let (Moment { settings, now, is_learning, .. }, Report { index, usage, elapsed }) = (*moment, report);
         self.settle_slices((algorithm, leased), settings, now);
-        leased.add(algorithm, usage.allowed, now);
         let clients = self.members.len() as u64;
+        let (peer, before) = (self.members[index].peer, self.members[index].unspent());
+        // What it states beyond its slices counts only as far as its peer may have it.
+        let counted =
+            usage.allowed.min(before.saturating_add(self.free_of_peer(peer, algorithm, terms, now)));
+        leased.add(algorithm, counted, now);
+        self.taken.add(peer, algorithm, counted, now);
         let member = &mut self.members[index];
-        let before = member.unspent();
         member.set_unspent(before.saturating_sub(usage.allowed));
         member.drop_former_slices(settings, now);
         hold(leased, before, member.unspent());
@@ -70,9 +75,12 @@ impl Bucket {
             true => millihits_in(member.claim.wanted, LASTS).div_ceil(1_000),
             false => (free / FREE_PER_GUESS / clients).max(1),
         };
+        let of_peer = self.free_of_peer(peer, algorithm, terms, now);
+        let member = &mut self.members[index];
         let unspent = member.unspent();
         let is_needed = unspent <= wanted / 2 || unspent / 4 > wanted && free < terms.limit / 8;
-        let slice = wanted.min((free / (clients + 1)).max(1)).min(free).min(u32::MAX.into()) as u32;
+        let slice =
+            wanted.min((free / (clients + 1)).max(1)).min(free).min(of_peer).min(u32::MAX.into()) as u32;
         let (stream, bucket) = (member.stream, self.key);
         let mut send = |action, is_renewal| pushes.push(Push { stream, bucket, action, is_renewal });
         let ttl = settings.ttl;
@@ -100,10 +108,15 @@ impl Bucket {
         now: Timestamp,
     ) {
         leased.expire(algorithm, now);
-        let ended = self.remnants.extract_if(.., |remnant| remnant.end <= now).map(|remnant| remnant.tokens);
-        let mut hits: u64 = ended.sum();
+        let mut hits: u64 = 0;
+        for Remnant { peer, tokens, .. } in self.remnants.extract_if(.., |remnant| remnant.end <= now) {
+            self.taken.add(peer, algorithm, tokens, now);
+            hits = hits.saturating_add(tokens);
+        }
         for member in &mut self.members {
-            hits = hits.saturating_add(member.expire_slice(settings, now));
+            let ended = member.expire_slice(settings, now);
+            self.taken.add(member.peer, algorithm, ended, now);
+            hits = hits.saturating_add(ended);
         }
         let end = now.saturating_add(settings.ttl + settings.round_trip);
         let assigned = leased.assigned.get_or_insert(Assigned::until(end, now));
@@ -111,6 +124,19 @@ impl Bucket {
         assigned.held = assigned.held.saturating_sub(hits);
         assigned.end = end;
         leased.add(algorithm, hits, now);
+    }
+}
+
+impl Bucket {
+    /// Hits that clients of a peer may be given, or may count, beyond those that they have.
+    fn free_of_peer(&self, peer: PeerId, algorithm: &Algorithm, terms: SliceTerms, now: Timestamp) -> u64 {
+        if peer == PeerId::NONE {
+            return u64::MAX;
+        }
+        let held = self.members.iter().filter(|member| member.peer == peer).map(Member::unspent);
+        let gone = self.remnants.iter().filter(|remnant| remnant.peer == peer).map(|remnant| remnant.tokens);
+        let has = held.chain(gone).fold(self.taken.of(peer, algorithm, now), u64::saturating_add);
+        self.share_max.of(terms.limit).max(1).saturating_sub(has)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a rule file declares.
 
 use crate::rules::{
-    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, rule::Rule,
+    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, percent::Percent, rule::Rule,
     semantics::Semantics, value_set::ValueSet,
 };
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub(in crate::rules) struct DeclaredDomain {
 pub(in crate::rules) struct DeclaredQuotas {
     /// Number of clients that share each limit.
     pub(in crate::rules) clients: u32,
+    /// The most that the clients of one peer may have of a limit together.
+    pub(in crate::rules) max_share: Percent,
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
     pub(in crate::rules) is_shared: bool,

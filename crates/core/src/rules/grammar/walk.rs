@@ -5,6 +5,7 @@ use crate::{
     limit::MetricLabel,
     rules::{
         limits::Registrar,
+        percent::Percent,
         semantics::Semantics,
         yaml::{Field, Report},
     },
@@ -54,14 +55,38 @@ impl Walk<'_, '_> {
         if let (Some(clients), Some(0)) = (&clients, number) {
             clients.reject(&mut self.report, "is 0; write the number of Envoys that share each limit");
         }
+        let max_share = match fields.take("max_share") {
+            Some(field) => max_share(&field, number.unwrap_or(u32::MAX), &mut self.report),
+            None => Some(Percent::ALL),
+        };
         fields.finish(&mut self.report, |_| None);
         Some(DeclaredQuotas {
             clients: number?,
+            max_share: max_share?,
             origin: self.report.origin(field.place()),
             is_shared: self.is_shared,
             semantics: self.semantics,
         })
     }
+}
+
+/// `max_share`: a percentage that is no less than an equal part for each client.
+fn max_share(field: &Field<'_>, clients: u32, report: &mut Report<'_>) -> Option<Percent> {
+    let text = field.text(report)?;
+    let percent = text.strip_suffix('%').and_then(|number| number.parse().ok()).and_then(Percent::new);
+    let Some(percent) = percent else {
+        field.reject(report, format!("{text:?} is not a percentage from 1% to 100%; write for example 40%"));
+        return None;
+    };
+    if u64::from(percent.get()) * u64::from(clients) < 100 {
+        let message = format!(
+            "is less than an equal part for each client (`rlqs.clients`: {clients}), so that a part of each limit could not be used; \
+             raise it, or state more `clients`"
+        );
+        field.reject(report, message);
+        return None;
+    }
+    Some(percent)
 }
 
 /// Whether `counters` of a file or a descriptor is `local`.

@@ -1,6 +1,6 @@
 //! Planted faults, by which the simulation shows that it finds them. The product has no branch for any.
 
-use super::super::Quota;
+use super::super::{Quota, bucket::Kind};
 
 /// A fault of quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub(super) enum Fault {
     HoldsNothing,
     /// Shares grow into what others were only sent to give up.
     GrowsAtOnce,
+    /// Tokens that clients gave up are free at once.
+    ForgetsDebt,
 }
 
 impl Quota {
@@ -23,6 +25,14 @@ impl Quota {
             let forgotten = pending.map(|member| member.counted = member.share).count();
             if forgotten > 0 && !std::mem::replace(&mut bucket.is_dirty, true) {
                 self.dirty.push(slot as u32);
+            }
+        }
+    }
+
+    pub(super) fn forget_debts(&mut self) {
+        for bucket in self.buckets.iter_mut().flatten() {
+            if let Kind::Rates(rates) = &mut bucket.kind {
+                rates.debt = 0;
             }
         }
     }

@@ -58,12 +58,12 @@ impl Limit {
         Self { rule, rate: rate as f64, bound }
     }
 
-    fn log(hits: u64, secs: u64) -> Self {
+    pub(super) fn log(hits: u64, secs: u64) -> Self {
         let rule = format!("algorithm: sliding_log, per: {secs}s, requests_per_unit: {hits}");
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Log { hits, nanos: secs * SECOND } }
     }
 
-    fn fixed(hits: u64, secs: u64) -> Self {
+    pub(super) fn fixed(hits: u64, secs: u64) -> Self {
         let rule = format!("algorithm: fixed_window, per: {secs}s, requests_per_unit: {hits}");
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Fixed { hits, nanos: secs * SECOND } }
     }

@@ -1,11 +1,13 @@
 //! Simulation of quota: random worlds of clients that behave as Envoy's filter, networks, faults and restarts. Everything that is admitted,
-//! by clients and by the server itself, is counted at its true time by a naive limit.
+//! by clients, by holders of leases and by the server itself, is counted at its true time by a naive limit.
 //!
 //! A world depends on its seed alone. `cargo test --package tidegate-shared quota::simulation` runs a fixed number of worlds;
 //! `TIDEGATE_QUOTA_WORLDS=10000` runs as many, `TIDEGATE_QUOTA_FIRST=7` starts at 7 instead of 0.
 
 mod client;
 mod fault;
+mod holders;
+mod hostile;
 mod limit;
 mod usefulness;
 mod world;
@@ -47,19 +49,19 @@ fn run(seed: u64, kinds: &[u64], fault: Option<Fault>) -> World {
 fn clients_and_requests_together_keep_the_limit() {
     let first = number("TIDEGATE_QUOTA_FIRST").unwrap_or(0);
     let worlds = number("TIDEGATE_QUOTA_WORLDS").unwrap_or(WORLDS);
-    let (mut by_clients, mut direct, mut pushes) = (0, 0, 0);
+    let (mut by_clients, mut direct, mut by_credits, mut pushes) = (0, 0, 0, 0);
     for seed in first..first + worlds {
         let world = run(seed, ALL, None);
         let (excess, at) = world.excess;
         let after = (at.saturating_sub(world::START)) as f64 / 1e9;
         assert!(excess == 0, "seed {seed}: {excess} too many after {after} s\n{:#?}", world.conditions);
-        (by_clients, direct, pushes) =
-            (by_clients + world.admitted(), direct + world.direct_admitted, pushes + world.pushes);
+        (by_clients, direct) = (by_clients + world.admitted(), direct + world.direct_admitted);
+        (by_credits, pushes) = (by_credits + world.holders.by_credits, pushes + world.pushes);
     }
     println!(
-        "{worlds} worlds: {by_clients} admitted by clients, {direct} by the server, {pushes} assignments"
+        "{worlds} worlds: {by_clients} admitted by clients, {direct} by the server, {by_credits} by credits, {pushes} assignments"
     );
-    assert!(by_clients > 10_000 && direct > 1_000);
+    assert!(by_clients > 10_000 && direct > 1_000 && by_credits > 1_000);
 }
 
 /// Whether a fault is found within the default number of worlds.

@@ -6,14 +6,18 @@ use super::{
     world::{Conditions, World},
 };
 use crate::lease::simulation::rng::Rng;
+use tidegate_core::rules::Percent;
 
 /// Nothing happens but what a test does.
 pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) -> Conditions {
     Conditions {
         limit: Limit::bucket("token_bucket", 1_000, 1_000),
         clients,
+        share_max: Percent::ALL,
+        hostile: (None, 0),
         load,
         direct: 0.0,
+        holders: 0,
         hot,
         clump: 1,
         length: 0,

@@ -1,9 +1,11 @@
 //! A world: a server with a limiter and quota, clients, the network between them, and what happens to all of these.
 
 use super::{
-    super::{Push, Quota, Settings, StreamId, Usage},
+    super::{PeerId, Push, Quota, Reporter, Settings, StreamId, Usage},
     client::{Client, INTERVAL, MILLIS, SECOND},
     fault::Fault,
+    holders::Holders,
+    hostile::{self, HOSTILE_INTERVAL, Hostility},
     limit::{Limit, Tally},
 };
 use crate::lease::simulation::rng::Rng;
@@ -14,7 +16,7 @@ use std::{
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
+    rules::{LoadOptions, Percent, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
 
@@ -28,10 +30,16 @@ pub(super) const START: u64 = 1_700_000_000 * SECOND;
 pub(super) struct Conditions {
     pub(super) limit: Limit,
     pub(super) clients: usize,
+    /// The most that a client may have of the limit.
+    pub(super) share_max: Percent,
+    /// So many of the first clients are of one peer, and report what is not true.
+    pub(super) hostile: (Option<Hostility>, usize),
     /// Demand of all clients, in parts of the limit.
     pub(super) load: f64,
     /// Demand of requests to the server itself.
     pub(super) direct: f64,
+    /// Holders of leases, each of which demands a part of the limit.
+    pub(super) holders: usize,
     /// Share of the clients that has nine tenths of the demand.
     pub(super) hot: usize,
     pub(super) clump: u64,
@@ -64,12 +72,20 @@ impl Conditions {
         let clients = rng.pick(&[2, 2, 3, 3, 5, 10, 20, 50]);
         let limit = Limit::random(rng, kinds);
         let counts_reports = limit.counts_reports();
-        Self {
+        let mut conditions = Self {
             limit,
             clients,
+            share_max: Percent::new(rng.pick(&[100, 100, 60, 25])).expect("a percentage"),
+            hostile: if rng.once_in(4) {
+                (Some(rng.pick(&hostile::ALL)), rng.between(1, 3) as usize)
+            } else {
+                (None, 0)
+            },
             load: rng.pick(&[0.3, 0.8, 1.2, 3.0, 20.0]),
             // A limiter that is started empty has forgotten these requests, whatever quota does.
             direct: if restart_gap > 0 && !keeps_counters { 0.0 } else { direct },
+            // Likewise: a server that forgets its counters forgets what was spent of credits.
+            holders: if restart_gap > 0 && !keeps_counters { 0 } else { rng.pick(&[0, 0, 2, 3]) },
             hot: rng.between(1, clients as u64) as usize,
             clump: rng.pick(&[1, 1, 5, 50]),
             length: rng.pick(&[40, 60, 80]) * SECOND,
@@ -85,7 +101,14 @@ impl Conditions {
             restart_gap,
             keeps_counters,
             fault: None,
+        };
+        // Of a window that was divided by slices, an empty server has forgotten all that clients spent.
+        conditions.keeps_counters |= counts_reports;
+        if conditions.hostile.0 == Some(Hostility::Totals) {
+            // A server that does not know what a former one assigned takes its clients at their word.
+            conditions.restart_gap = 0;
         }
+        conditions
     }
 }
 
@@ -118,6 +141,7 @@ enum Message {
 #[derive(Clone, Copy, Debug)]
 struct Link {
     client: usize,
+    peer: u64,
     /// Times at which the last message each way is received.
     up: u64,
     down: u64,
@@ -137,6 +161,7 @@ pub(super) struct World {
     up_at: u64,
     tally: Tally,
     rng: Rng,
+    pub(super) holders: Holders,
     direct_owed: f64,
     pub(super) direct_admitted: u64,
     /// The most hits beyond the limit, and the time.
@@ -151,7 +176,7 @@ fn limiter(limit: &Limit) -> Limiter {
     Limiter::new(rules, StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny }, false)
 }
 
-fn request() -> Request<'static> {
+pub(super) fn request() -> Request<'static> {
     let mut request = Request::new("d");
     let entries = [Entry { key: "a", value: "" }].into_iter().collect();
     request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
@@ -174,6 +199,7 @@ impl World {
             up_at: 0,
             tally: conditions.limit.tally(),
             rng,
+            holders: Holders::new(conditions.holders, 0.4 * conditions.limit.rate),
             direct_owed: 0.0,
             direct_admitted: 0,
             excess: (0, 0),
@@ -245,9 +271,14 @@ impl World {
         }
     }
 
-    /// A client ends, and another one takes its place.
+    /// A client ends, and another one takes its place. The server notices after a time.
     pub(super) fn kill(&mut self, client: usize) {
         let notices = self.rng.below(20 * SECOND);
+        self.replace(client, notices);
+    }
+
+    /// A client ends, and another one takes its place. The server notices after so much time.
+    pub(super) fn replace(&mut self, client: usize, notices: u64) {
         self.cut(client, 0, notices);
         let demand = self.clients[client].demand;
         self.clients[client] = Client::new(demand, self.conditions.clump, self.now);
@@ -271,6 +302,7 @@ impl World {
         if !self.conditions.keeps_counters {
             self.limiter = limiter(&self.conditions.limit);
         }
+        self.holders.restart(self.up_at);
         let began = match self.conditions.fault {
             Some(Fault::NoLearning) => 0,
             _ => self.up_at,
@@ -301,7 +333,9 @@ impl World {
                 let request = request();
                 let charges = rules.grantable(&request).expect("a rule that is divided");
                 let charge = charges[0].as_ref().expect("a limit");
-                self.quota.report(&rules, stream, charge, usage, now).expect("a limit that is divided");
+                let (peer, share_max) = (PeerId(self.links[&stream].peer), self.conditions.share_max);
+                let reporter = Reporter { stream, peer, share_max };
+                self.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
             Message::Push { client, push } if self.links.contains_key(&push.stream) => {
                 self.clients[client].act(push.action, self.now);
@@ -331,11 +365,18 @@ impl World {
         for index in 0..self.clients.len() {
             let arrivals = self.clients[index].arrivals(STEP, &mut self.rng);
             let (admitted, is_first) = self.clients[index].decide(arrivals, self.now);
-            self.admit(admitted);
+            // What such a client spends of slices is what it reports.
+            if self.hostility(index).is_none() || !self.conditions.limit.counts_reports() {
+                self.admit(admitted);
+            }
             if is_first {
                 self.report_now(index);
             }
         }
+        let rules = (self.now >= self.up_at).then(|| self.limiter.pin());
+        let by_holders = self.holders.step(rules.as_ref(), STEP, self.now, &mut self.rng);
+        drop(rules);
+        self.admit(by_holders);
         if self.now < self.up_at {
             return;
         }
@@ -363,19 +404,32 @@ impl World {
             if self.clients[index].reports_at > self.now {
                 continue;
             }
-            self.clients[index].reports_at += INTERVAL;
+            let hostility = self.hostility(index);
+            self.clients[index].reports_at += if hostility.is_some() { HOSTILE_INTERVAL } else { INTERVAL };
+            if hostility == Some(Hostility::Reconnects)
+                && let Some(stream) = self.clients[index].stream.take()
+            {
+                self.links.remove(&stream);
+                self.post(self.now, Message::Closed { stream });
+            }
             if self.clients[index].stream.is_none() && self.now >= self.up_at {
                 self.streams += 1;
                 let stream = StreamId(self.streams);
                 self.clients[index].stream = Some(stream);
-                self.links.insert(stream, Link { client: index, up: 0, down: 0 });
+                let peer = if hostility.is_some() { 1 } else { index as u64 + 1 };
+                self.links.insert(stream, Link { client: index, peer, up: 0, down: 0 });
             }
             self.report_now(index);
         }
     }
 
+    fn hostility(&self, client: usize) -> Option<Hostility> {
+        self.conditions.hostile.0.filter(|_| client < self.conditions.hostile.1)
+    }
+
     fn report_now(&mut self, index: usize) {
         let Some(usage) = self.clients[index].report() else { return };
+        let usage = self.hostility(index).map_or(usage, |hostility| hostility.report(usage, self.now));
         let Some(stream) = self.clients[index].stream else { return };
         let delay = self.rng.below(self.conditions.delay_max);
         let Some(link) = self.links.get_mut(&stream) else { return };
@@ -400,6 +454,9 @@ impl World {
                 let stream = push.stream;
                 self.post(at + up, Message::Acknowledgement { stream, sent: self.now });
             }
+        }
+        if self.conditions.fault == Some(Fault::ForgetsDebt) {
+            self.quota.forget_debts();
         }
         if self.conditions.fault == Some(Fault::GrowsAtOnce) {
             self.quota.forget_former_shares();

@@ -1,0 +1,34 @@
+//! Tokens that clients of peers gave up.
+
+use super::push::PeerId;
+
+/// Tokens that clients of each peer gave up, and that have not drained: thousandths.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Debts(Vec<(PeerId, u64)>);
+
+impl Debts {
+    /// The peers with such tokens.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, u64)> {
+        self.0.iter().copied()
+    }
+
+    pub(super) fn add(&mut self, peer: PeerId, millitokens: u64) {
+        if millitokens == 0 {
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| *known == peer) {
+            Some((_, debt)) => *debt = debt.saturating_add(millitokens),
+            None => self.0.push((peer, millitokens)),
+        }
+    }
+
+    /// Of a sum that has drained, each has its part.
+    pub(super) fn drain(&mut self, before: u64, after: u64) {
+        if after < before {
+            for (_, debt) in &mut self.0 {
+                *debt = (u128::from(*debt) * u128::from(after) / u128::from(before)) as u64;
+            }
+            self.0.retain(|(_, debt)| *debt > 0);
+        }
+    }
+}
