@@ -361,7 +361,8 @@ async fn a_peer_takes_no_more_than_its_part_whatever_it_reports() {
     let of_hostile: f64 = hostile.iter().map(|(_, of_client)| of_client).sum();
     println!("hostile {of_hostile:.1}, honest {rate:.1} of 100 requests/s");
     assert!(of_hostile > 0.0 && of_hostile <= 40.0, "{of_hostile}");
-    assert!(rate >= 55.0 && rate + of_hostile <= 100.0, "{rate}");
+    // The part of its own peer.
+    assert!((39.0..=40.0).contains(&rate), "{rate}");
 }
 
 #[tokio::test]
