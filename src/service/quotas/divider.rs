@@ -145,10 +145,7 @@ impl Divider {
     }
 
     /// Puts assignments that are due into the outboxes.
-    pub(super) fn divide(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
-        if std::mem::replace(&mut self.generation, rules.generation()) != rules.generation() {
-            self.follow_rules(rules, is_shadow, now);
-        }
+    pub(super) fn divide(&mut self, rules: &Pinned<'_>, now: Timestamp) {
         for Push { stream: member, bucket: key, action, is_renewal } in self.quota.poll(rules, now) {
             let Some((stream, index)) = self.members.get(&member) else { continue };
             let Some(client) = self.streams.get_mut(stream) else { continue };
@@ -165,8 +162,12 @@ impl Divider {
         stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
     }
 
-    /// Passes buckets on to other counters where the rules have changed.
-    fn follow_rules(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+    /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
+    /// rules already.
+    pub(super) fn follow_rules(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+        if std::mem::replace(&mut self.generation, rules.generation()) == rules.generation() {
+            return;
+        }
         let streams: Vec<u64> = self.streams.keys().copied().collect();
         for stream in streams {
             let buckets: Vec<Bucket> = self

@@ -26,14 +26,16 @@ impl Quotas {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let (rules, now) = (limiter.pin(), clock.now());
+            let is_shadow = limiter.is_global_shadow();
+            divider.follow_rules(&rules, is_shadow, now);
             let more = events.try_iter().take(EVENTS_MAX);
             for event in first.into_iter().chain(more) {
                 if let Event::Stop = event {
                     return;
                 }
-                divider.take_in(event, &rules, limiter.is_global_shadow(), now);
+                divider.take_in(event, &rules, is_shadow, now);
             }
-            divider.divide(&rules, limiter.is_global_shadow(), now);
+            divider.divide(&rules, now);
             *self.0.figures.lock() = divider.figures();
         }
     }
