@@ -32,7 +32,12 @@ impl std::str::FromStr for Network {
 /// The network with the address as it is written, which may have bits beyond the prefix.
 fn declared(text: &str) -> Result<Ipv6Net, NetworkError> {
     let net = match text.contains('/') {
-        true => text.parse().map_err(|_| NetworkError)?,
+        true => {
+            // ipnet accepts leading zeros, which may be meant as octal; an address alone has none.
+            let (address, _) = text.split_once('/').unwrap_or((text, ""));
+            address.parse::<IpAddr>().map_err(|_| NetworkError)?;
+            text.parse().map_err(|_| NetworkError)?
+        }
         false => IpNet::from(text.parse::<IpAddr>().map_err(|_| NetworkError)?),
     };
     match net {
@@ -228,7 +233,7 @@ mod tests {
             assert!(!outside.is_some_and(|outside| network.contains(outside)), "{text}");
             assert_eq!(outside.and_then(|outside| map.get(outside)), None, "{text}");
         }
-        for wrong in ["", "192.0.2.0/33", "192.0.2/24", "2001:db8::/129", "192.0.2.0/", "x/8"] {
+        for wrong in ["", "09.0.0.0/8", "192.0.2.0/33", "192.0.2/24", "2001:db8::/129", "192.0.2.0/", "x/8"] {
             assert_eq!(wrong.parse::<Network>(), Err(NetworkError), "{wrong}");
         }
     }
