@@ -286,8 +286,10 @@ pub(super) async fn a_changed_file_keeps_the_counters_of_limits_that_stay() {
     let next = text(4, &limit_of("new", "max_value: 0, seconds: 60"));
     let length = text(3, &gone).len();
     assert!(next.len() <= length);
-    let mut open = fs::File::options().write(true).open(&file).expect("a file");
-    open.write_all(format!("{next:<length$}").as_bytes()).expect("written");
+    let opened = fs::File::options().write(true).open(&file).expect("a file");
+    (&opened).write_all(format!("{next:<length$}").as_bytes()).expect("written");
+    // Read again here once its writer has closed it.
+    drop(opened);
     for server in [&there, &here] {
         until("the new limits apply", || async { server.pages("new").await[0].len() == 1 }).await;
         for (namespace, hits, is_admitted) in
