@@ -57,7 +57,7 @@ end
 local leasing
 
 -- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
-local function open_leased(key, limit, is_bounded)
+local function open_leased(key, limit)
   leasing = leasing or make_lease_functions()
   local state, leases = states[key], leased[key]
   if not leases then
@@ -81,7 +81,7 @@ local function open_leased(key, limit, is_bounded)
   state = leasing.expire(limit, state, leases)
   if byte(state, 1) == RESERVED then
     state = reserved().present(limit, state)
-  elseif state ~= '' and is_ahead(limit, state, is_bounded) then
+  elseif state ~= '' and is_ahead(limit, state, false) then
     state = dated_now(limit, state)
   end
   states[key] = state
@@ -145,11 +145,11 @@ local function decide(position, replied)
     -- In the place of the hits that are given back: slots are released by their ids.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
-    -- The actual cost of a request may be beyond the size of a bucket.
-    local is_bounded = flag < 4 and take > 0 and not holds[i]
+    -- The actual cost of a request may be beyond the size of a bucket, and so may credits that are spent after their hits were given back.
+    local is_bounded = flag < 4 and take > 0 and not holds[i] and lease_length == 0
     local first = byte(state, 1)
     if leases or first == 0 then
-      state, leases = open_leased(key, limit, is_bounded)
+      state, leases = open_leased(key, limit)
     elseif first == RESERVED then
       state = of_open(key, limit, state)
     elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
