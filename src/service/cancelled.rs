@@ -1,4 +1,4 @@
-//! Admitted requests whose clients reset their calls: nobody reports their ends, so they end then.
+//! Admitted requests whose clients reset their calls: no end of theirs is reported, so they end then.
 
 use super::{Cancellation, DecisionReader, RateLimitService};
 use std::sync::Arc;

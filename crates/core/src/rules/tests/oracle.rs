@@ -15,7 +15,7 @@ struct Declared {
     below: Vec<Declared>,
 }
 
-/// The keys of a descriptor that say which values it is for.
+/// The keys of a descriptor that select its values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Values {
     /// `value`; empty for none.
