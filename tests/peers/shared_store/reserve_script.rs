@@ -1,15 +1,16 @@
 //! Reservations in a real store against those of a limiter: the same starts and ends at the same times have the same results, by every
-//! algorithm, with lost, late, repeated and forged ends, rules that change, and requests that are taken back.
+//! algorithm, with lost, late and repeated ends, rules that change, and requests that are taken back.
 
 use super::{
     RedisServer,
     arithmetic::{Store, limiter},
     random_rules::{ALGORITHMS, KINDS, Random, is_meter, later, limit},
+    slot_script::{at, hits, request},
 };
 use crate::tests_with;
 use std::time::Duration;
 use tidegate_core::{
-    limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limit::{Code, Decision, Hits, Request, Timestamp},
     limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
@@ -31,25 +32,8 @@ const STEPS: u64 = 60;
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_nanos(micros * 1_000)
-}
-
-fn hits(hits: u64) -> Hits {
-    if hits == 0 { Hits::Peek } else { Hits::new(Some(hits), 0, false) }
-}
-
 fn less(hits: u64) -> Hits {
     Hits::new(Some(hits), 0, true)
-}
-
-fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'t> {
-    let mut request = Request::new("d");
-    for &(key, value, hits) in descriptors {
-        let entries = [Entry { key, value }].into_iter().collect();
-        request.push(Descriptor { entries, limit: None, hits });
-    }
-    request.checked(&RequestLimits::default()).expect("a good request")
 }
 
 fn end_of(ticket: &str, cost: Hits) -> End {

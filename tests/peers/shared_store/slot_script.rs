@@ -26,15 +26,15 @@ tests_with! {
 const WORLDS: u64 = 60;
 const STEPS: u64 = 120;
 
-fn at(micros: u64) -> Timestamp {
+pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_nanos(micros * 1_000)
 }
 
-fn hits(hits: u64) -> Hits {
+pub(super) fn hits(hits: u64) -> Hits {
     if hits == 0 { Hits::Peek } else { Hits::new(Some(hits), 0, false) }
 }
 
-fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'t> {
+pub(super) fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'t> {
     let mut request = Request::new("d");
     for &(key, value, hits) in descriptors {
         let entries = [Entry { key, value }].into_iter().collect();
