@@ -149,6 +149,23 @@ impl Edge {
         Self { server, back_end, envoy, _rules: rules, folder }
     }
 
+    /// Gives up requests while their decisions are on the way, until the decision log has one that Envoy reset: within microseconds, it
+    /// depends on the load of the machine how many that takes.
+    async fn give_up_until_a_reset_is_logged(&self) {
+        let (port, mut numbers) = (self.envoy.port(LISTENER), Numbers(0x9e37_79b9_7f4a_7c15));
+        eventually("a slot is released by a reset", async || {
+            for _ in 0..100 {
+                let patience = Duration::from_micros(numbers.below(2_000));
+                let fetched = http1::fetch(Ipv4Addr::LOCALHOST, port, get("one"));
+                drop(tokio::time::timeout(patience, fetched).await);
+            }
+            let text = std::fs::read_to_string(log(&self.folder)).expect("text");
+            let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            if lines.any(|line| line["cancelled"]["ticket"].is_string()) { Ok(()) } else { Err("none") }
+        })
+        .await;
+    }
+
     /// Stops all; returns what the decision log has of slots.
     fn logged(self) -> LoggedSlots {
         let Self { server, envoy, folder, .. } = self;
@@ -256,6 +273,7 @@ async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
             sum.denials += denials;
             sum.failures += failures;
         }
+        edge.give_up_until_a_reset_is_logged().await;
         let free_after = edge.until_free(LIMIT).await;
         let (most, served) = edge.back_end.figures();
         println!(
