@@ -6,11 +6,12 @@
 mod limiter;
 
 use allocation_counter::measure;
-use limiter::limiter;
+use limiter::{limiter, limiter_with_room};
 use smallvec::SmallVec;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
+    store::OnFull,
 };
 
 /// A key for each algorithm with a state of two words.
@@ -98,6 +99,30 @@ fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
     let limiter = limiter(RULES);
     let request = request(&["sliding_window"], Hits::ONE);
     assert!(measure(|| _ = limiter.pin().decide(&request, at(0))).count_total > 0);
+}
+
+/// A hundred thousand keys with ten requests in flight each take at most 300 bytes a key: the counter, its part of the table, and its slots.
+#[test]
+fn a_key_with_ten_requests_in_flight_takes_at_most_three_hundred_bytes() {
+    const KEYS: u64 = 100_000;
+    let rules = "
+domain: edge
+descriptors:
+  - { key: user, rate_limit: { algorithm: concurrency, requests_in_flight: 10 } }
+";
+    let limiter = limiter_with_room(rules, 2 * KEYS as usize, OnFull::Deny);
+    let held = measure(|| {
+        let users = (0..KEYS * 10).map(|index| format!("{:05}", index % KEYS));
+        for (index, user) in users.enumerate() {
+            let mut request = Request::new("edge");
+            let entries = [Entry { key: "user", value: &user }].into_iter().collect();
+            request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+            let now = Timestamp::from_nanos(at(0).as_nanos() + index as u64);
+            assert!(limiter.pin().decide(&request, now).slot.is_some());
+        }
+    });
+    let bytes = held.bytes_current / KEYS as i64;
+    assert!((200..=300).contains(&bytes), "{bytes} bytes a key");
 }
 
 /// Decisions that are logged, or left out of the sample.

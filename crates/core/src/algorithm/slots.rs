@@ -1,4 +1,8 @@
 //! The slots of requests in flight that a counter of [`Concurrency`](super::Concurrency) has, and their form as stored.
+//!
+//! In memory they are one row of words, since most of the memory of such a counter is its slots. A slot takes two words if it and
+//! all others of the counter were taken under the same `max_hold`, have fewer than 65,536 hits, and end within three days;
+//! otherwise each slot of the counter takes three.
 
 use crate::limit::Timestamp;
 use std::time::Duration;
@@ -11,18 +15,39 @@ const HEADER_BYTES: usize = 8;
 /// Bytes of a slot as stored.
 const SLOT_BYTES: usize = 24;
 
+/// The word with the moving average of the time between taking a slot and its release, in nanoseconds; 0 before the first release.
+const MEAN: usize = 0;
+
+/// The word with the hits of all slots.
+const TOTAL: usize = 1;
+
+/// The word with the time in nanoseconds to which deadlines in narrow slots are relative.
+const BASE: usize = 2;
+
+/// The word with the milliseconds from taking each narrow slot to its deadline, or [`WIDE`].
+const FORM: usize = 3;
+
+/// The first word of the first slot.
+const FIRST: usize = 4;
+
+/// Of slots with three words: id, deadline, and hits below the milliseconds of the hold. Others have two: id, and hits below the
+/// deadline.
+const WIDE: u64 = 1 << 32;
+
+/// Bits of the hits of a narrow slot. The others are of its deadline.
+const HITS_BITS: u32 = 16;
+
+/// The nanoseconds that deadlines of narrow slots may be apart: 78 hours.
+const SPAN: u64 = 1 << (u64::BITS - HITS_BITS);
+
 /// The slots that are held, by deadline.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Slots {
-    /// Deadlines ascend.
-    pub(super) held: Vec<Slot>,
-    /// Hits of all.
-    pub(super) total: u64,
-    /// Moving average of the time between taking a slot and its release, in nanoseconds; 0 before the first release.
-    pub(super) mean_hold_nanos: u64,
+    /// The head, and the slots in ascending order of their deadlines.
+    words: Vec<u64>,
 }
 
-/// Hits of one request in flight, in 24 bytes.
+/// Hits of one request in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
     /// By which it is released; 0 if it only ends by its deadline.
@@ -76,80 +101,235 @@ impl Slot {
     }
 }
 
+impl Default for Slots {
+    fn default() -> Self {
+        Self::with_room(2)
+    }
+}
+
+/// Whatever the form of the slots.
+impl PartialEq for Slots {
+    fn eq(&self, other: &Self) -> bool {
+        self.mean_hold_nanos() == other.mean_hold_nanos() && self.all().eq(other.all())
+    }
+}
+
+impl Eq for Slots {}
+
 impl Slots {
+    /// Without slots, with room for so many narrow ones.
+    fn with_room(slots: usize) -> Self {
+        let mut words = Vec::with_capacity(FIRST + 2 * slots);
+        words.resize(FIRST, 0);
+        Self { words }
+    }
+
     /// From slots in ascending order of their deadlines, and the average hold; none in any other order.
-    pub fn from_ascending(held: Vec<Slot>, mean_hold_nanos: u64) -> Option<Self> {
-        let total = held.iter().map(|slot| u64::from(slot.hits)).sum();
-        held.is_sorted_by_key(|slot| slot.deadline).then_some(Self { held, total, mean_hold_nanos })
+    pub fn from_ascending(held: &[Slot], mean_hold_nanos: u64) -> Option<Self> {
+        held.is_sorted_by_key(|slot| slot.deadline).then(|| Self::packed(held, held.len(), mean_hold_nanos))
+    }
+
+    /// These slots in the narrower form that represents all of them, with room for so many.
+    fn packed(held: &[Slot], room: usize, mean_hold_nanos: u64) -> Self {
+        let mut slots = Self::with_room(room);
+        slots.words[MEAN] = mean_hold_nanos;
+        slots.words[TOTAL] = held.iter().map(|slot| u64::from(slot.hits)).sum();
+        if let Some(first) = held.first() {
+            slots.set_form_for(first);
+        }
+        if held.iter().any(|slot| slots.narrow(slot).is_none()) {
+            slots.words[FORM] = WIDE;
+            slots.words.reserve_exact(3 * room);
+        }
+        held.iter().enumerate().for_each(|(index, slot)| slots.put(index, slot));
+        slots
+    }
+
+    /// Has narrow slots like this one represented from now on, of those without any.
+    fn set_form_for(&mut self, slot: &Slot) {
+        self.words[BASE] = slot.deadline.saturating_sub(SPAN / 2);
+        self.words[FORM] = slot.hold_millis.into();
+    }
+
+    fn is_wide(&self) -> bool {
+        self.words[FORM] == WIDE
+    }
+
+    /// Words of a slot.
+    fn width(&self) -> usize {
+        if self.is_wide() { 3 } else { 2 }
+    }
+
+    /// The second word of a narrow slot; none if it is not represented so.
+    fn narrow(&self, slot: &Slot) -> Option<u64> {
+        let after = slot.deadline.checked_sub(self.words[BASE])?;
+        let fits =
+            after < SPAN && slot.hits >> HITS_BITS == 0 && u64::from(slot.hold_millis) == self.words[FORM];
+        fits.then(|| after << HITS_BITS | u64::from(slot.hits))
+    }
+
+    /// Inserts a slot that the form represents.
+    fn put(&mut self, index: usize, slot: &Slot) {
+        let at = FIRST + index * self.width();
+        if let Some(second) = self.narrow(slot) {
+            self.words.splice(at..at, [slot.id, second]);
+        } else {
+            let third = u64::from(slot.hold_millis) << 32 | u64::from(slot.hits);
+            self.words.splice(at..at, [slot.id, slot.deadline, third]);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        (self.words.len() - FIRST) / self.width()
+    }
+
+    /// The slot at an index that is less than their number.
+    pub(super) fn get(&self, index: usize) -> Slot {
+        let words = &self.words[FIRST + index * self.width()..];
+        let (id, second) = (words[0], words[1]);
+        if self.is_wide() {
+            let (hits, hold_millis) = (words[2] as u32, (words[2] >> 32) as u32);
+            return Slot { id, deadline: second, hits, hold_millis };
+        }
+        let deadline = self.words[BASE] + (second >> HITS_BITS);
+        let hits = (second & ((1 << HITS_BITS) - 1)) as u32;
+        Slot { id, deadline, hits, hold_millis: self.words[FORM] as u32 }
     }
 
     /// All slots, by deadline; some may have passed it.
-    pub fn all(&self) -> &[Slot] {
-        &self.held
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator + '_ {
+        (0..self.len()).map(|index| self.get(index))
     }
 
     /// The slots that are held at a moment, by deadline.
-    pub fn held(&self, now: Timestamp) -> &[Slot] {
-        &self.held[self.expired(now)..]
+    pub fn held(&self, now: Timestamp) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator + '_ {
+        (self.expired(now)..self.len()).map(|index| self.get(index))
+    }
+
+    /// Hits of all slots.
+    pub(super) fn total(&self) -> u64 {
+        self.words[TOTAL]
+    }
+
+    /// The index of the slot of this id.
+    pub(super) fn position(&self, id: u64) -> Option<usize> {
+        let mut ids = self.words[FIRST..].iter().step_by(self.width());
+        ids.position(|of_slot| *of_slot == id).filter(|_| id != 0)
     }
 
     /// Whether a slot of this id is held, or was when slots past their deadlines were last dropped.
     pub fn has(&self, id: u64) -> bool {
-        id != 0 && self.held.iter().any(|slot| slot.id == id)
+        self.position(id).is_some()
     }
 
     /// The last deadline: from then on no slot is held.
     pub fn expires(&self) -> Timestamp {
-        self.held.last().map_or(Timestamp::EPOCH, Slot::deadline)
+        self.last().map_or(Timestamp::EPOCH, |slot| slot.deadline())
+    }
+
+    fn last(&self) -> Option<Slot> {
+        self.all().next_back()
+    }
+
+    pub(super) fn mean_hold_nanos(&self) -> u64 {
+        self.words[MEAN]
+    }
+
+    pub(super) fn set_mean_hold(&mut self, nanos: u64) {
+        self.words[MEAN] = nanos;
     }
 
     /// The average time between taking a slot and its release; none before the first release.
     pub fn mean_hold(&self) -> Option<Duration> {
-        (self.mean_hold_nanos > 0).then(|| Duration::from_nanos(self.mean_hold_nanos))
+        let nanos = self.mean_hold_nanos();
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
     /// Bytes held beyond the struct's own.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.held.capacity() * size_of::<Slot>()
+        self.words.capacity() * size_of::<u64>()
     }
 
     /// Number of slots at the front that are not held any more.
     pub(super) fn expired(&self, now: Timestamp) -> usize {
         // Every take and release drops those that are not held, so that there are few of them to walk over.
-        self.held.iter().take_while(|slot| !slot.is_held(now)).count()
+        self.all().take_while(|slot| !slot.is_held(now)).count()
     }
 
     /// Drops the slots that have passed their deadlines; returns how many.
     pub(super) fn drop_expired(&mut self, now: Timestamp) -> usize {
         let expired = self.expired(now);
-        self.total -= self.held.drain(..expired).map(|slot| u64::from(slot.hits)).sum::<u64>();
+        let hits: u64 = self.all().take(expired).map(|slot| u64::from(slot.hits)).sum();
+        self.words[TOTAL] -= hits;
+        self.words.drain(FIRST..FIRST + expired * self.width());
         expired
     }
 
     pub(super) fn push(&mut self, slot: Slot) {
-        self.total += u64::from(slot.hits);
-        match self.held.last_mut() {
+        match self.last() {
             Some(last) if slot.id == 0 && (last.id, last.deadline) == (0, slot.deadline) => {
-                let sum = last.hits.saturating_add(slot.hits);
-                self.total -= u64::from(last.hits) + u64::from(slot.hits) - u64::from(sum);
-                last.hits = sum;
-                return;
+                self.remove(self.len() - 1);
+                self.insert(Slot { hits: last.hits.saturating_add(slot.hits), ..last });
             }
-            _ => {}
+            _ => self.insert(slot),
         }
-        if self.held.len() == self.held.capacity() {
-            // Doubled, as a vector grows by itself, most counters would hold room for nearly as many slots again.
-            self.held.reserve_exact(2 + self.held.len() / 4);
-        }
+    }
+
+    /// Inserts a slot by its deadline.
+    fn insert(&mut self, slot: Slot) {
         // Last, unless `max_hold` has become shorter or the clock was set back.
-        let after = self.held.iter().rev().take_while(|held| held.deadline > slot.deadline).count();
-        self.held.insert(self.held.len() - after, slot);
+        let after = self.all().rev().take_while(|held| held.deadline > slot.deadline).count();
+        let index = self.len() - after;
+        if self.len() == 0 {
+            self.set_form_for(&slot);
+        }
+        let is_full = self.words.len() + self.width() > self.words.capacity();
+        if is_full && self.is_wide() || !self.is_wide() && self.narrow(&slot).is_none() {
+            let mut all: Vec<Slot> = self.all().collect();
+            all.insert(index, slot);
+            *self = Self::packed(&all, self.len() + self.growth(), self.mean_hold_nanos());
+            return;
+        }
+        if is_full {
+            self.words.reserve_exact(self.growth() * self.width());
+        }
+        self.words[TOTAL] += u64::from(slot.hits);
+        self.put(index, &slot);
+    }
+
+    /// The number of slots for which room is made when there is none. Doubled, as a vector grows by itself, most counters would hold room
+    /// for nearly as many slots again.
+    fn growth(&self) -> usize {
+        2 + self.len() / 4
+    }
+
+    /// Removes the slot at an index.
+    pub(super) fn remove(&mut self, index: usize) -> Slot {
+        let (slot, at) = (self.get(index), FIRST + index * self.width());
+        self.words.drain(at..at + self.width());
+        self.words[TOTAL] -= u64::from(slot.hits);
+        slot
+    }
+
+    /// Gives back hits of the slot at an index, at most as many as it has: without any it is removed. Returns how many, and the slot as it
+    /// was.
+    pub(super) fn give_back(&mut self, index: usize, hits: u64) -> (u32, Slot) {
+        let (slot, width) = (self.get(index), self.width());
+        let given = u32::try_from(hits).unwrap_or(u32::MAX).min(slot.hits);
+        if given == slot.hits {
+            self.remove(index);
+        } else {
+            // The lowest bits of the last word are the hits.
+            self.words[FIRST + (index + 1) * width - 1] -= u64::from(given);
+            self.words[TOTAL] -= u64::from(given);
+        }
+        (given, slot)
     }
 
     /// Appends the slots as they are to be stored.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(self.mean_hold_nanos.to_le_bytes());
-        self.held.iter().for_each(|slot| slot.encode(out));
+        out.extend(self.mean_hold_nanos().to_le_bytes());
+        self.all().for_each(|slot| slot.encode(out));
     }
 
     /// Decodes the output of `write`; none for any other bytes.
@@ -157,6 +337,111 @@ impl Slots {
         let (mean, bytes) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let (chunks, rest) = bytes.as_chunks::<SLOT_BYTES>();
         let held: Option<Vec<Slot>> = chunks.iter().map(Slot::decode).collect();
-        Self::from_ascending(held.filter(|_| rest.is_empty())?, u64::from_le_bytes(*mean))
+        Self::from_ascending(&held.filter(|_| rest.is_empty())?, u64::from_le_bytes(*mean))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Mostly alike; some with many hits, of another `max_hold`, and of a time that was corrected by days.
+    fn slot() -> impl Strategy<Value = Slot> {
+        let day = 86_400 * 1_000 * NANOS_PER_MILLI;
+        let deadline = prop_oneof![
+            9 => (0..1_000u64).prop_map(move |nanos| 20_000 * day + nanos),
+            1 => (0..40_000u64).prop_map(move |days| days * day),
+            1 => any::<u64>(),
+        ];
+        let hits = prop_oneof![9 => 1..5u32, 1 => 65_530..65_540u32, 1 => 1..=u32::MAX];
+        let hold_millis = prop_oneof![9 => Just(60_000), 1 => 0..3u32, 1 => any::<u32>()];
+        (0..9u64, deadline, hits, hold_millis).prop_map(|(id, deadline, hits, hold_millis)| Slot {
+            id,
+            deadline,
+            hits,
+            hold_millis,
+        })
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Push(Slot),
+        Remove(usize),
+        GiveBack(usize, u64),
+        DropExpired(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            6 => slot().prop_map(Event::Push),
+            2 => any::<usize>().prop_map(Event::Remove),
+            2 => (any::<usize>(), 0..70_000u64).prop_map(|(index, hits)| Event::GiveBack(index, hits)),
+            1 => slot().prop_map(|slot| Event::DropExpired(slot.deadline)),
+        ]
+    }
+
+    /// Pushes a slot into a list by its deadline.
+    fn push(list: &mut Vec<Slot>, slot: Slot) {
+        if let Some(last) = list.last_mut()
+            && slot.id == 0
+            && (last.id, last.deadline) == (0, slot.deadline)
+        {
+            last.hits = last.hits.saturating_add(slot.hits);
+            return;
+        }
+        let index = list.partition_point(|held| held.deadline <= slot.deadline);
+        list.insert(index, slot);
+    }
+
+    proptest! {
+        #[test]
+        fn slots_in_either_form_are_those_of_a_list(events in prop::collection::vec(event(), 1..60)) {
+            let (mut slots, mut list) = (Slots::default(), Vec::new());
+            for event in events {
+                match event {
+                    Event::Push(slot) => {
+                        slots.push(slot);
+                        push(&mut list, slot);
+                    }
+                    Event::Remove(index) if !list.is_empty() => {
+                        let index = index % list.len();
+                        prop_assert_eq!(slots.remove(index), list.remove(index));
+                    }
+                    Event::GiveBack(index, hits) if !list.is_empty() => {
+                        let index = index % list.len();
+                        let given = hits.min(list[index].hits.into()) as u32;
+                        prop_assert_eq!(slots.give_back(index, hits), (given, list[index]));
+                        list[index].hits -= given;
+                        list.retain(|slot| slot.hits > 0);
+                    }
+                    Event::DropExpired(nanos) => {
+                        let before = list.len();
+                        list.retain(|slot| slot.deadline > nanos);
+                        let expired = slots.drop_expired(Timestamp::from_nanos(nanos));
+                        prop_assert_eq!(expired, before - list.len());
+                    }
+                    Event::Remove(_) | Event::GiveBack(..) => {}
+                }
+                prop_assert_eq!(slots.all().collect::<Vec<_>>(), list.clone());
+                prop_assert_eq!(slots.total(), list.iter().map(|slot| u64::from(slot.hits)).sum::<u64>());
+                for id in 0..9 {
+                    let expected = list.iter().position(|slot| slot.id == id && id != 0);
+                    prop_assert_eq!(slots.position(id), expected);
+                }
+                let again = Slots::from_ascending(&list, slots.mean_hold_nanos());
+                prop_assert_eq!(again.as_ref(), Some(&slots));
+            }
+        }
+    }
+
+    #[test]
+    fn slots_that_are_alike_take_sixteen_bytes_and_others_twenty_four() {
+        let alike = |index: u64| Slot { id: index + 1, deadline: 1 << 60, hits: 1, hold_millis: 60_000 };
+        let bytes = |held: &[Slot]| Slots::from_ascending(held, 0).map(|slots| slots.heap_bytes());
+        let mut held: Vec<Slot> = (0..10).map(alike).collect();
+        assert_eq!(bytes(&held), Some(32 + 10 * 16));
+        held[3].hold_millis = 90_000;
+        assert_eq!(bytes(&held), Some(32 + 10 * 24));
     }
 }

@@ -1,6 +1,6 @@
 //! The state of one counter.
 //!
-//! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it behind a box, as do
+//! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it on the heap, as do
 //! leases and reservations on a counter of any algorithm.
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
@@ -18,7 +18,7 @@ pub enum State {
     /// Sliding window with several sub-windows: the number of hits in each.
     Counts(Box<Counts>),
     /// Concurrency: the slots that are held.
-    Slots(Box<Slots>),
+    Slots(Slots),
     /// Any other state, and leases on the counter.
     Leased(Box<Leased>),
     /// Any other but a leased one, and the reservations on the counter.
@@ -87,7 +87,7 @@ impl State {
             kind if kind == Kind::Counts as u8 => {
                 Counts::read(bytes).map(|counts| Self::Counts(Box::new(counts)))
             }
-            kind if kind == Kind::Slots as u8 => Slots::read(bytes).map(|slots| Self::Slots(Box::new(slots))),
+            kind if kind == Kind::Slots as u8 => Slots::read(bytes).map(Self::Slots),
             kind if kind == Kind::Leased as u8 => {
                 Leased::read(bytes).map(|leased| Self::Leased(Box::new(leased)))
             }
@@ -105,7 +105,7 @@ impl State {
             Self::Words(_) => 0,
             Self::Log(runs) => size_of::<Runs>() + runs.heap_bytes(),
             Self::Counts(counts) => size_of::<Counts>() + counts.heap_bytes(),
-            Self::Slots(slots) => size_of::<Slots>() + slots.heap_bytes(),
+            Self::Slots(slots) => slots.heap_bytes(),
             Self::Leased(leased) => size_of::<Leased>() + leased.heap_bytes(),
             Self::Reserved(reserved) => size_of::<Reserved>() + reserved.heap_bytes(),
         }
@@ -327,5 +327,15 @@ impl Open {
         let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
         let reservation = Reservation { id, hits, deadline, returns };
         (id > 0 && hits > 0).then_some(Self { reservation, place: u128::from_le_bytes(place) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_takes_twenty_four_bytes() {
+        assert_eq!(size_of::<State>(), 24);
     }
 }

@@ -208,7 +208,7 @@ pub struct ReservedHits {
 }
 
 /// Slots of requests in flight of one key.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HeldSlots {
     /// Number of all.
     pub count: usize,

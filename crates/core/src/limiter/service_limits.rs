@@ -175,13 +175,14 @@ fn reserved_hits(state: &State, now: Timestamp) -> Option<ReservedHits> {
 }
 
 fn held_slots(state: &State, now: Timestamp) -> HeldSlots {
-    let held = state.slots().map_or(&[][..], |slots| slots.held(now));
-    let of = |slot: &Slot| HeldSlot {
+    let Some(slots) = state.slots() else { return HeldSlots::default() };
+    let held = slots.held(now);
+    let of = |slot: Slot| HeldSlot {
         hits: slot.hits,
         age: now.since(slot.taken()),
         left: slot.deadline().since(now),
     };
-    HeldSlots { count: held.len(), first: held.iter().take(HeldSlots::SHOWN_MAX).map(of).collect() }
+    HeldSlots { count: held.len(), first: held.take(HeldSlots::SHOWN_MAX).map(of).collect() }
 }
 
 /// The quota of a limit, and the time in which it becomes available.

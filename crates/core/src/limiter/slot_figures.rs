@@ -77,9 +77,9 @@ impl Found {
             *expired += slots.all().len() as u64;
             return;
         }
-        let held = slots.held(now);
-        let hits = held.iter().map(|slot| u64::from(slot.hits)).sum();
-        in_flight.add(InFlight { hits, oldest: held.first().map(|slot| now.since(slot.taken())) });
+        let hits = slots.held(now).map(|slot| u64::from(slot.hits)).sum();
+        let oldest = slots.held(now).next().map(|slot| now.since(slot.taken()));
+        in_flight.add(InFlight { hits, oldest });
     }
 }
 

@@ -94,7 +94,7 @@ fn live_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
 /// sweeper counts when it drops them.
 fn needed_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
     let is_live = live_at(now);
-    move |counter| is_live(counter) || counter.slots().is_some_and(|slots| !slots.all().is_empty())
+    move |counter| is_live(counter) || counter.slots().is_some_and(|slots| slots.all().len() > 0)
 }
 
 #[cfg(test)]

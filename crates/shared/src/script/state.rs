@@ -28,7 +28,7 @@ pub(super) fn decode_plain(bytes: &[u8], algorithm: &Algorithm) -> Option<State>
                 let (hits, hold_millis) = (numbers.count()?, numbers.count()?);
                 held.push(Slot::new(id, Timestamp::from_nanos(deadline), hits, hold_millis)?);
             }
-            State::Slots(Box::new(Slots::from_ascending(held, mean_hold_nanos)?))
+            State::Slots(Slots::from_ascending(&held, mean_hold_nanos)?)
         }
         // Bans are not in a store.
         Algorithm::Ban(_) => return None,

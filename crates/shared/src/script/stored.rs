@@ -156,7 +156,7 @@ pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
         }
         (Algorithm::Concurrency(_), State::Slots(slots)) => {
             double(&mut bytes, slots.mean_hold().map_or(0, |mean| mean.as_nanos() as u64));
-            double(&mut bytes, slots.all().iter().map(|slot| u64::from(slot.hits)).sum());
+            double(&mut bytes, slots.all().map(|slot| u64::from(slot.hits)).sum());
             for slot in slots.all() {
                 bytes.extend_from_slice(&slot.id.to_le_bytes());
                 double(&mut bytes, slot.deadline().as_nanos().div_ceil(NANOS));
