@@ -93,12 +93,13 @@ pub trait DecisionReader: Send + Sync + 'static {
     fn read_cancelled(&self, _cancellation: &Cancellation<'_>) {}
 }
 
-/// The values by which a request is selected for a sample. Those of an end are the values of its start, without the ticket, so that the
-/// sample has both or neither; of an end that has nothing else, the ticket.
+/// The values by which a request is selected for a sample. Those of an end or a renewal are the values of its start, without the ticket, so
+/// that the sample has all or none; of one that has nothing else, the ticket.
 pub fn sampled_values<'t>(
     entries: impl Iterator<Item = (&'t str, &'t str)> + Clone,
 ) -> impl Iterator<Item = &'t str> {
-    let is_ticket = |(key, value): (&str, &str)| key == "slot" && value.starts_with("slot-");
+    let is_ticket =
+        |(key, value): (&str, &str)| matches!(key, "slot" | "renew") && value.starts_with("slot-");
     let has_others = entries.clone().any(|entry| !is_ticket(entry));
     entries.filter(move |entry| !(has_others && is_ticket(*entry))).map(|(_, value)| value)
 }
@@ -114,6 +115,7 @@ mod tests {
         };
         let end = [("user", "ann"), ("slot", "slot-1"), ("path", "/")];
         assert_eq!(of(&end), of(&[("user", "ann"), ("path", "/")]));
+        assert_eq!(of(&[("user", "ann"), ("renew", "slot-1")]), ["ann"]);
         assert_eq!(of(&[("slot", "slot-1")]), ["slot-1"]);
         assert_eq!(of(&[("slot", "7"), ("user", "ann")]), ["7", "ann"], "no ticket");
     }

@@ -58,15 +58,16 @@ impl RateLimitService {
             }
             response
         };
-        let releases = owned.release(request, received);
-        if !releases.is_empty() {
-            store.release(&releases, self.release_counter()).await;
+        let named = owned.change_named(request, received);
+        if !named.in_store().is_empty() {
+            store.release(named.in_store(), self.release_counter()).await;
         }
         let Some(mut plan) = owned.remote(request, received) else {
             // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
             let rules = self.limiter.get().expect("the service is ready").pin();
             return Ok(respond(&rules.decide(request, received)));
         };
+        plan.conclude(&named);
         if plan.needs_no_store() {
             return Ok(respond(&plan.decide(SmallVec::new(), received, &[], ListedLimits::None, received)));
         }
@@ -87,6 +88,7 @@ impl RateLimitService {
                 Err(error) => {
                     store.disagreed(&error);
                     plan = owned.remote(request, received).expect("it was planned before");
+                    plan.conclude(&named);
                     Failure::Failed
                 }
             },

@@ -62,6 +62,33 @@ async fn an_admitted_request_has_a_ticket_that_frees_its_slot_and_a_denied_one_h
 }
 
 #[tokio::test]
+async fn a_renewal_of_what_is_held_is_ok_and_of_anything_else_over_limit() {
+    let rules = rules_file(RULES);
+    let (server, port) = start_from(rules.path(), &[]);
+    let mut client = server.client().await;
+    let response = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    let (ticket, _) = slot(&response).expect("a ticket");
+    let renewal = [("user", "ann"), ("renew", &*ticket)];
+    let renewed = client.hit("edge", &renewal).await.unwrap();
+    // Without a ticket of its own: a call that is reset releases nothing.
+    assert_eq!((renewed.overall_code(), renewed.statuses.len(), slot(&renewed)), (Code::Ok, 1, None));
+    assert_eq!(remaining(&mut client).await, 1);
+    client.hit("edge", &[("slot", &ticket)]).await.unwrap();
+    let late = client.hit("edge", &renewal).await.unwrap();
+    let status = &late.statuses[0];
+    assert_eq!(
+        (late.overall_code(), status.code, slot(&late)),
+        (Code::OverLimit, Code::OverLimit.into(), None)
+    );
+    assert_eq!((&status.current_limit, &status.duration_until_reset), (&None, &None));
+    assert_eq!(remaining(&mut client).await, 2);
+    let events =
+        ["renewed", "unknown_renewal"].map(|event| format!("tidegate_slots_total{{event=\"{event}\"}}"));
+    let found = metrics_when(port, |found| found.get(&events[1]) == Some(&1.0)).await;
+    assert_eq!(found[&events[0]], 1.0);
+}
+
+#[tokio::test]
 async fn slots_and_their_tickets_outlive_a_restart() {
     let (rules, data) = (rules_file(RULES), tempfile::tempdir().unwrap());
     let args = ["--data", data.path().to_str().expect("temporary paths are UTF-8")];

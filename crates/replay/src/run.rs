@@ -123,7 +123,7 @@ impl Replay {
             Some(replaced) => rules.decide(&replaced, now),
             None => rules.decide(request, now),
         };
-        self.tickets.end(request);
+        self.tickets.end(request, now);
         if let Some(ticket) = logged.ticket {
             self.tickets.start(ticket, &decided, now);
         }
@@ -136,7 +136,7 @@ impl Replay {
                     Some(replaced) => rules.decide(&replaced, now),
                     None => rules.decide(request, now),
                 };
-                self.current_tickets.end(request);
+                self.current_tickets.end(request, now);
                 if let Some(ticket) = logged.ticket {
                     self.current_tickets.start(ticket, &decided, now);
                 }

@@ -171,6 +171,31 @@ fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
 }
 
 #[test]
+fn the_renewals_in_a_log_renew_what_the_replay_has_admitted() {
+    let text = "{domain: d, descriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_in_flight: 1, \
+                max_hold: 10s, max_wait: 0s}}]}";
+    let rules =
+        RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).expect("good rules");
+    let mut replay = Replay::new(rules, None, 1_000);
+    let mut decide = |secs: u64, ticket: Option<&str>, renewed: Option<&str>| {
+        let mut event = event(secs * 1_000_000_000, "user", "a");
+        event.ticket = ticket.map(Into::into);
+        event.descriptors[0].entries.extend(renewed.map(|ticket| ("renew".into(), ticket.into())));
+        replay.decide(&event);
+    };
+    decide(0, Some("slot-1"), None);
+    decide(9, None, Some("slot-1"));
+    decide(18, None, Some("slot-1"));
+    // Denied: the first is held until 28.
+    decide(27, Some("slot-2"), None);
+    decide(28, Some("slot-3"), None);
+    // Denied: it has ended.
+    decide(28, None, Some("slot-1"));
+    let (report, _) = replay.into_report();
+    assert_eq!((report.proposed.admitted, report.proposed.denied), (4, 2));
+}
+
+#[test]
 fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
     let rules = |in_flight: u32| {
         let text = format!(

@@ -1,7 +1,7 @@
 //! Tickets of a log, and those of a replay in their places.
 //!
 //! A ticket names counters by the secret of the server that made it. A replay makes its own for the requests that it admits; in the place of
-//! a logged one, it ends what its own took. An end of a request that it denied, or whose start the log does not have, ends nothing.
+//! a logged one, it renews and ends what its own took. An end of a request that it denied, or whose start the log does not have, ends nothing.
 
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
@@ -10,7 +10,10 @@ use tidegate_core::limit::{Decision, Descriptor, Entry, Hits, Request, Timestamp
 /// The key of the entry that has a ticket.
 const SLOT: &str = "slot";
 
-/// Nanoseconds after which a ticket has no effect: the longest `max_hold`.
+/// That of a renewal.
+const RENEW: &str = "renew";
+
+/// Nanoseconds after its start or its last renewal after which a ticket has no effect: the longest `max_hold`.
 const HOLD_MAX: u64 = 24 * 3_600 * 1_000_000_000;
 
 /// The tickets of one set of rules.
@@ -20,6 +23,7 @@ pub(super) struct Tickets(hashbrown::HashMap<SmolStr, Started, RandomState>);
 struct Started {
     /// The ticket of the replay.
     own: Box<str>,
+    /// Its start, or its last renewal.
     at: Timestamp,
 }
 
@@ -33,7 +37,10 @@ impl Tickets {
 
     /// The request with the tickets of the replay, if it names one that has one here.
     pub(super) fn replaced<'r, 't: 'r>(&'r self, request: &Request<'t>) -> Option<Request<'r>> {
-        let own = |entry: &Entry<'_>| if entry.key == SLOT { self.0.get(entry.value) } else { None };
+        let own = |entry: &Entry<'_>| match entry.key {
+            SLOT | RENEW => self.0.get(entry.value),
+            _ => None,
+        };
         let names = |descriptor: &Descriptor<'_>| descriptor.entries.iter().any(|entry| own(entry).is_some());
         if self.0.is_empty() || !request.descriptors().iter().any(names) {
             return None;
@@ -47,14 +54,19 @@ impl Tickets {
         Some(if request.is_report() { replaced.reporting() } else { replaced })
     }
 
-    /// Forgets tickets that a request has ended; of slots that it gave back a part of, the rest is held.
-    pub(super) fn end(&mut self, request: &Request<'_>) {
+    /// Forgets tickets that a request has ended, and keeps those that it has renewed; of slots that it gave back a part of, the rest is held.
+    pub(super) fn end(&mut self, request: &Request<'_>, at: Timestamp) {
         if self.0.is_empty() {
             return;
         }
         for descriptor in request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_))) {
             for entry in descriptor.entries.iter().filter(|entry| entry.key == SLOT) {
                 self.0.remove(entry.value);
+            }
+            for entry in descriptor.entries.iter().filter(|entry| entry.key == RENEW) {
+                if let Some(started) = self.0.get_mut(entry.value) {
+                    started.at = at;
+                }
             }
         }
     }

@@ -15,6 +15,9 @@ pub(super) const VERSION: u32 = 2;
 /// The key of the entry that has the ticket of a request at its end.
 const SLOT: &str = "slot";
 
+/// The key of the entry with the ticket of a renewal: as a value of the other, since it is the same text.
+const RENEW: &str = "renew";
+
 /// How values are redacted.
 pub(super) struct Values<'s> {
     /// None before any rules are in force.
@@ -177,7 +180,10 @@ impl<'s> Values<'s> {
     /// The redaction of each key in a domain.
     pub(super) fn of_domain(&self, domain: &str) -> impl Fn(&str) -> Redaction + use<'s> {
         let (domain, default) = (self.rules.and_then(|rules| rules.domain(domain)), self.default);
-        move |key| domain.and_then(|domain| domain.redaction(key)).unwrap_or(default)
+        move |key| {
+            let key = if key == RENEW { SLOT } else { key };
+            domain.and_then(|domain| domain.redaction(key)).unwrap_or(default)
+        }
     }
 }
 

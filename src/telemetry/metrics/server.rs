@@ -60,19 +60,25 @@ impl Page<'_> {
             "Requests that are queued: in leaky buckets, or for slots",
             limiter.queued() as u64,
         )?;
-        let SlotCounts { taken, released, unknown, expired } = limiter.slot_counts();
+        let SlotCounts { taken, released, unknown, renewed, unknown_renewals, expired } =
+            limiter.slot_counts();
         let events = [
             ([("event", "taken")], taken),
             ([("event", "released")], released),
             ([("event", "unknown_release")], unknown),
+            ([("event", "renewed")], renewed),
+            ([("event", "unknown_renewal")], unknown_renewals),
             ([("event", "expired")], expired),
         ];
         self.counters_of("slots", "Slots of requests in flight, by event", &events)?;
-        let ReservationCounts { started, ended, unknown, lost, uncorrected } = limiter.reservation_counts();
+        let ReservationCounts { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected } =
+            limiter.reservation_counts();
         let events = [
             ([("event", "started")], started),
             ([("event", "ended")], ended),
             ([("event", "unknown_end")], unknown),
+            ([("event", "renewed")], renewed),
+            ([("event", "unknown_renewal")], unknown_renewals),
             ([("event", "lost")], lost + lost_in_store),
             ([("event", "uncorrected")], uncorrected),
         ];

@@ -1,4 +1,4 @@
-//! Requests in flight: every decision, every end of a wait and what is free afterwards are compared with those of a list of requests
+//! Requests in flight: every decision, every renewal, every end of a wait and what is free afterwards are compared with those of a list of requests
 //! with their starts and ends, while ends are lost, repeated, late, partial and forged, processes stop and crash, and rules change.
 //!
 //! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
@@ -30,6 +30,7 @@ pub enum Fault {
     /// At a start.
     ForgetsSlots,
     LosesEnds,
+    LosesRenewals,
     /// The second end of a request is taken for that of the newest.
     EndsAnother,
     EndsPartsAsWhole,
@@ -41,12 +42,13 @@ pub enum Fault {
     Overtakes,
 }
 
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 11] = [
     Fault::AdmitsOneMore,
     Fault::HoldsTooShort,
     Fault::HoldsTooLong,
     Fault::ForgetsSlots,
     Fault::LosesEnds,
+    Fault::LosesRenewals,
     Fault::EndsAnother,
     Fault::EndsPartsAsWhole,
     Fault::LosesCalls,
@@ -135,6 +137,15 @@ impl Both {
                 if let Some(ticket) = process.ticket(*back) {
                     process.end(&ticket, *part, now);
                     oracle.end(&ticket, *part);
+                }
+            }
+            Event::Renew { back, is_peek } => {
+                if let Some(ticket) = process.ticket(*back) {
+                    let expected = oracle.renew(&ticket, *is_peek);
+                    let found = process.renew(*back, *is_peek, now);
+                    if found != expected {
+                        return Err(format!("a renewal: held {found}, expected {expected}"));
+                    }
                 }
             }
             Event::Cancel { back } => {

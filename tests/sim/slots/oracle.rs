@@ -16,6 +16,8 @@ struct Hold {
 struct InFlight {
     ticket: String,
     holds: Vec<Hold>,
+    /// Number of counters that it was admitted to.
+    counters: usize,
 }
 
 /// A request that waits.
@@ -150,9 +152,10 @@ impl Oracle {
             hits: hits(&request.takes, counter),
             end: self.now + self.limits.of(counter).hold,
         };
-        let holds = counters.map(hold).collect();
+        let holds: Vec<Hold> = counters.map(hold).collect();
+        let (ticket, counters) = (ticket.to_owned(), holds.len());
         self.counted.in_window += u64::from(request.has_window);
-        self.counted.in_flight.push(InFlight { ticket: ticket.to_owned(), holds });
+        self.counted.in_flight.push(InFlight { ticket, holds, counters });
         for counter in 0..COUNTERS {
             let (used, most) = (self.used(counter), self.limits.of(counter).in_flight);
             assert!(used <= most || hits(&request.takes, counter) == 0, "{used} of {most} in flight");
@@ -169,6 +172,25 @@ impl Oracle {
             request.holds.retain(|hold| hold.hits > 0 && hold.end > now);
             !request.holds.is_empty()
         });
+    }
+
+    /// The request with this ticket is renewed, if all that it was admitted to is held; returns whether it is.
+    pub fn renew(&mut self, ticket: &str, is_peek: bool) -> bool {
+        let (now, limits) = (self.now, self.limits);
+        let Some(request) = self.counted.in_flight.iter_mut().find(|request| request.ticket == ticket) else {
+            return false;
+        };
+        let held = request.holds.iter().filter(|hold| hold.hits > 0 && hold.end > now).count();
+        if held < request.counters {
+            return false;
+        }
+        if !is_peek {
+            request
+                .holds
+                .iter_mut()
+                .for_each(|hold| hold.end = hold.end.max(now + limits.of(hold.counter).hold));
+        }
+        true
     }
 
     pub fn leave(&mut self, index: usize) {

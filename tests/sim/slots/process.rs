@@ -34,8 +34,8 @@ pub struct Process {
     writer: Writer,
     /// In the order of arrival.
     waiting: Vec<Call>,
-    /// The tickets of all admitted requests.
-    issued: Vec<String>,
+    /// The tickets of all admitted requests, with their counters.
+    issued: Vec<(String, Vec<usize>)>,
     /// Those whose end has arrived. Only for a planted fault.
     ended: Vec<String>,
     /// Ends that have arrived.
@@ -73,7 +73,7 @@ impl Process {
     /// The ticket of the request that was admitted so many before the last.
     pub fn ticket(&self, back: usize) -> Option<String> {
         let index = self.issued.len().checked_sub(back + 1)?;
-        Some(self.issued[index].clone())
+        Some(self.issued[index].0.clone())
     }
 
     pub fn arrive(&mut self, takes: &[(usize, u64)], has_window: bool, patience: u64, now: u64) -> Outcome {
@@ -119,7 +119,8 @@ impl Process {
                 let ticket = decision.slot.map(|slot| String::from(slot.ticket));
                 assert_eq!(ticket.is_some(), decision.code == Code::Ok, "a ticket of admitted requests only");
                 let Some(ticket) = ticket else { return Outcome::Denied };
-                self.issued.push(ticket.clone());
+                let counters = request.takes.iter().map(|&(counter, _)| counter).collect();
+                self.issued.push((ticket.clone(), counters));
                 Outcome::Admitted(ticket)
             }
             QueueDecision::Waits(wait) => {
@@ -172,7 +173,7 @@ impl Process {
             Some(Fault::LosesEnds) if self.ends.is_multiple_of(8) => return,
             Some(Fault::EndsPartsAsWhole) => part = None,
             Some(Fault::EndsAnother) if self.ended.contains(&ticket) => {
-                ticket = self.issued.last().cloned().unwrap_or(ticket);
+                ticket = self.issued.last().map_or(ticket, |(ticket, _)| ticket.clone());
             }
             Some(_) | None => {}
         }
@@ -189,6 +190,21 @@ impl Process {
         message.push(descriptor("slot", ticket, hits));
         let pinned = self.limiter.pin();
         assert_eq!(pinned.decide(&message, time(now)).code, Code::Ok);
+    }
+
+    /// Renews the request that was admitted so many before the last; whether it is held.
+    pub fn renew(&self, back: usize, is_peek: bool, now: u64) -> bool {
+        let (ticket, counters) = &self.issued[self.issued.len() - back - 1];
+        let is_peek = is_peek || self.fault == Some(Fault::LosesRenewals);
+        let hits = if is_peek { Hits::Peek } else { Hits::ONE };
+        let names: Vec<_> = counters.iter().map(|&counter| name(counter)).collect();
+        let mut message = Request::new("sim");
+        for (key, value) in &names {
+            let mut descriptor = descriptor(key, value, hits);
+            descriptor.entries.push(Entry { key: "renew", value: ticket });
+            message.push(descriptor);
+        }
+        self.limiter.pin().decide(&message, time(now)).code == Code::Ok
     }
 
     pub fn cancel(&self, ticket: &str, now: u64) {

@@ -1,4 +1,5 @@
-//! Random limits of requests in flight, and random traffic: requests, and their ends, which are lost, repeated, late, partial or forged.
+//! Random limits of requests in flight, and random traffic: requests, their renewals, and their ends, which are lost, repeated, late, partial or
+//! forged.
 
 use crate::rng::Rng;
 use std::fmt::Write;
@@ -54,6 +55,11 @@ pub enum Event {
     End {
         back: usize,
         part: Option<u64>,
+    },
+    /// A renewal of a request, or a peek of one. It may have ended before.
+    Renew {
+        back: usize,
+        is_peek: bool,
     },
     /// Its call was reset.
     Cancel {
@@ -135,7 +141,8 @@ fn event(rng: &mut Rng, limits: &mut Limits) -> Event {
             let takes = takes.map(|_| take(rng)).collect();
             Event::Request { takes, has_window: rng.once_in(3), patience: rng.pick(&[0, 15, 80, 5_000]) }
         }
-        45..80 => {
+        45..55 => Event::Renew { back: back(rng), is_peek: rng.once_in(5) },
+        55..80 => {
             let part = rng.once_in(5).then(|| rng.between(1, 3));
             Event::End { back: back(rng), part }
         }

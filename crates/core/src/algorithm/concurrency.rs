@@ -8,7 +8,8 @@
 //! - hits of slots that are held never exceed the limit by a take that was admitted;
 //! - a release ends the slot that it names, once. No other release changes anything, so nothing is ever given back that
 //!   was not taken;
-//! - a deadline is fixed when the slot is taken: another `max_hold` applies to later slots only.
+//! - a deadline is fixed when the slot is taken: another `max_hold` applies to later slots, and to renewals;
+//! - a renewal moves the deadline of a slot that is held, and nothing else: a slot that has ended is not held again.
 //!
 //! The end of a request is not known in advance. [`Algorithm::until_admits`](super::Algorithm::until_admits) is therefore
 //! the wait until enough slots have passed their deadlines, if none is released: an upper bound. See
@@ -174,6 +175,18 @@ impl State {
         (Released::Hits(released), expired)
     }
 
+    /// Renews the slot of this id, if it is held: it ends `max_hold` from now, or later if it did. Returns also the number of slots that
+    /// had passed their deadlines since the last take, release or renewal.
+    pub fn renew_slot(&mut self, id: u64, max_hold: Window, now: Timestamp) -> (bool, usize) {
+        let Self::Slots(slots) = self else { return (false, 0) };
+        let expired = slots.drop_expired(now);
+        let held = slots.position(id);
+        if let Some(index) = held {
+            slots.renew(index, now.saturating_add_nanos(max_hold.nanos().get()));
+        }
+        (held.is_some(), expired)
+    }
+
     /// The slots, if it is of this algorithm.
     pub fn slots(&self) -> Option<&Slots> {
         if let Self::Slots(slots) = self { Some(slots) } else { None }
@@ -234,6 +247,22 @@ mod tests {
         assert_eq!(short.expires(&state), at(10));
     }
 
+    /// Renewed before each of its deadlines, it has one average hold, from the time at which it was taken.
+    #[test]
+    fn a_renewed_slot_is_held_since_it_was_taken() {
+        let rule = of(1);
+        let (mut state, _) = rule.take(State::EMPTY, 7, 1, at(0));
+        let micros = |micros: u64| at(0).saturating_add_nanos(1_000 * micros);
+        for renewal in 1..=1_000 {
+            assert_eq!(state.renew_slot(7, rule.max_hold, micros(9_900 * renewal)), (true, 0));
+        }
+        assert_eq!((rule.used(&state, at(9_909)), rule.used(&state, at(9_910))), (1, 0));
+        assert_eq!(state.release_slot(7, None, at(9_909)), (Released::Hits(1), 0));
+        let mean = state.slots().and_then(Slots::mean_hold).unwrap();
+        assert!(mean.abs_diff(Duration::from_millis(9_909)) < Duration::from_millis(1), "{mean:?}");
+        assert_eq!(state.renew_slot(7, rule.max_hold, at(9_909)), (false, 0), "it was released");
+    }
+
     #[test]
     fn the_expected_wait_is_by_the_average_hold_and_never_beyond_the_deadline() {
         let rule = of(2);
@@ -262,6 +291,10 @@ mod tests {
             back: usize,
             hits: Option<u64>,
         },
+        /// Likewise.
+        Renew {
+            back: usize,
+        },
         /// Of an id that was never taken.
         Forge,
         /// Under other parameters from now on.
@@ -276,6 +309,7 @@ mod tests {
             8 => (1..4u64).prop_map(|hits| Event::Take { hits }),
             6 => (0..12usize, prop_oneof![3 => Just(None), 1 => (1..3u64).prop_map(Some)])
                 .prop_map(|(back, hits)| Event::Release { back, hits }),
+            4 => (0..12usize).prop_map(|back| Event::Renew { back }),
             1 => Just(Event::Forge),
             1 => (0..9u32, 1..15u64).prop_map(|(limit, hold_millis)| Event::Limit { limit, hold_millis }),
         ]
@@ -316,9 +350,19 @@ mod tests {
                         prop_assert_eq!(state.release_slot(index as u64 + 1, hits, now).0, expected);
                         taken[index].0 = held - released;
                     }
+                    Event::Renew { back } => {
+                        let Some(index) = taken.len().checked_sub(back + 1) else { continue };
+                        let (held, deadline) = taken[index];
+                        let is_held = held > 0 && deadline > now;
+                        prop_assert_eq!(state.renew_slot(index as u64 + 1, rule.max_hold, now).0, is_held);
+                        if is_held {
+                            taken[index].1 = deadline.max(now.saturating_add(rule.max_hold.duration()));
+                        }
+                    }
                     Event::Forge => {
                         let forged = state.release_slot(u64::MAX, None, now).0;
                         prop_assert_eq!(forged, Released::Unknown);
+                        prop_assert!(!state.renew_slot(u64::MAX, rule.max_hold, now).0);
                     }
                     Event::Limit { limit, hold_millis } => {
                         let max_hold = Window::from_nanos(hold_millis * NANOS_PER_MILLI).unwrap();

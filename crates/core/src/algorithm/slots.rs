@@ -1,8 +1,8 @@
 //! The slots of requests in flight that a counter of [`Concurrency`](super::Concurrency) has, and their form as stored.
 //!
 //! In memory they are one row of words, since most of the memory of such a counter is its slots. A slot takes two words if it and
-//! all others of the counter were taken under the same `max_hold`, have fewer than 65,536 hits, and end within three days;
-//! otherwise each slot of the counter takes three.
+//! all others of the counter were taken under the same `max_hold` and not renewed, have fewer than 65,536 hits, and end within three
+//! days; otherwise each slot of the counter takes three.
 
 use crate::limit::Timestamp;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub struct Slot {
     pub(super) deadline: u64,
     /// At least 1.
     pub hits: u32,
-    /// Between taking it and its deadline, in milliseconds.
+    /// Between taking it and its deadline, in milliseconds; the most that fit, seven weeks, if it was renewed for longer.
     pub(super) hold_millis: u32,
 }
 
@@ -222,6 +222,11 @@ impl Slots {
         self.position(id).is_some()
     }
 
+    /// Whether a slot of this id is held at a moment.
+    pub fn holds(&self, id: u64, now: Timestamp) -> bool {
+        self.position(id).is_some_and(|index| self.get(index).is_held(now))
+    }
+
     /// The last deadline: from then on no slot is held.
     pub fn expires(&self) -> Timestamp {
         self.last().map_or(Timestamp::EPOCH, |slot| slot.deadline())
@@ -277,7 +282,7 @@ impl Slots {
 
     /// Inserts a slot by its deadline.
     fn insert(&mut self, slot: Slot) {
-        // Last, unless `max_hold` has become shorter or the clock was set back.
+        // Last, unless another was renewed, `max_hold` has become shorter or the clock was set back.
         let after = self.all().rev().take_while(|held| held.deadline > slot.deadline).count();
         let index = self.len() - after;
         if self.len() == 0 {
@@ -309,6 +314,19 @@ impl Slots {
         self.words.drain(at..at + self.width());
         self.words[TOTAL] -= u64::from(slot.hits);
         slot
+    }
+
+    /// Moves the deadline of the slot at an index, unless it is later already.
+    pub(super) fn renew(&mut self, index: usize, deadline: Timestamp) {
+        let slot = self.get(index);
+        if slot.deadline >= deadline.as_nanos() {
+            return;
+        }
+        self.remove(index);
+        // Both in whole milliseconds, so that the one of taking it is the same after any number of renewals.
+        let [taken, ends] = [slot.taken(), deadline].map(|at| at.as_nanos() / NANOS_PER_MILLI);
+        let hold_millis = u32::try_from(ends - taken).unwrap_or(u32::MAX);
+        self.insert(Slot { deadline: deadline.as_nanos(), hold_millis, ..slot });
     }
 
     /// Gives back hits of the slot at an index, at most as many as it has: without any it is removed. Returns how many, and the slot as it

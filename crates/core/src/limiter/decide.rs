@@ -89,12 +89,15 @@ pub(super) fn decide_general<'p>(
     now: Timestamp,
 ) -> Decision<'p> {
     let Pinned { in_force, limiter } = pinned;
-    let released = domain.has_slots().then(|| limiter.release_named(request, now));
+    let named = domain.has_slots().then(|| limiter.change_named(in_force, domain, request, now));
     let mut plan = Plan::new(domain, &in_force.keys, request, now);
+    if let Some(named) = &named {
+        named.conclude(&mut plan);
+    }
     let mut counters = counters(&plan);
     let (code, mut number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
-    if let Some(released) = released {
-        number = released.number_of(number, !counters.is_empty());
+    if let Some(named) = named {
+        number = named.number_of(number, !counters.is_empty());
     }
     Decision { number, slot, ..reported_decision(code, &plan) }
 }
@@ -116,7 +119,7 @@ pub(super) fn decide_unless_waits<'p>(
         class => return Some(decide_other(pinned, class, request, now)),
     };
     // They are to be made once.
-    if request.descriptors().iter().any(slots::is_release) {
+    if request.descriptors().iter().any(slots::names_ticket) {
         return None;
     }
     let mut plan = Plan::new(domain, &in_force.keys, request, now);

@@ -63,7 +63,7 @@ pub(super) fn leasable<'p>(
     if descriptors.len() > 1 && domain.has_replaces() {
         return None;
     }
-    if domain.has_slots() && descriptors.iter().any(slots::is_release) {
+    if domain.has_slots() && descriptors.iter().any(slots::names_ticket) {
         return None;
     }
     if let Some(limits) = domain.conditional() {

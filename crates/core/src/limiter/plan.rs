@@ -26,6 +26,8 @@ pub(super) enum Reached<'r> {
     Override,
     /// Limits that apply by conditions: the descriptor has those of the whole request.
     Conditional(&'r ConditionalLimits),
+    /// No rule, by a renewal of what is not held any more: it denies the request.
+    NotHeld,
 }
 
 impl<'r> Reached<'r> {
@@ -33,7 +35,7 @@ impl<'r> Reached<'r> {
     fn replaces(self) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
-            Self::Nothing | Self::Override | Self::Conditional(_) => None,
+            Self::Nothing | Self::Override | Self::Conditional(_) | Self::NotHeld => None,
         };
         rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
     }
@@ -53,7 +55,7 @@ impl<'r> Reached<'r> {
         match self {
             Self::Rule(rule) => Some(&rule.info),
             Self::Conditional(limits) => limits.rule_of(limit).map(|rule| &rule.info),
-            Self::Nothing | Self::Unlimited(_) | Self::Override => None,
+            Self::Nothing | Self::Unlimited(_) | Self::Override | Self::NotHeld => None,
         }
     }
 
@@ -61,7 +63,7 @@ impl<'r> Reached<'r> {
     /// mode has no part in that; with the reference server it is a quota that is never over.
     pub(super) fn is_quota(self, compat: Compat) -> bool {
         match self {
-            Self::Unlimited(_) => false,
+            Self::Unlimited(_) | Self::NotHeld => false,
             Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
             Self::Rule(rule) if rule.info.quota => true,
             Self::Nothing | Self::Rule(_) | Self::Override | Self::Conditional(_) => compat.quota_mode,
@@ -356,7 +358,7 @@ impl<'r> Plan<'r> {
     ) -> Reached<'r> {
         let descriptor = &request.descriptors()[index as usize];
         let hits = descriptor.hits;
-        if domain.has_slots() && slots::is_release(descriptor) {
+        if domain.has_slots() && slots::names_ticket(descriptor) {
             return Reached::Nothing;
         }
         // A block takes no hits and gives none back: those given back are those of the counters behind it.

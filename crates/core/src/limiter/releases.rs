@@ -1,40 +1,70 @@
 //! Releases of slots and ends of reservations, by ticket.
 
 use super::{
-    in_force::{Limiter, OwnedPinned},
+    in_force::{InForce, Limiter, OwnedPinned},
+    plan::{Plan, Reached},
     reservations::ReservationCounts,
     slots::{SlotCounts, SlotRelease, SlotTicket, ticket_of},
 };
 use crate::{
     algorithm::{Ended, Released},
     limit::{Hits, Request, Timestamp},
+    rules::DomainRules,
     store::{Key, Store},
 };
 use smallvec::SmallVec;
 use std::{num::NonZeroU64, sync::atomic::Ordering, task::Waker};
 
-/// The releases of a request that were made.
+/// The releases and renewals of a request that were made.
 #[derive(Default)]
-pub(super) struct NamedReleases {
-    /// Those that a shared store has to make.
-    in_store: Vec<SlotRelease>,
+pub struct NamedChanges {
+    /// Releases that a shared store has to make.
+    pub(super) in_store: Vec<SlotRelease>,
     /// The number of the last change of a counter of this process, taken under its lock.
-    number: Option<u64>,
+    pub(super) number: Option<u64>,
+    /// Indices of descriptors that renew what is not held any more.
+    pub(super) not_held: SmallVec<[u32; 1]>,
 }
 
-impl NamedReleases {
+impl NamedChanges {
     /// The number of the decision on a request whose charges have this one. A request of releases alone changes counters by them.
     pub(super) fn number_of(&self, charges: u64, has_charges: bool) -> u64 {
         self.number.filter(|_| !has_charges).unwrap_or(charges)
     }
+
+    /// Denies the request of this plan if it renews what is not held any more.
+    pub(super) fn conclude(&self, plan: &mut Plan<'_>) {
+        for &index in &self.not_held {
+            let descriptor = &mut plan.descriptors[index as usize];
+            (descriptor.reached, descriptor.is_over) = (Reached::NotHeld, true);
+        }
+    }
+
+    /// Releases that a shared store has to make.
+    pub fn in_store(&self) -> &[SlotRelease] {
+        &self.in_store
+    }
 }
 
 impl Limiter {
+    /// Makes the releases and then the renewals of a request, in a domain whose rules give tickets.
+    pub(super) fn change_named(
+        &self,
+        in_force: &InForce,
+        domain: &DomainRules,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> NamedChanges {
+        let mut made = self.release_named(request, now);
+        self.renew_named(in_force, domain, request, now, &mut made);
+        made
+    }
+
     /// Makes the releases of a request. Negative hits release as many of each slot, others all of it. A peek releases nothing, unless the
     /// ticket has reservations: then it is the end of a request that cost nothing. A second end of one of these in the same request is
     /// left out.
-    pub(super) fn release_named(&self, request: &Request<'_>, now: Timestamp) -> NamedReleases {
-        let mut made = NamedReleases::default();
+    fn release_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
+        let mut made = NamedChanges::default();
         if request.is_check() {
             return made;
         }
@@ -195,11 +225,13 @@ fn slot_hits(hits: Hits) -> Option<u64> {
 }
 
 impl OwnedPinned<'_> {
-    /// Makes the releases of a request to a domain with shared counters; returns those that the store has to make.
-    pub fn release(&self, request: &Request<'_>, now: Timestamp) -> Vec<SlotRelease> {
+    /// Makes the releases and the renewals of a request to a domain with shared counters, as far as the store has not to.
+    pub fn change_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
         match self.in_force.rules.domain(request.domain()) {
-            Some(domain) if domain.has_slots() => self.limiter.release_named(request, now).in_store,
-            _ => Vec::new(),
+            Some(domain) if domain.has_slots() => {
+                self.limiter.change_named(&self.in_force, domain, request, now)
+            }
+            _ => NamedChanges::default(),
         }
     }
 }

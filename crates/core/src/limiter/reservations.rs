@@ -27,6 +27,10 @@ pub struct ReservationCounts {
     pub ended: u64,
     /// Ends of one that was not: ended before, past its deadline, or never started.
     pub unknown: u64,
+    /// Renewals of one that was open.
+    pub renewed: u64,
+    /// Renewals of one that was not.
+    pub unknown_renewals: u64,
     /// Reservations past their deadlines when their counter was used again.
     pub lost: u64,
     /// Estimates that no end corrects, because there were too many reservations.
@@ -39,6 +43,8 @@ pub(super) struct Reservations {
     pub(super) started: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) unknown: AtomicU64,
+    pub(super) renewed: AtomicU64,
+    pub(super) unknown_renewals: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) uncorrected: AtomicU64,
 }
@@ -83,6 +89,14 @@ impl OpenReservations {
         has_room
     }
 
+    fn renew(&mut self, former: Timestamp, deadline: Timestamp) {
+        let of_former = self.of_deadline(former);
+        if *of_former > 0 {
+            *of_former -= 1;
+            *self.of_deadline(deadline) += 1;
+        }
+    }
+
     fn end(&mut self, deadline: Timestamp) {
         // Those of a snapshot were not counted.
         let of_deadline = self.of_deadline(deadline);
@@ -95,13 +109,20 @@ impl OpenReservations {
 
 impl Reservations {
     pub(super) fn new() -> Self {
-        let [started, ended, unknown, lost, uncorrected] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { open: Mutex::new(OpenReservations::new()), started, ended, unknown, lost, uncorrected }
+        let [started, ended, unknown, renewed, unknown_renewals, lost, uncorrected] =
+            std::array::from_fn(|_| AtomicU64::new(0));
+        let open = Mutex::new(OpenReservations::new());
+        Self { open, started, ended, unknown, renewed, unknown_renewals, lost, uncorrected }
     }
 
     /// Whether there is room for one more reservation, which is taken.
     pub(super) fn start(&self, deadline: Timestamp, now: Timestamp) -> bool {
         self.open.lock().start(deadline, now)
+    }
+
+    /// Keeps the room of a reservation until another deadline.
+    pub(super) fn renew(&self, former: Timestamp, deadline: Timestamp) {
+        self.open.lock().renew(former, deadline);
     }
 
     /// Frees the room of a reservation.
@@ -111,11 +132,13 @@ impl Reservations {
 
     pub(super) fn counts(&self) -> ReservationCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { started, ended, unknown, lost, uncorrected, .. } = self;
+        let Self { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected, .. } = self;
         ReservationCounts {
             started: count(started),
             ended: count(ended),
             unknown: count(unknown),
+            renewed: count(renewed),
+            unknown_renewals: count(unknown_renewals),
             lost: count(lost),
             uncorrected: count(uncorrected),
         }
@@ -145,6 +168,12 @@ mod tests {
         assert_eq!(open.total, 0);
         assert!(open.start(at(1_000_001), at(1_000_000)));
         assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (1, 1));
+        open.renew(at(1_000_001), at(1_000_200));
+        open.advance(at(1_000_100));
+        assert_eq!(open.total, 1);
+        open.renew(at(1_000_001), at(1_000_900));
+        open.advance(at(1_000_260));
+        assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (0, 0), "one that was not counted");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use super::{keys::GROUPS, reservations::Reservations, slot_figures::FiguresByLimit};
 use crate::{
     algorithm::{Algorithm, Concurrency, Reservation, State},
-    limit::{Descriptor, GrantedSlot, Hits, LimitId, Timestamp},
+    limit::{Descriptor, Entry, GrantedSlot, Hits, LimitId, Timestamp},
     rules::{LimitTable, Reserve},
     store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
@@ -23,6 +23,9 @@ use std::{fmt::Write, sync::atomic::Ordering};
 
 /// The key of the entry that has a ticket.
 const SLOT: &str = "slot";
+
+/// The key of the entry that has the ticket of a renewal.
+const RENEW: &str = "renew";
 
 /// The beginning of the text of a ticket.
 const PREFIX: &str = "slot-";
@@ -135,8 +138,18 @@ impl SlotTicket {
     }
 
     /// Whether it names counters in a shared store.
-    fn is_stored(&self) -> bool {
+    pub(super) fn is_stored(&self) -> bool {
         !(self.stored.is_empty() && self.stored_reserved.is_empty())
+    }
+
+    /// Numbers of the slots and the reservations that it names.
+    pub(super) fn numbers(&self) -> [usize; 2] {
+        [self.keys.len() + self.stored.len(), self.reserved.len() + self.stored_reserved.len()]
+    }
+
+    /// Whether it names a counter of this process.
+    pub(super) fn names(&self, key: Key) -> bool {
+        self.keys.contains(&key) || self.reserved.iter().any(|(_, reserved)| *reserved == key)
     }
 
     /// Whether it names reservations.
@@ -197,14 +210,27 @@ pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
     SlotTicket::parse(entry.value)
 }
 
-/// Whether a descriptor releases slots or ends reservations in a shared store, in a domain whose rules give tickets.
-pub(super) fn is_stored_release(descriptor: &Descriptor<'_>) -> bool {
-    ticket_of(descriptor).is_some_and(|ticket| ticket.is_stored())
+/// The ticket of a descriptor that is a renewal, with its text. One with a ticket to be released is none.
+pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(SlotTicket, &'t str)> {
+    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEW)?;
+    let ticket = SlotTicket::parse(entry.value)?;
+    ticket_of(descriptor).is_none().then_some((ticket, entry.value))
 }
 
-/// Whether a descriptor releases slots, in a domain that has a limit of requests in flight.
-pub(super) fn is_release(descriptor: &Descriptor<'_>) -> bool {
-    ticket_of(descriptor).is_some()
+/// The entries of a renewal besides its ticket: those of the request that has it.
+pub(super) fn renewed_entries<'t>(descriptor: &Descriptor<'t>) -> SmallVec<[Entry<'t>; 3]> {
+    descriptor.entries.iter().copied().filter(|entry| entry.key != RENEW).collect()
+}
+
+/// Whether a descriptor is a release or a renewal of what is in a shared store, in a domain whose rules give tickets.
+pub(super) fn names_stored_ticket(descriptor: &Descriptor<'_>) -> bool {
+    let renewed = || renewal_of(descriptor).map(|(ticket, _)| ticket);
+    ticket_of(descriptor).or_else(renewed).is_some_and(|ticket| ticket.is_stored())
+}
+
+/// Whether a descriptor is a release or a renewal, in a domain whose rules give tickets. It is charged nothing.
+pub(super) fn names_ticket(descriptor: &Descriptor<'_>) -> bool {
+    ticket_of(descriptor).is_some() || renewal_of(descriptor).is_some()
 }
 
 /// Makes ids, and counts what becomes of slots.
@@ -215,6 +241,8 @@ pub(super) struct SlotSource {
     pub(super) taken: AtomicU64,
     pub(super) released: AtomicU64,
     pub(super) unknown: AtomicU64,
+    pub(super) renewed: AtomicU64,
+    pub(super) unknown_renewals: AtomicU64,
     expired: AtomicU64,
     pub(super) figures: FiguresByLimit,
     pub(super) reservations: Reservations,
@@ -229,6 +257,10 @@ pub struct SlotCounts {
     pub released: u64,
     /// Releases of a slot that was not owned: released before, past its deadline, or never taken.
     pub unknown: u64,
+    /// Renewals of a slot that was owned.
+    pub renewed: u64,
+    /// Renewals of one that was not.
+    pub unknown_renewals: u64,
     /// Slots that were not released before their deadlines: counted when their counter is used again, or dropped.
     pub expired: u64,
 }
@@ -238,9 +270,21 @@ impl SlotSource {
     pub(super) fn new(seed: &Seed, limits: LimitTable) -> Self {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
-        let [sequence, taken, released, unknown, expired] = std::array::from_fn(|_| AtomicU64::new(0));
+        let [sequence, taken, released, unknown, renewed, unknown_renewals, expired] =
+            std::array::from_fn(|_| AtomicU64::new(0));
         let (figures, reservations) = (FiguresByLimit::new(limits), Reservations::new());
-        Self { ids, sequence, taken, released, unknown, expired, figures, reservations }
+        Self {
+            ids,
+            sequence,
+            taken,
+            released,
+            unknown,
+            renewed,
+            unknown_renewals,
+            expired,
+            figures,
+            reservations,
+        }
     }
 
     /// Counts slots of a limit that have passed their deadlines.
@@ -255,11 +299,13 @@ impl SlotSource {
     /// Numbers since the start.
     pub(super) fn counts(&self) -> SlotCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { taken, released, unknown, expired, .. } = self;
+        let Self { taken, released, unknown, renewed, unknown_renewals, expired, .. } = self;
         SlotCounts {
             taken: count(taken),
             released: count(released),
             unknown: count(unknown),
+            renewed: count(renewed),
+            unknown_renewals: count(unknown_renewals),
             expired: count(expired),
         }
     }

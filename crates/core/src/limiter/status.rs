@@ -127,6 +127,7 @@ fn tightest<'c, 'r>(descriptor: &DescriptorPlan<'r>, charges: &'c [Charge<'r>]) 
 fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) -> Status<'r> {
     match (descriptor.reached, tightest) {
         (Reached::Unlimited(_), _) => Status::UNLIMITED,
+        (Reached::NotHeld, _) => Status { code: Code::OverLimit, is_over: true, ..Status::NO_LIMIT },
         (_, None) => Status::NO_LIMIT,
         (_, Some(charge)) => Status {
             code: code(charge, descriptor.reached.is_shadow()),

@@ -1,5 +1,5 @@
-//! Slots of requests in flight: taken over several counters and released by ticket, some twice, beside each other; and requests that
-//! wait for them, some of which give up.
+//! Slots of requests in flight: taken over several counters, renewed and released by ticket, some twice, beside each other; and requests
+//! that wait for them, some of which give up.
 
 use crate::{under_many_schedules, world::in_threads};
 use shuttle::thread::{self, Thread};
@@ -51,10 +51,21 @@ impl World {
         (decision.code, decision.statuses[0].remaining, decision.slot.map(|slot| slot.ticket.into()))
     }
 
-    /// Takes a slot of each of these counters, and releases it so many times; returns whether it was admitted.
+    /// Whether a renewal of these counters finds all of them held.
+    fn renew(&self, counters: &[usize], ticket: &str) -> bool {
+        let mut request = Request::new("d");
+        for (key, value) in entries(counters) {
+            let entries = [Entry { key, value }, Entry { key: "renew", value: ticket }].into_iter().collect();
+            request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        }
+        self.limiter.pin().decide(&request, NOW).code == Code::Ok
+    }
+
+    /// Takes a slot of each of these counters, renews it, and releases it so many times; returns whether it was admitted.
     fn is_in_flight(&self, counters: &[usize], releases: usize) -> bool {
         let (_, _, ticket) = self.decide(&entries(counters), Hits::ONE);
         let Some(ticket) = ticket else { return false };
+        assert!(self.renew(counters, &ticket));
         self.run(counters);
         (0..releases).for_each(|_| _ = self.decide(&[("slot", &ticket)], Hits::ONE));
         true
@@ -150,6 +161,24 @@ fn no_more_are_in_flight_than_the_limit_and_all_slots_are_free_in_the_end() {
             let world = Arc::clone(&world);
             move || (0..2).for_each(|_| _ = world.is_in_flight(counters, releases))
         }));
+        assert_eq!(world.free(), [LIMIT; 2]);
+    });
+}
+
+/// A renewal beside the release of the same ticket: whichever is first, nothing is held in the end.
+#[test]
+fn nothing_is_held_by_a_renewal_beside_a_release() {
+    under_many_schedules(|| {
+        let world = World::new();
+        let (_, _, ticket) = world.decide(&entries(&[0, 1]), Hits::ONE);
+        let ticket = ticket.expect("there is room");
+        let (renewing, releasing) = (Arc::clone(&world), Arc::clone(&world));
+        let (renewed, released) = (ticket.clone(), ticket.clone());
+        let renewal = thread::spawn(move || _ = renewing.renew(&[1, 0], &renewed));
+        let release = thread::spawn(move || _ = releasing.decide(&[("slot", &released)], Hits::ONE));
+        renewal.join().expect("it ends");
+        release.join().expect("it ends");
+        assert!(!world.renew(&[0, 1], &ticket));
         assert_eq!(world.free(), [LIMIT; 2]);
     });
 }

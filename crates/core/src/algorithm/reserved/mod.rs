@@ -81,6 +81,11 @@ impl Reserved {
         self.open().any(|reservation| reservation.id == id)
     }
 
+    /// Whether a reservation of this id is open at a moment.
+    pub fn is_open(&self, id: u64, now: Timestamp) -> bool {
+        self.open().any(|reservation| reservation.id == id && reservation.deadline > now)
+    }
+
     /// Hits of the reservations that are open at a moment.
     pub fn hits(&self, now: Timestamp) -> u64 {
         let open = self.open().filter(|reservation| reservation.deadline > now);
@@ -301,6 +306,25 @@ impl Algorithm {
         let (state, expired) =
             self.with_reservations(state, now, |reserved| ended = reserved.end(self, id, hits, now));
         (state, ended, expired)
+    }
+
+    /// Renews the reservation of this id, if it is open: its deadline becomes this one, unless it is later. Returns the former deadline,
+    /// and the number of reservations that had passed theirs since the last change.
+    pub fn renew_reservation(
+        &self,
+        state: State,
+        id: u64,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> (State, Option<Timestamp>, usize) {
+        let mut former = None;
+        let (state, expired) = self.with_reservations(state, now, |reserved| {
+            if let Some(open) = reserved.open.iter_mut().find(|open| open.reservation.id == id) {
+                former = Some(open.reservation.deadline);
+                open.reservation.deadline = open.reservation.deadline.max(deadline);
+            }
+        });
+        (state, former, expired)
     }
 
     /// As [`Algorithm::add`], to a counter with reservations.

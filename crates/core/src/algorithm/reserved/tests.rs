@@ -57,6 +57,11 @@ enum Step {
         which: prop::sample::Index,
         hits: u64,
     },
+    /// Likewise.
+    Renew {
+        which: prop::sample::Index,
+        hold_nanos: u64,
+    },
     EndUnknown,
     Restart,
 }
@@ -69,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..3u64).prop_map(Step::GiveBack),
         4 => start.prop_map(|(hits, hold_nanos, returns)| Step::Start { hits, hold_nanos, returns }),
         4 => (any::<prop::sample::Index>(), 0..9u64).prop_map(|(which, hits)| Step::End { which, hits }),
+        3 => (any::<prop::sample::Index>(), 1..3 * WINDOW_NANOS)
+            .prop_map(|(which, hold_nanos)| Step::Renew { which, hold_nanos }),
         1 => Just(Step::EndUnknown),
         1 => Just(Step::Restart),
     ]
@@ -160,7 +167,22 @@ fn check(algorithm: &Algorithm, steps: &[Step]) -> Result<(), TestCaseError> {
                     _ => prop_assert_eq!(ended, Ended::Unknown),
                 }
             }
-            Step::End { .. } | Step::EndUnknown => {
+            Step::Renew { ref which, hold_nanos } if !started.is_empty() => {
+                let &(id, index) = which.get(&started);
+                let (deadline, former) = (now.saturating_add_nanos(hold_nanos), &mut charged[index].hits);
+                let expected = match former {
+                    Number::Open(reservation) if reservation.deadline > now => {
+                        let former = reservation.deadline;
+                        reservation.deadline = former.max(deadline);
+                        Some(former)
+                    }
+                    _ => None,
+                };
+                let renewed;
+                (state, renewed, _) = algorithm.renew_reservation(state, id, deadline, now);
+                prop_assert_eq!(renewed, expected);
+            }
+            Step::End { .. } | Step::EndUnknown | Step::Renew { .. } => {
                 let before = state.clone();
                 let ended;
                 (state, ended, _) = algorithm.end_reservation(state, 99, |_| 9, now);

@@ -100,8 +100,11 @@ pub(in crate::limiter) fn decide<'p>(
         Caller::Again(SlotWait { number, arrived, ends, .. }) => (Some(number), arrived, ends),
     };
     let is_first = domain.has_slots() && place.is_none();
-    let released = is_first.then(|| pinned.limiter.release_named(request, now));
+    let named = is_first.then(|| pinned.limiter.change_named(&pinned.in_force, domain, request, now));
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
+    if let Some(named) = &named {
+        named.conclude(&mut plan);
+    }
     let mut counters = counters(&plan);
     let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, &pinned.in_force.rules, now);
@@ -152,8 +155,8 @@ pub(in crate::limiter) fn decide<'p>(
     }
     let slots = deciding.slots.taken();
     let mut number = store.next_number();
-    if let Some(released) = released {
-        number = released.number_of(number, !counters.is_empty());
+    if let Some(named) = named {
+        number = named.number_of(number, !counters.is_empty());
     }
     drop((queues, shards));
     if has_bans {

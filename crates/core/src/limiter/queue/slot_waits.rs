@@ -16,7 +16,7 @@ use crate::{
         counters::Counters,
         deciding::Deciding,
         in_force::{Limiter, Pinned},
-        plan::{Fit, PlannedCounter},
+        plan::{Fit, PlannedCounter, Reached},
         queue::Queues,
     },
     store::Key,
@@ -213,11 +213,12 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// Sets which descriptors are over, from the fits of their charges.
+    /// Sets which descriptors are over, from the fits of their charges. What is not held stays so.
     pub(super) fn set_over(&mut self) {
         for (descriptor, index) in self.descriptors.iter_mut().zip(0..) {
             let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
-            descriptor.is_over = charges.any(|charge| charge.fit != Fit::Admitted);
+            let is_over = charges.any(|charge| charge.fit != Fit::Admitted);
+            descriptor.is_over = is_over || descriptor.reached == Reached::NotHeld;
         }
     }
 }

@@ -17,6 +17,7 @@ use super::{
     in_force::{Limiter, OwnedPinned, Pinned},
     keys::Keys,
     plan::{Charge, DescriptorPlan, HitSum, INLINE, Plan, PlannedCounter, counters},
+    releases::NamedChanges,
     slots::{self, StoredCharges},
 };
 use crate::{
@@ -35,7 +36,7 @@ pub struct RemoteRequest<'h> {
     counters: SmallVec<[PlannedCounter; INLINE]>,
     /// Those of this server.
     local: SmallVec<[PlannedCounter; INLINE]>,
-    /// Whether local counters have denied it before the store was called.
+    /// Whether it was denied before the store was called: by local counters, or by a renewal.
     is_denied: bool,
     groups: Groups,
     /// The slots and the reservations that it takes in the store.
@@ -208,6 +209,12 @@ impl<'h> RemoteRequest<'h> {
         }
     }
 
+    /// Denies it if it renews what is not held any more. The store charges nothing then.
+    pub fn conclude(&mut self, named: &NamedChanges) {
+        named.conclude(&mut self.plan);
+        self.is_denied |= !named.not_held.is_empty() && !self.owned.limiter.global_shadow;
+    }
+
     /// Evaluates the local counters. If they deny the request, the store charges nothing.
     pub fn evaluate_local(&mut self, now: Timestamp) {
         if self.local.is_empty() {
@@ -218,7 +225,7 @@ impl<'h> RemoteRequest<'h> {
             LockedShards::lock(store, &mut self.local, &self.plan, &self.owned.in_force.rules, now);
         let mut deciding = Deciding::new(&mut self.plan, &self.local, &mut shards, *compat, now).by_sums();
         deciding.evaluate();
-        self.is_denied = !global_shadow && deciding.verdict() == Code::OverLimit;
+        self.is_denied |= !global_shadow && deciding.verdict() == Code::OverLimit;
     }
 
     /// Whether some of its counters are local.
@@ -317,7 +324,7 @@ impl Pinned<'_> {
 
 /// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of one.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
-    if domain.has_slots() && request.descriptors().iter().any(slots::is_stored_release) {
+    if domain.has_slots() && request.descriptors().iter().any(slots::names_stored_ticket) {
         return true;
     }
     request.descriptors().iter().any(|descriptor| {

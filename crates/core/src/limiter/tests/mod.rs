@@ -8,6 +8,7 @@ mod matching;
 mod order;
 mod overrides;
 mod properties;
+mod renewals;
 mod reservations;
 mod schedules;
 mod semantics;

@@ -55,7 +55,7 @@ fn a_start_charges_the_estimate_and_its_end_the_actual_cost_once() {
     }
     end(&limiter, 5, "slot-0011223344556677r00112233445566770011223344556677", "+50");
     check(&limiter, &[(6, "user=a ?", &["ok 93"])]);
-    let ReservationCounts { started, ended, unknown, lost, uncorrected } = counts(&limiter);
+    let ReservationCounts { started, ended, unknown, lost, uncorrected, .. } = counts(&limiter);
     assert_eq!((started, ended, unknown, lost, uncorrected), (1, 1, 4, 0, 0));
 }
 

@@ -44,7 +44,7 @@ fn a_slot_is_free_once_its_ticket_is_released_and_not_before() {
     // Released once: a repeated release does not free the slot of the next request.
     taken(&limiter, 3, "user=a");
     check(&limiter, &[(4, &format!("user=a,slot={first}"), &["none"]), (4, "user=a ?", &["over 0 1"])]);
-    let SlotCounts { taken, released, unknown, expired } = limiter.slot_counts();
+    let SlotCounts { taken, released, unknown, expired, .. } = limiter.slot_counts();
     assert_eq!((taken, released, unknown, expired), (3, 1, 1, 0));
 }
 
@@ -315,18 +315,29 @@ fn by_any_number_of_threads_no_more_are_in_flight_than_the_limit() {
     assert_eq!(taken, released);
 }
 
-/// A request that was admitted: of which counters, how many hits, until when, and its ticket.
+/// A request that was admitted, and its ticket.
 struct Taken {
+    /// Hits that its slots hold, of `user` and of `route`.
     users: [u64; 2],
-    deadline: u64,
+    /// Whether the ticket names a slot there.
+    named: [bool; 2],
+    deadlines: [u64; 2],
+    route: String,
     ticket: String,
+}
+
+impl Taken {
+    fn is_held(&self, index: usize, now: u64) -> bool {
+        self.users[index] > 0 && self.deadlines[index] > now
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take { hits: u64, of_route: u64 },
     Release { back: usize, part: Option<u64> },
-    Rules { in_flight: u64 },
+    Renew { back: usize, is_peek: bool },
+    Rules { in_flight: u64, hold: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -334,18 +345,20 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1..4u64, 0..3u64).prop_map(|(hits, of_route)| Step::Take { hits, of_route }),
         5 => (0..10usize, prop_oneof![4 => Just(None), 1 => (1..3u64).prop_map(Some)])
             .prop_map(|(back, part)| Step::Release { back, part }),
-        1 => (0..6u64).prop_map(|in_flight| Step::Rules { in_flight }),
+        4 => (0..10usize, prop::bool::weighted(0.2)).prop_map(|(back, is_peek)| Step::Renew { back, is_peek }),
+        1 => (0..6u64, 1..15_000u64).prop_map(|(in_flight, hold)| Step::Rules { in_flight, hold }),
     ]
 }
 
 proptest! {
     /// Against a list of all requests: a request is admitted exactly if all of its counters have room beside the hits that
-    /// are neither released nor past their deadlines, whatever releases are lost, repeated or reordered.
+    /// are neither released nor past their deadlines, whatever releases are lost, repeated or reordered. A renewal moves the deadlines
+    /// of a request exactly if all of its slots are held.
     #[test]
     fn requests_are_admitted_exactly_while_all_of_their_limits_have_room(
         steps in prop::collection::vec((0..4_000u64, step()), 1..60),
     ) {
-        let (limiter, mut limits, mut now) = (limiter(RULES), [3, 2], 0);
+        let (limiter, mut limits, mut holds, mut now) = (limiter(RULES), [3, 2], [10_000, 10_000], 0);
         let mut all: Vec<Taken> = Vec::new();
         for (after, step) in steps {
             now += after;
@@ -353,13 +366,15 @@ proptest! {
                 Step::Take { hits, of_route } => {
                     let of = [hits, of_route];
                     let used = |index: usize| {
-                        all.iter().filter(|one| one.deadline > now).map(|one| one.users[index]).sum::<u64>()
+                        all.iter().filter(|one| one.is_held(index, now)).map(|one| one.users[index]).sum::<u64>()
                     };
                     let fits = (0..2).all(|index| of[index] == 0 || used(index) + of[index] <= limits[index]);
                     let route = if of_route > 0 { format!("; user=a,route=x +{of_route}") } else { String::new() };
                     let ticket = take(&limiter, now, &format!("user=a +{hits}{route}"));
                     prop_assert_eq!(ticket.is_some(), fits);
-                    all.extend(ticket.map(|ticket| Taken { users: of, deadline: now + 10_000, ticket }));
+                    let deadlines = holds.map(|hold| now + hold);
+                    let named = of.map(|hits| hits > 0);
+                    all.extend(ticket.map(|ticket| Taken { users: of, named, deadlines, route, ticket }));
                 }
                 Step::Release { back, part } => {
                     let Some(index) = all.len().checked_sub(back + 1) else { continue };
@@ -369,9 +384,24 @@ proptest! {
                         *held -= part.unwrap_or(u64::MAX).min(*held);
                     }
                 }
-                Step::Rules { in_flight } => {
-                    limits[0] = in_flight;
-                    replace_rules(&limiter, &RULES.replace("in_flight: 3", &format!("in_flight: {in_flight}")));
+                Step::Renew { back, is_peek } => {
+                    let Some(index) = all.len().checked_sub(back + 1) else { continue };
+                    let one = &mut all[index];
+                    let hits = if is_peek { " ?" } else { "" };
+                    let with = format!(",renew={}{hits}", one.ticket);
+                    let route = if one.route.is_empty() { String::new() } else { format!("; user=a,route=x{with}") };
+                    let is_held = (0..2).all(|index| !one.named[index] || one.is_held(index, now));
+                    let (code, _) = send(&limiter, now, &format!("user=a{with}{route}"));
+                    prop_assert_eq!(code == Code::Ok, is_held);
+                    if is_held && !is_peek {
+                        let renewed = |index: usize| one.deadlines[index].max(now + holds[index]);
+                        one.deadlines = [renewed(0), renewed(1)];
+                    }
+                }
+                Step::Rules { in_flight, hold } => {
+                    (limits[0], holds[0]) = (in_flight, hold);
+                    let changed = format!("in_flight: {in_flight}, max_hold: {hold}ms }}\n    descriptors");
+                    replace_rules(&limiter, &RULES.replace("in_flight: 3, max_hold: 10s }\n    descriptors", &changed));
                 }
             }
         }
