@@ -176,14 +176,13 @@ async fn two_calls_of_a_node_at_once_are_in_order_by_their_sequence() {
     assert_eq!(sequence(other), 6);
 }
 
-/// Such as a process and a copy of it: each holder has a number of its own.
+/// Such as a process and a copy of it: each holder has a number of its own, also of those made at the same moment.
 #[tokio::test]
 async fn two_nodes_of_one_number_share_the_limit_exactly() {
     let mut world = World::new(LOG, 2).await;
     world.nodes[1].number = world.nodes[0].number;
     for node in 0..2 {
         world.by_node(node).await;
-        world.pass(MILLI);
     }
     let (admitted, alone) = demand(&mut world, LOG, 2_000, 150, 5).await;
     assert!(world.by_credits > 0 && admitted * 100 >= alone * 90, "{admitted} of {alone}");

@@ -1,6 +1,10 @@
 //! A holder of credits: decides requests to `d`, each with one descriptor of one entry `a=VALUE`, by leases of a server.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    time::Duration,
+};
 use tidegate::api::pb::{
     leases::{
         ExchangeRequest, ExchangeResponse,
@@ -173,7 +177,8 @@ impl Node {
         self.known.insert(value.to_owned(), counter.id.clone());
         let terms = HolderTerms { settings, limit: counter.limit, span: counter.span_us };
         let make = || {
-            let mut holder = Holder::new(terms, now);
+            let number = RandomState::new().hash_one(now.as_nanos()) >> 11;
+            let mut holder = Holder::new(terms, now).numbered(number);
             holder.decide(1, now);
             holder
         };

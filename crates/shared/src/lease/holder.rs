@@ -16,7 +16,7 @@ const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Holder {
     terms: HolderTerms,
-    /// Microseconds of the clock when it was made: a node drops an idle holder, and may make another.
+    /// Of this holder alone: a node drops an idle one, and may make another. Microseconds of the clock when it was made, unless numbered.
     id: u64,
     demand: Demand,
     /// Hits spent, in total.
@@ -125,6 +125,12 @@ impl Holder {
             free: 0,
             full_at: Monotonic::ORIGIN,
         }
+    }
+
+    /// The same with a random number below 2^53: so that a holder of another process is another one to the store, even if that process has
+    /// the same number and makes it in the same microsecond.
+    pub fn numbered(self, id: u64) -> Self {
+        Self { id, ..self }
     }
 
     /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends

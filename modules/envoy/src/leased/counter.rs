@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tidegate_core::sync::{Mutex, MutexGuard};
-use tidegate_shared::lease::{Holder, HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId};
+use tidegate_shared::lease::{Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId};
 
 /// Nanoseconds without use after which a counter may be dropped.
 const UNUSED_NANOS: u64 = 1_000_000_000;
@@ -59,8 +59,8 @@ impl Moved {
 pub(super) type LockedHolder<'c> = MutexGuard<'c, Option<Holder>>;
 
 impl Counter {
-    pub(super) fn new(id: CounterId, terms: HolderTerms, moved: Arc<Moved>, now: Monotonic) -> Arc<Self> {
-        let holder = Mutex::new(Some(Holder::new(terms, now)));
+    pub(super) fn new(id: CounterId, holder: Holder, moved: Arc<Moved>, now: Monotonic) -> Arc<Self> {
+        let holder = Mutex::new(Some(holder));
         let time = || AtomicU64::new(now.as_nanos());
         let (is_dropped, is_moved) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Self { id, holder, is_dropped, look_at: time(), used_at: time(), is_moved, moved })

@@ -8,9 +8,10 @@ use super::{
 };
 use std::{
     collections::{BTreeSet, HashMap},
+    hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_shared::lease::{HolderTerms, Monotonic};
+use tidegate_shared::lease::{Holder, HolderTerms, Monotonic};
 
 /// The counters.
 #[derive(Default)]
@@ -18,6 +19,9 @@ pub(super) struct Schedule {
     counters: HashMap<CounterId, Scheduled>,
     order: BTreeSet<(u64, CounterId)>,
     moved: Arc<Moved>,
+    /// Makes the numbers of holders, which no other process makes too.
+    numbers: RandomState,
+    holders_made: u64,
 }
 
 struct Scheduled {
@@ -37,7 +41,11 @@ impl Schedule {
 
     /// Makes a counter, to be looked at soon.
     pub(super) fn insert(&mut self, id: CounterId, terms: HolderTerms, now: Monotonic) -> Arc<Counter> {
-        let counter = Counter::new(id, terms, Arc::clone(&self.moved), now);
+        self.holders_made += 1;
+        // Below 2^53, as the protocol has it.
+        let number = self.numbers.hash_one(self.holders_made) >> 11;
+        let counter =
+            Counter::new(id, Holder::new(terms, now).numbered(number), Arc::clone(&self.moved), now);
         let at = counter.look_at();
         self.order.insert((at, id));
         self.counters.insert(id, Scheduled { counter: Arc::clone(&counter), at });
