@@ -4,9 +4,10 @@ use super::{
     RuleSource,
     shared::{Shared, checked, lock, read},
 };
+use crate::metrics::HeldCounts;
 use std::{
     io,
-    sync::{Arc, mpsc},
+    sync::{Arc, Weak, mpsc},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -74,8 +75,15 @@ impl Shared {
         }
     }
 
-    fn publish(&self) {
-        lock(&self.metrics).retain(|metrics| {
+    pub(super) fn publish(&self) {
+        let mut all = lock(&self.metrics);
+        // Counters are common to all configurations: the last one has their slots and reservations, since it stays the longest.
+        if let Some(metrics) = all.iter().rev().find_map(Weak::upgrade) {
+            let (mut published, now) = (lock(&self.held), HeldCounts::of(&self.limiter));
+            metrics.count_held(&published, &now);
+            *published = now;
+        }
+        all.retain(|metrics| {
             let metrics = metrics.upgrade();
             metrics.inspect(|metrics| metrics.schedule()).is_some()
         });

@@ -81,6 +81,7 @@ impl Limits {
             clock: SystemClock::new(),
             request_limits: RequestLimits::default(),
             metrics: Mutex::default(),
+            held: Mutex::default(),
             rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
         });
         let background =

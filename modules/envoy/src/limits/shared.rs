@@ -1,6 +1,9 @@
 //! What decisions and the background thread use, and the rules that they put in force.
 
-use crate::{metrics::Metrics, settings::RuleSource};
+use crate::{
+    metrics::{HeldCounts, Metrics},
+    settings::RuleSource,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use tidegate_core::{
     algorithm::Concurrency,
@@ -17,6 +20,8 @@ pub(super) struct Shared {
     pub(super) request_limits: RequestLimits,
     /// Figures to publish.
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
+    /// Slots and reservations of all configurations, as far as they are in the figures.
+    pub(super) held: Mutex<HeldCounts>,
     pub(super) rules: Mutex<CurrentRules>,
 }
 

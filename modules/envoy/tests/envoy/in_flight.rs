@@ -27,14 +27,14 @@ pub fn slots(binary: &Binary) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("upstream");
     let upstream = UnixListener::bind(&path).unwrap();
-    let entry =
-        json!({"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "k"}}]});
+    let entry = |header: &str, key: &str| json!({"actions": [{"request_headers": {"header_name": header, "descriptor_key": key}}]});
     let settings = json!({
         "domain": "edge",
         "rate_limit_service": service(),
-        "rate_limits": [entry],
+        "rate_limits": [entry("x-api-key", "k"), entry("x-short", "short")],
         "tidegate": {"rules": {"domain": "edge", "descriptors": [
             {"key": "k", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "1h"}},
+            {"key": "short", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "1ms"}},
         ]}},
     });
     let listeners = vec![listener("edge", Filter::ModuleByJson, &settings, vec![route("/", None)])];
@@ -60,17 +60,24 @@ pub fn slots(binary: &Binary) {
 
     // Envoy may end a stream after its client has the response. Nobody answers from here on: a client that goes ends its request.
     upstream.set_nonblocking(true).unwrap();
-    let (client, _at_upstream) = admitted(&edge, &upstream);
+    let (client, _at_upstream) = admitted(&edge, &upstream, "x-api-key: alice");
     assert_eq!(send(), 429);
     client.shutdown(Shutdown::Both).unwrap();
-    admitted(&edge, &upstream);
+    admitted(&edge, &upstream, "x-api-key: alice");
+
+    // One that lasts for longer than `max_hold` does not count any more, and its slot is in the figures.
+    let _held = admitted(&edge, &upstream, "x-short: a");
+    let _another = admitted(&edge, &upstream, "x-short: a");
+    let slots = |event: &str| envoy.figure(&format!("slots{{event=\"{event}\""));
+    eventually("an expired slot", || (slots("expired") > 0).then_some(()));
+    assert!(slots("taken") >= 5 && slots("released") >= 2, "{} and {}", slots("taken"), slots("released"));
 }
 
 /// Sends requests until one is at the upstream, and gives the connection of its client.
-fn admitted(edge: &str, upstream: &UnixListener) -> (TcpStream, UnixStream) {
+fn admitted(edge: &str, upstream: &UnixListener, header: &str) -> (TcpStream, UnixStream) {
     eventually("a free slot", || {
         let mut client = TcpStream::connect(edge).ok()?;
-        client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\nx-api-key: alice\r\n\r\n").ok()?;
+        client.write_all(format!("GET / HTTP/1.1\r\nhost: test\r\n{header}\r\n\r\n").as_bytes()).ok()?;
         client.set_nonblocking(true).ok()?;
         let at_upstream = eventually("a decision", || match upstream.accept() {
             Ok((stream, _)) => Some(Some(stream)),
