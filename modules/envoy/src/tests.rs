@@ -11,7 +11,7 @@ use crate::{
 };
 use allocation_counter::measure;
 use proptest::prelude::*;
-use sequences::{Sequences, Times};
+use sequences::{Sequences, Switches};
 use serde_json::{Value as Json, json};
 use std::sync::{Arc, atomic::Ordering};
 use tidegate_envoy_abi::{ConfigHost, Flow, Module};
@@ -387,32 +387,22 @@ fn no_sequence_of_hooks_of_several_streams_panics_leaks_or_passes_the_limit() {
     }
 }
 
-/// Run alone, in release mode: `cargo test --release --package tidegate-envoy --lib -- --ignored hook_takes`.
 #[test]
-#[ignore = "a measurement: in release mode, and alone"]
-fn no_hook_takes_100_microseconds_whatever_other_workers_do() {
+fn hooks_wait_for_nothing_beside_the_thread_that_sweeps() {
     let settings = json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"});
-    let config = filter("times", settings, sequences::entries(HEADERS));
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|seed| {
-                let config = &config;
-                scope.spawn(move || {
-                    let mut rng = Rng::of_seed(seed);
-                    let mut sequences = Sequences::new(config, HEADERS);
-                    sequences.times = Some(Times::new());
-                    while sequences.begun < sequences::count() {
-                        sequences.step(&mut rng);
-                    }
-                    sequences.finish();
-                    sequences.times.unwrap()
-                })
-            })
-            .collect();
-        for worker in workers {
-            let Times { count, longest, slow, .. } = worker.join().unwrap();
-            println!("{count} hooks, the longest {longest:?}, {slow} above 100 µs");
-            assert_eq!(slow, 0, "of {count} hooks, the longest {longest:?}");
-        }
-    });
+    assert_hooks_wait_for_nothing(&filter("switches", settings, sequences::entries(HEADERS)), HEADERS);
+}
+
+/// Calls hooks of one worker. Hardly any may block: they do for a lock whose owner is preempted, and a hook that waited for anything else
+/// would each time. More workers than processors wait for each other's locks in that way, one of a thousand hooks.
+pub(crate) fn assert_hooks_wait_for_nothing(config: &Config, headers: &[&str]) {
+    let mut rng = Rng::of_seed(0);
+    let mut sequences = Sequences::new(config, headers);
+    sequences.switches = Some(Switches::new());
+    while sequences.begun < STREAMS {
+        sequences.step(&mut rng);
+    }
+    sequences.finish();
+    let Switches { hooks, blocked, .. } = sequences.switches.unwrap();
+    assert!(blocked * 1_000 <= hooks, "{blocked} of {hooks} hooks blocked");
 }

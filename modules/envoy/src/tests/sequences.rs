@@ -15,7 +15,6 @@ use std::{
     fs::File,
     os::unix::fs::FileExt as _,
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
-    time::{Duration, Instant},
 };
 use tidegate_envoy_abi::{Flow, Module as _};
 
@@ -74,7 +73,7 @@ pub(crate) struct Sequences<'c> {
     /// Of streams that are gone: wakes, and how many there were then.
     gone: Vec<(Arc<AtomicUsize>, usize)>,
     pub(crate) begun: u64,
-    pub(crate) times: Option<Times>,
+    pub(crate) switches: Option<Switches>,
 }
 
 impl<'c> Sequences<'c> {
@@ -89,7 +88,7 @@ impl<'c> Sequences<'c> {
             passed: HashMap::new(),
             gone: Vec::new(),
             begun: 0,
-            times: None,
+            switches: None,
         }
     }
 
@@ -104,25 +103,25 @@ impl<'c> Sequences<'c> {
         let live = &mut self.live[index];
         let config = self.config;
         let route = if rng.once_in(16) { Some(&self.route) } else { None };
-        let (times, wakes) = (&mut self.times, live.host.wakes.load(Ordering::Relaxed));
+        let (switches, wakes) = (&mut self.switches, live.host.wakes.load(Ordering::Relaxed));
         let flow = match rng.below(16) {
             0..=5 if live.host.responses.is_empty() && live.resumed == 0 => {
                 let begin = || RateLimit::request_headers(config, route, &mut live.stream, &mut live.host);
-                let flow = timed(times, begin);
+                let flow = observed(switches, begin);
                 live.waits = flow == Flow::Wait && route.is_none();
                 Some(flow).filter(|_| route.is_none())
             }
             6..=9 if wakes > live.resumed || rng.once_in(64) => {
                 live.resumed = wakes.max(1);
                 let resume = || RateLimit::resumed(config, &mut live.stream, &mut live.host);
-                Some(timed(times, resume)).filter(|_| std::mem::take(&mut live.waits))
+                Some(observed(switches, resume)).filter(|_| std::mem::take(&mut live.waits))
             }
             10 | 11 => {
-                timed(times, || RateLimit::response_headers(config, &mut live.stream, &mut live.host));
+                observed(switches, || RateLimit::response_headers(config, &mut live.stream, &mut live.host));
                 None
             }
             12 => {
-                timed(times, || RateLimit::complete(config, &mut live.stream, &mut live.host));
+                observed(switches, || RateLimit::complete(config, &mut live.stream, &mut live.host));
                 live.waits = false;
                 None
             }
@@ -154,7 +153,7 @@ impl<'c> Sequences<'c> {
     fn end(&mut self, index: usize) {
         let live = self.live.swap_remove(index);
         let wakes = Arc::clone(&live.host.wakes);
-        timed(&mut self.times, || drop(live.stream));
+        observed(&mut self.switches, || drop(live.stream));
         let then = wakes.load(Ordering::Relaxed);
         self.gone.push((wakes, then));
     }
@@ -194,47 +193,42 @@ impl<'c> Sequences<'c> {
     }
 }
 
-/// Calls a hook, and notes how long it took if that is measured.
-fn timed<T>(times: &mut Option<Times>, hook: impl FnOnce() -> T) -> T {
-    match times {
-        Some(times) => times.of(hook),
+/// Calls a hook, and notes whether it blocked if that is observed.
+fn observed<T>(switches: &mut Option<Switches>, hook: impl FnOnce() -> T) -> T {
+    match switches {
+        Some(switches) => switches.of(hook),
         None => hook(),
     }
 }
 
-/// How long hooks take: on the processor, or blocked. Time in which the thread could run, but no processor was free, is none of theirs.
-pub(crate) struct Times {
-    schedstat: File,
-    pub(crate) count: u64,
-    pub(crate) longest: Duration,
-    /// Hooks that took more than 100 µs.
-    pub(crate) slow: u64,
+/// Hooks that give the processor up without being preempted: the kernel counts such context switches of a thread as voluntary.
+pub(crate) struct Switches {
+    status: File,
+    pub(crate) hooks: u64,
+    /// Those that blocked.
+    pub(crate) blocked: u64,
 }
 
-impl Times {
+impl Switches {
     /// Of the calling thread.
     pub(crate) fn new() -> Self {
-        let schedstat = File::open("/proc/thread-self/schedstat").unwrap();
-        Self { schedstat, count: 0, longest: Duration::ZERO, slow: 0 }
+        Self { status: File::open("/proc/thread-self/status").unwrap(), hooks: 0, blocked: 0 }
     }
 
-    /// Nanoseconds for which the thread has waited for a processor.
-    fn delay(&self) -> u64 {
-        let mut bytes = [0; 64];
-        let length = self.schedstat.read_at(&mut bytes, 0).unwrap();
+    /// Voluntary ones of the thread so far.
+    fn count(&self) -> u64 {
+        let mut bytes = [0; 4_096];
+        let length = self.status.read_at(&mut bytes, 0).unwrap();
         let text = str::from_utf8(&bytes[..length]).unwrap();
-        text.split_whitespace().nth(1).unwrap().parse().unwrap()
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
     fn of<T>(&mut self, hook: impl FnOnce() -> T) -> T {
-        let (delay, began) = (self.delay(), Instant::now());
+        let before = self.count();
         let result = hook();
-        let took = began.elapsed();
-        let own = took.saturating_sub(Duration::from_nanos(self.delay() - delay));
-        self.count += 1;
-        self.longest = self.longest.max(own);
-        self.slow += u64::from(own > Duration::from_micros(100));
+        self.hooks += 1;
+        self.blocked += u64::from(self.count() > before);
         result
     }
 }

@@ -1,7 +1,11 @@
 //! Random sequences of hooks where a server decides: calls are late, lost or damaged, and the server restarts.
 
 use super::{
-    super::{Leased, exchanges::Exchanges, shared::Shared},
+    super::{
+        Leased,
+        exchanges::Exchanges,
+        shared::{Shared, now},
+    },
     SECOND, TIME,
     world::{BEGAN, Faults, MILLI, Network, Server},
 };
@@ -10,21 +14,30 @@ use crate::{
     metrics::{Metrics, Place},
     rng::Rng,
     settings,
-    tests::sequences::{Sequences, VALUES, count, entries},
+    tests::{
+        assert_hooks_wait_for_nothing,
+        sequences::{Sequences, VALUES, count, entries},
+    },
 };
 use allocation_counter::measure;
 use serde_json::json;
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::Duration,
+};
 use tidegate_core::{limit::Timestamp, store::Seed};
 use tidegate_envoy_abi::ConfigHost;
 use tidegate_shared::lease::Monotonic;
+use tokio::time::timeout;
 
 /// Streams of one filter.
 const STREAMS: u64 = 4_000;
 /// Limits by the hour. Counters of smaller ones are not leased.
 const LIMITS: [(&str, u64); 2] = [("x-first", 500), ("x-second", 700)];
 
-const HEADERS: [&[&str]; 2] = [&["x-first", "x-second"], &["x-second", "x-first"]];
+pub(super) const HEADERS: [&[&str]; 2] = [&["x-first", "x-second"], &["x-second", "x-first"]];
 
 fn rules() -> String {
     let rules = LIMITS.map(|(key, limit)| {
@@ -34,7 +47,7 @@ fn rules() -> String {
 }
 
 /// A filter that a server decides for, by a thread that the test takes the place of.
-fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
+pub(super) fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
     let text = json!({
         "domain": "d", "failure_mode_deny": true, "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
         "rate_limits": entries(headers), "tidegate": {"server": {"address": "unix:/nobody"}},
@@ -107,4 +120,38 @@ fn no_damaged_response_panics_or_leaks() {
         let allocated = measure(|| _ = run(seed, 100));
         assert_eq!(allocated.count_current, 0, "seed {seed}: objects that were not freed");
     }
+}
+
+/// With the thread that exchanges with the server, in true time.
+#[test]
+fn hooks_wait_for_nothing_while_the_thread_exchanges() {
+    let (config, leased) = filter(HEADERS[0], 1);
+    let shared = Arc::clone(&leased.shared);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (server, mut exchanges) = (Server::new(&rules()), Exchanges::new(1));
+            let (mut network, mut rng) = (Network::default(), Rng::of_seed(1));
+            let runtime = super::super::link::runtime().unwrap();
+            while !shared.is_stopped.load(Ordering::Relaxed) {
+                let now = now();
+                let (at, faults) = (BEGAN + now.as_nanos(), Faults { lost: 0, damaged: 0 });
+                exchanges.push(std::mem::take(&mut *shared.questions.lock()));
+                network.send(&mut exchanges, &shared.known, (now, at), &mut rng);
+                network.receive(&mut exchanges, &shared.known, &server, (now, at), &mut rng, faults);
+                exchanges.expire(now);
+                runtime.block_on(async {
+                    // An error is that the time is over.
+                    let _ = timeout(Duration::from_millis(1), shared.wake.notified()).await;
+                });
+            }
+            exchanges.fail_all(now());
+        });
+        // Also if a hook blocked, the thread has to end.
+        let outcome = catch_unwind(AssertUnwindSafe(|| assert_hooks_wait_for_nothing(&config, HEADERS[0])));
+        shared.is_stopped.store(true, Ordering::Relaxed);
+        shared.wake.notify_one();
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    let [here, there] = [Place::Envoy, Place::Server].map(|place| config.metrics.pending_place(place));
+    assert!(here > 0 && there > 0, "{here} decisions by credits and kept denials, {there} by the server");
 }
