@@ -263,7 +263,7 @@ fn decide(
     match &config.decider {
         Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
         Decider::Server(leased) if at_end => {
-            if let Some(decision) = leased.count(&request) {
+            if let Some(decision) = leased.count(&request, ticket.as_ref().map(HeldSlot::ticket)) {
                 count(config, outcome_of(&decision), Some(Place::Envoy));
             }
             Decided::Nothing

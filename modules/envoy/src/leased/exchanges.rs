@@ -12,7 +12,7 @@ use super::{
     known::{HitList, Known, KnownRequests, Part, SHARDS},
     messages::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
-        OTHER_BYTES, RulesId, release_request,
+        OTHER_BYTES, RulesId, cancel_request, release_request,
     },
     schedule::Schedule,
 };
@@ -21,7 +21,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use tidegate_core::store::Key;
+use tidegate_core::{limiter::slots_of_ticket, store::Key};
 use tidegate_http2::client::BODY_MAX;
 use tidegate_shared::lease::{HolderTerms, LeaseRequest, Monotonic, NodeId, Settings, StoreDenial};
 
@@ -38,7 +38,7 @@ const SWEEP_NANOS: u64 = 1_000_000_000 / SHARDS as u64;
 pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
 /// Nanoseconds without a response after which a connection is given up.
 const OVERDUE_NANOS: u64 = 1_000_000_000;
-/// Nanoseconds for which the release of a slot is repeated.
+/// Nanoseconds for which the end of a request is repeated.
 pub(super) const RELEASE_NANOS: u64 = 10_000_000_000;
 /// Bytes of a message before its content: compression and length, tag and length of a decision.
 const FRAMING_BYTES: usize = 16;
@@ -61,29 +61,39 @@ pub(super) enum Purpose {
     Call(Arc<Call>),
     /// No request: hits are counted at the end of a stream.
     Count,
-    /// No request: a slot is released.
-    Release,
+    /// No request: one ends that has a ticket. Repeated until the server has it, since a second end changes nothing.
+    End,
 }
 
 impl Question {
     /// The release of slots.
     pub(super) fn release(domain: &Arc<str>, ticket: &str, now: Monotonic) -> Self {
-        Self {
-            purpose: Purpose::Release,
-            domain: Arc::clone(domain),
-            body: release_request(domain, ticket),
-            key: None,
-            deadline: now.plus_nanos(RELEASE_NANOS),
-        }
+        Self::end(domain, release_request(domain, ticket), now)
     }
 
-    /// Finishes a request that waits. The slots of one that does not any more are released: the question for that.
+    /// The end of a request that was admitted too late: it has not reached the service.
+    pub(super) fn cancel(domain: &Arc<str>, ticket: &str, now: Monotonic) -> Self {
+        Self::end(domain, cancel_request(domain, ticket), now)
+    }
+
+    fn end(domain: &Arc<str>, body: Vec<u8>, now: Monotonic) -> Self {
+        let deadline = now.plus_nanos(RELEASE_NANOS);
+        Self { purpose: Purpose::End, domain: Arc::clone(domain), body, key: None, deadline }
+    }
+
+    /// Finishes a request that waits. One that does not any more is cancelled: the question for that.
     fn finish(&self, outcome: Outcome, now: Monotonic) -> Option<Self> {
-        let late = match &self.purpose {
-            Purpose::Call(call) => call.finish(outcome).err().flatten(),
-            Purpose::Count | Purpose::Release => outcome,
-        };
-        Some(Self::release(&self.domain, &late?.ticket?, now))
+        match &self.purpose {
+            Purpose::Call(call) => {
+                let late = call.finish(outcome).err().flatten()?;
+                Some(Self::cancel(&self.domain, &late.ticket?, now))
+            }
+            // No stream has these slots. Estimates stay: no end names their cost.
+            Purpose::Count | Purpose::End => {
+                let slots = slots_of_ticket(&outcome?.ticket?)?;
+                Some(Self::release(&self.domain, &slots, now))
+            }
+        }
     }
 
     fn is_over(&self, now: Monotonic) -> bool {
@@ -265,7 +275,7 @@ impl Exchanges {
         Ok(())
     }
 
-    /// A call has failed. The releases in it are repeated.
+    /// A call has failed. The ends in it are repeated.
     pub(super) fn fail(&mut self, token: u64, now: Monotonic) {
         let call = self.in_flight.remove(&token);
         self.give_up(call.into_iter().flat_map(|call| call.questions).collect(), now);
@@ -289,7 +299,7 @@ impl Exchanges {
     fn give_up(&mut self, questions: Vec<Question>, now: Monotonic) {
         for question in questions {
             match question.purpose {
-                Purpose::Release if question.deadline > now => self.questions.push_back(question),
+                Purpose::End if question.deadline > now => self.questions.push_back(question),
                 _ => drop(question.finish(None, now)),
             }
         }

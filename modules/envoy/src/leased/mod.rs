@@ -128,14 +128,16 @@ impl Leased {
         }
     }
 
-    /// Counts the hits of a request that waits for no decision. The decision, if it is made here.
-    pub(crate) fn count(&self, request: &Request<'_>) -> Option<LocalDecision> {
+    /// Counts the hits of a request that waits for no decision, at the end of the stream with this ticket. The decision, if it is made
+    /// here.
+    pub(crate) fn count(&self, request: &Request<'_>, ticket: Option<&str>) -> Option<LocalDecision> {
         let key = match self.decide_here(request) {
             Ok(decision) => return Some(decision),
             Err(key) => key,
         };
+        let is_end = ticket.is_some_and(|ticket| messages::is_end(request, ticket));
         self.shared.push(Question {
-            purpose: Purpose::Count,
+            purpose: if is_end { Purpose::End } else { Purpose::Count },
             domain: request.domain().into(),
             body: messages::rate_limit_request(request),
             key,
@@ -186,9 +188,10 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // The stream ends before it has its outcome: if that has slots, they are released here, else by the thread.
-        let ticket = self.call.take().flatten().and_then(|response| response.ticket);
-        drop(ticket.map(|ticket| self.leased.slot(&self.domain, ticket)));
+        // The stream ends before it has its outcome: if that has a ticket, the request is cancelled here, else by the thread.
+        if let Some(ticket) = self.call.take().flatten().and_then(|response| response.ticket) {
+            self.leased.shared.push(Question::cancel(&self.domain, &ticket, now()));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -23,33 +23,45 @@ use std::{
 use tempfile::TempDir;
 use tidegate_core::clock::since_boot;
 
-/// An application that keeps the paths of requests.
-struct Application {
-    port: u16,
-    seen: Arc<Mutex<Vec<String>>>,
+/// An application that keeps the paths of requests. Each costs 100.
+pub struct Application {
+    pub port: u16,
+    shared: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    paths: Mutex<Vec<String>>,
+    /// Locked while requests to `/held` are not responded to.
+    gate: Mutex<()>,
 }
 
 impl Application {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, seen) = (socket.local_addr().unwrap().port(), Arc::default());
-        let counted = Arc::clone(&seen);
+        let (port, shared) = (socket.local_addr().unwrap().port(), Arc::<Seen>::default());
+        let own = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in socket.incoming().map_while(Result::ok) {
-                let counted = Arc::clone(&counted);
-                thread::spawn(move || serve(stream, &counted));
+                let own = Arc::clone(&own);
+                thread::spawn(move || serve(stream, &own));
             }
         });
-        Self { port, seen }
+        Self { port, shared }
     }
 
     /// Requests to a path since the beginning.
-    fn count(&self, path: &str) -> usize {
-        self.seen.lock().unwrap().iter().filter(|own| *own == path).count()
+    pub fn count(&self, path: &str) -> usize {
+        self.shared.paths.lock().unwrap().iter().filter(|own| *own == path).count()
+    }
+
+    /// Does not respond to requests to `/held` until this is dropped.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.shared.gate.lock().unwrap()
     }
 }
 
-fn serve(stream: TcpStream, counted: &Mutex<Vec<String>>) -> Option<()> {
+fn serve(stream: TcpStream, seen: &Seen) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -65,13 +77,19 @@ fn serve(stream: TcpStream, counted: &Mutex<Vec<String>>) -> Option<()> {
                 _ => {}
             }
         }
-        counted.lock().unwrap().push(path?);
-        reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        let path = path?;
+        let is_held = path == "/held";
+        seen.paths.lock().unwrap().push(path);
+        if is_held {
+            drop(seen.gate.lock());
+        }
+        let response = b"HTTP/1.1 200 OK\r\nx-cost: 100\r\ncontent-length: 0\r\n\r\n";
+        reader.get_mut().write_all(response).ok()?;
     }
 }
 
 /// The filter's configuration, with an entry for the path and one for a header.
-fn settings(server: &str) -> Json {
+pub fn settings(server: &str) -> Json {
     json!({
         "domain": "edge",
         "rate_limit_service": service(),
@@ -86,7 +104,7 @@ fn settings(server: &str) -> Json {
     })
 }
 
-fn envoy(binary: &Binary, settings: &Json, port: u16) -> Envoy {
+pub fn envoy(binary: &Binary, settings: &Json, port: u16) -> Envoy {
     let listeners = vec![listener("edge", Filter::ModuleByJson, settings, vec![route("/", None)])];
     let mut config = bootstrap(listeners, None);
     let address =
@@ -95,17 +113,17 @@ fn envoy(binary: &Binary, settings: &Json, port: u16) -> Envoy {
     Envoy::start(binary, &config, &[])
 }
 
-fn rules(folder: &TempDir, descriptors: &Json) -> PathBuf {
+pub fn rules(folder: &TempDir, descriptors: &Json) -> PathBuf {
     let path = folder.path().join("rules.yaml");
     fs::write(&path, json!({"domain": "edge", "descriptors": descriptors}).to_string()).unwrap();
     path
 }
 
-fn elapsed(since: u64) -> Duration {
+pub fn elapsed(since: u64) -> Duration {
     Duration::from_nanos(since_boot() - since)
 }
 
-fn send(edge: &str, request: &Request) -> Response {
+pub fn send(edge: &str, request: &Request) -> Response {
     Connection::open(edge).unwrap().send(request).unwrap()
 }
 

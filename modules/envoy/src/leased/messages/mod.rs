@@ -6,7 +6,7 @@ pub(crate) use response::{Additions, CurrentLimit, Response};
 pub(super) use response::{Decided, ExchangeResponse, LearntCounter};
 
 use crate::protobuf::Writer;
-use tidegate_core::limit::{Descriptor, Hits, Request, Unit};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Unit};
 use tidegate_shared::lease::LeaseRequest;
 
 /// The path of `Exchange`.
@@ -72,15 +72,31 @@ pub(super) fn rate_limit_request(request: &Request<'_>) -> Vec<u8> {
 
 /// A request that releases the slots of a ticket.
 pub(super) fn release_request(domain: &str, ticket: &str) -> Vec<u8> {
-    let mut message = Writer::default();
-    message.text(1, domain);
-    message.message(2, |descriptor| {
-        descriptor.message(1, |entry| {
-            entry.text(1, SLOT);
-            entry.text(2, ticket);
-        })
-    });
-    message.into_bytes()
+    rate_limit_request(&of_ticket(domain, ticket, [Hits::ONE]))
+}
+
+/// A request that releases the slots of a ticket and returns its estimates: its request has not reached the service. Without hits it ends
+/// a ticket with estimates, with one a ticket without: the server leaves out the one that does not apply.
+pub(super) fn cancel_request(domain: &str, ticket: &str) -> Vec<u8> {
+    rate_limit_request(&of_ticket(domain, ticket, [Hits::Peek, Hits::ONE]))
+}
+
+/// A request of descriptors with a ticket, each with these hits.
+fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item = Hits>) -> Request<'r> {
+    let mut request = Request::new(domain);
+    for hits in hits {
+        let entries = [Entry { key: SLOT, value: ticket }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits });
+    }
+    request
+}
+
+/// Whether a request does nothing but end the request of a ticket, so that a second one changes nothing.
+pub(super) fn is_end(request: &Request<'_>, ticket: &str) -> bool {
+    let ticket_of = |descriptor: &Descriptor<'_>| {
+        descriptor.entries.iter().rfind(|entry| entry.key == SLOT).is_some_and(|entry| entry.value == ticket)
+    };
+    request.descriptors().iter().all(ticket_of)
 }
 
 /// The key of the entry, and of the metadata, that has a ticket.

@@ -1,5 +1,6 @@
 //! Several processes and their server, simulated: messages take time and are lost, processes and the server end, rules change.
 
+mod costs;
 mod hooks;
 mod world;
 
@@ -137,6 +138,22 @@ fn five_processes_share_a_limit_and_use_all_of_it() {
             assert!(by_credits > 4_000, "{by_credits} decisions by credits");
         }
     }
+}
+
+/// Their holders are made at the same moments.
+#[test]
+fn processes_with_the_same_number_share_the_limit() {
+    let mut run = Run::new(&rules("algorithm: sliding_log", LIMIT), 2, 7);
+    run.nodes = (0..2).map(|_| Node::new(1)).collect();
+    while run.time < 4 * SECOND {
+        for node in 0..2 {
+            (0..2).for_each(|_| run.send(node, "hot", 1));
+        }
+        run.step();
+    }
+    run.assert_bound(true);
+    let by_credits = [0, 1].map(|node: usize| run.nodes[node].by_credits);
+    assert!(by_credits.iter().all(|own| *own > 500), "{by_credits:?} decisions by credits");
 }
 
 #[test]

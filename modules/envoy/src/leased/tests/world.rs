@@ -154,6 +154,13 @@ impl Server {
                     writer.message(4, |duration| duration.number(1, reset));
                 });
             }
+            let Some(slot) = &decision.slot else { return };
+            response.message(6, |metadata| {
+                metadata.message(1, |entry| {
+                    entry.text(1, "slot");
+                    entry.message(2, |value| value.text(3, &slot.ticket));
+                });
+            });
         });
         let charges = pinned.grantable(&request).unwrap_or_default();
         let counters = charges.iter().zip(hits).map(|(charge, hits)| {
