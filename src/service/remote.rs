@@ -135,7 +135,7 @@ fn note_results(
         let remaining = u64::from(status.remaining);
         match status.reset {
             Some(Reset::After(reset)) if status.is_over => {
-                // Credits that are out may be returned at any time.
+                // Outstanding credits may be returned at any time.
                 let denied_for = if has_credits { Duration::ZERO } else { reset };
                 let denied = StoreDenial { hits: charge.hits(), remaining, denied_for, reset };
                 holders.keep_denial(charge, denied, sent);

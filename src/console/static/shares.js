@@ -139,7 +139,7 @@ function leasesCard(app) {
   const element = h("div", { class: "card" }, h("h2", {}, "Leases"), about, nodes);
   function update({ nodes: rows = [], total = 0, leases, credits }) {
     const out = number(credits);
-    about.textContent = total ? `${counted(total, "node")}, ${counted(number(leases), "lease")}, ${counted(out, "credit")} out`
+    about.textContent = total ? `${counted(total, "node")}, ${counted(number(leases), "lease")}, ${counted(out, "credit")} outstanding`
       : "No client holds credits of this server's counters.";
     nodes.hidden = !total;
     renew(nodes, table([

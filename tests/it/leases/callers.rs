@@ -109,11 +109,11 @@ async fn leases_and_their_hits_are_in_the_metrics_and_shown_by_ctl() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         shown = shows.await.unwrap();
-        if shown.contains("1 node, 1 lease, ") && !shown.contains(" 0 credits out") {
+        if shown.contains("1 node, 1 lease, ") && !shown.contains(" 0 credits outstanding") {
             break;
         }
     }
-    assert!(shown.contains("1 node, 1 lease, ") && !shown.contains(" 0 credits out"), "{shown}");
+    assert!(shown.contains("1 node, 1 lease, ") && !shown.contains(" 0 credits outstanding"), "{shown}");
     assert!(shown.contains("token:h") && shown.contains("0000000000000007"), "{shown}");
     let page = loop {
         for _ in 0..20 {
@@ -148,5 +148,5 @@ async fn leases_and_their_hits_are_in_the_metrics_and_shown_by_ctl() {
     assert_eq!(page["tidegate_lease_claims_total{rules=\"former\"}"], 1.0);
     assert_eq!(page["tidegate_granted_leases"], 0.0);
     let shown = ctl_leases(server.address(), &reader);
-    assert!(shown.contains("0 nodes, 0 leases, 0 credits out"), "{shown}");
+    assert!(shown.contains("0 nodes, 0 leases, 0 credits outstanding"), "{shown}");
 }

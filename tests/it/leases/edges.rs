@@ -74,7 +74,7 @@ async fn false_claims_take_nothing_from_others() {
     let most = (1 << 53) - 1;
     let send = |node, claim: Claim| ExchangeRequest { node, claims: vec![claim], ..last.clone() };
     let mut client = world.nodes[1].client.clone();
-    // Of a node without credits: more than all is spent and kept. Nothing is out afterwards.
+    // Of a node without credits: more than all is spent and kept. Nothing is outstanding afterwards.
     let claim = Claim {
         counter: counter.clone(),
         holder: 1,

@@ -10,7 +10,7 @@ use node::{Fate, Node, Outcome};
 use std::time::Duration;
 use tidegate::api::pb::service::rate_limit_response::Code;
 use tidegate_core::{
-    limit::{Code as Verdict, Descriptor, Entry, Hits, Request, Timestamp},
+    limit::{Code as DecisionCode, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
 };
 use tidegate_shared::lease::Monotonic;
@@ -47,7 +47,7 @@ impl Exact {
         let mut request = Request::new("d");
         let entries = [Entry { key: "a", value }].into_iter().collect();
         request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-        self.0.pin().decide(&request, Timestamp::from_nanos(now)).code == Verdict::Ok
+        self.0.pin().decide(&request, Timestamp::from_nanos(now)).code == DecisionCode::Ok
     }
 }
 

@@ -15,8 +15,8 @@ use tidegate::api::pb::{
     service::{RateLimitRequest, rate_limit_response::Code},
 };
 use tidegate_shared::lease::{
-    Holder, HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Supply,
-    Verdict,
+    Holder, HolderDecision, HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings,
+    StoreDenial, Supply,
 };
 use tonic::{Request, Status, transport::Channel};
 
@@ -121,9 +121,9 @@ impl Node {
     pub async fn decide(&mut self, value: &str, now: Monotonic) -> Result<Outcome, Status> {
         if let Some(holder) = self.known.get(value).and_then(|counter| self.holders.get_mut(counter)) {
             match holder.decide(1, now) {
-                Verdict::Covered => return Ok(Outcome::Here(true)),
-                Verdict::Denied { .. } => return Ok(Outcome::Here(false)),
-                Verdict::AskStore => {}
+                HolderDecision::Covered => return Ok(Outcome::Here(true)),
+                HolderDecision::Denied { .. } => return Ok(Outcome::Here(false)),
+                HolderDecision::Undecided => {}
             }
         }
         let call = ExchangeRequest {
@@ -160,7 +160,7 @@ impl Node {
     /// Spends a hit, if there are credits.
     pub fn spend(&mut self, value: &str, now: Monotonic) -> bool {
         let holder = self.known.get(value).and_then(|counter| self.holders.get_mut(counter));
-        holder.is_some_and(|holder| holder.decide(1, now) == Verdict::Covered)
+        holder.is_some_and(|holder| holder.decide(1, now) == HolderDecision::Covered)
     }
 
     fn authorized(&self, call: ExchangeRequest) -> Request<ExchangeRequest> {

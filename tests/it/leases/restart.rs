@@ -1,4 +1,4 @@
-//! A server that is killed while credits are out.
+//! A server that is killed while credits are outstanding.
 
 use super::{Fate, MILLI, Node, Outcome};
 use crate::{

@@ -186,7 +186,7 @@ impl World {
         let learnt = epoch + LEASE.as_micros() as u64;
         let early =
             probes.iter().filter(|probe| probe.is_decided && probe.began > epoch && probe.ended < learnt);
-        assert_eq!(early.count(), 0, "the store decided while it learnt which credits are out");
+        assert_eq!(early.count(), 0, "the store decided while it learnt which credits are outstanding");
         let during = probes.iter().filter(|probe| probe.began > epoch && probe.ended < learnt);
         assert!(during.count() > 0, "no call was made while the store learnt");
     }
@@ -299,7 +299,7 @@ async fn leases_over_a_failover_that_loses_writes() {
     assert!(admitted <= LIMIT + lost, "{admitted} were admitted, and {lost} hits were lost");
 }
 
-/// Hits of the leased counter that a store counts as used, without the credits that are out.
+/// Hits of the leased counter that a store counts as used, without the outstanding credits.
 fn hits_counted(store: &RedisServer) -> u32 {
     let mut connection = store.connection();
     let pattern = format!("tidegate:{}", "?".repeat(32));
@@ -346,7 +346,7 @@ async fn leases_while_the_store_loses_its_keys() {
     let recovery = world.recovery(fault + 1).await;
     world.saw_learning(world.store(), fault);
     let admitted = world.finish("FLUSHALL", recovery).await;
-    // Credits that were out are declared: none of them is admitted beyond the limit.
+    // Credits that were outstanding are declared: none of them is admitted beyond the limit.
     assert!(admitted <= LIMIT + before, "{admitted} were admitted, {before} of them before");
 }
 

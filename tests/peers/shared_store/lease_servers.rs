@@ -169,7 +169,7 @@ async fn a_store_that_loses_its_keys_learns_which_credits_are_out() {
     let world = World::start();
     let before: u32 = world.spend(&[0, 1, 2], "clock", 50).await.iter().sum();
     let _: () = redis::cmd("FLUSHALL").query(&mut world.store.connection()).expect("the store obeys");
-    // The counters are lost, but no credit that is out.
+    // The counters are lost, but no outstanding credit.
     let after: u32 = world.spend(&[0, 1, 2], "clock", u32::MAX).await.iter().sum();
     println!("FLUSHALL: limit {LIMIT}, admitted {before} before, {after} after");
     assert!(after <= LIMIT, "{after} were admitted");

@@ -320,7 +320,7 @@ impl World {
     }
 }
 
-/// Credits of a former rule stay out until their end, and those that expired count from the conversion on.
+/// Credits of a former rule stay outstanding until their end, and those that expired count from the conversion on.
 async fn a_changed_rule_leaves_credits_out() {
     let server = RedisServer::start();
     let limits =

@@ -218,7 +218,7 @@ async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
     assert_eq!((status, &error["code"]), (404, &json!("NOT_FOUND")), "{error}");
 }
 
-/// Credits that are out when the counter is reset count afterwards: no more than the limit is admitted after the reset.
+/// Outstanding credits when the counter is reset count afterwards: no more than the limit is admitted after the reset.
 async fn a_reset_while_credits_are_out_admits_the_limit_once_more() {
     const HOT: u32 = 4_000;
     let store = RedisServer::start();
@@ -255,7 +255,7 @@ async fn a_reset_while_credits_are_out_admits_the_limit_once_more() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    println!("reset with credits out: limit {HOT}, admitted {before} before and {after} after");
+    println!("reset with outstanding credits: limit {HOT}, admitted {before} before and {after} after");
     assert!(after <= HOT, "{after} were admitted after the reset");
     assert!(after > HOT - before, "the reset freed nothing: {after} after {before}");
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use tidegate_core::limit::Timestamp;
-use tidegate_shared::lease::{LeaseRequest, LeaseResponse, Monotonic, Verdict};
+use tidegate_shared::lease::{HolderDecision, LeaseRequest, LeaseResponse, Monotonic};
 
 const NODES: usize = 10;
 
@@ -26,7 +26,7 @@ pub(super) struct Faults {
     pub(super) node_killed_once_in: u64,
     pub(super) server_killed_once_in: u64,
     pub(super) server_stopped_once_in: u64,
-    /// A fault that is planted: snapshots lack the credits that are out.
+    /// A fault that is planted: snapshots lack the outstanding credits.
     pub(super) forgets: bool,
 }
 
@@ -168,12 +168,12 @@ impl Fleet {
         let node = if self.rng.below(10) < 6 { hot } else { self.rng.below(NODES as u64) as usize };
         let clock = self.clock();
         match self.nodes[node].decide(clock) {
-            Verdict::Covered => {
+            HolderDecision::Covered => {
                 self.by_credits += 1;
                 self.admit();
             }
-            Verdict::Denied { .. } => {}
-            Verdict::AskStore => {
+            HolderDecision::Denied { .. } => {}
+            HolderDecision::Undecided => {
                 let id = self.nodes[node].id;
                 self.send(Message::Decide { node, id, asked: clock });
             }

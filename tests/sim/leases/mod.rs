@@ -105,7 +105,7 @@ fn no_kill_no_stop_and_no_lost_message_exceeds_a_limit() {
     }
 }
 
-/// The check finds a fault: a server that is killed forgets the credits that are out.
+/// The check finds a fault: a server that is killed forgets the outstanding credits.
 #[test]
 fn credits_that_a_killed_server_forgets_are_found() {
     let faults = Faults { forgets: true, ..Faults::ALL };

@@ -2,7 +2,9 @@
 
 use super::server::Decided;
 use std::time::Duration;
-use tidegate_shared::lease::{Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial, Verdict};
+use tidegate_shared::lease::{
+    Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial,
+};
 
 pub(super) struct Node {
     /// Another one after each kill.
@@ -17,8 +19,8 @@ impl Node {
         Self { id, epoch: 0, holder: None }
     }
 
-    pub(super) fn decide(&mut self, now: Monotonic) -> Verdict {
-        self.holder.as_mut().map_or(Verdict::AskStore, |holder| holder.decide(1, now))
+    pub(super) fn decide(&mut self, now: Monotonic) -> HolderDecision {
+        self.holder.as_mut().map_or(HolderDecision::Undecided, |holder| holder.decide(1, now))
     }
 
     pub(super) fn poll(&mut self, now: Monotonic) -> Option<LeaseRequest> {

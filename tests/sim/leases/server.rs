@@ -66,7 +66,7 @@ impl Server {
         self.writer.pass(limiter.store(), limiter.rules().limits(), &clock).expect("memory takes it");
     }
 
-    /// Drops all leases, as if nothing of them was out.
+    /// Drops all leases, as if none of their credits were outstanding.
     pub(super) fn forget_credits(&self, now: Timestamp) {
         self.limiter.pin().with_leases(self.key(), now, |_, leased| leased.leases.clear());
     }

@@ -3,7 +3,7 @@
 //! Pure, and the part of the protocol of leases that every decision has to know (`crates/shared/src/lease/` has the rest).
 //! Invariants:
 //!
-//! - credits that are out count as hits of the present moment, whether they are spent or not;
+//! - outstanding credits count as hits of the present moment, whether they are spent or not;
 //! - credits of a lease that has ended count as hits at its end: the node did not report how many it spent;
 //! - a window from the first hit is opened by an exact decision only, and not closed by give-backs once it was leased: how many
 //!   of the hits that nodes report are in this window is not known;
@@ -15,7 +15,7 @@ use crate::limit::Timestamp;
 use std::borrow::Cow;
 
 impl Leased {
-    /// The counter of a state, of which no credits are out unless the state has them.
+    /// The counter of a state, without outstanding credits unless the state has them.
     pub fn of(algorithm: &Algorithm, state: State, now: Timestamp) -> Self {
         match state {
             State::Leased(leased) => *leased,
@@ -34,13 +34,13 @@ impl Leased {
         if is_plain { self.state } else { State::Leased(Box::new(self)) }
     }
 
-    /// Credits that are out, those of quota too.
+    /// Outstanding credits, those of quota too.
     pub fn outstanding(&self) -> u64 {
         let held = self.assigned.map_or(0, |assigned| assigned.held);
         self.leases.iter().fold(held, |sum, lease| sum.saturating_add(lease.outstanding))
     }
 
-    /// The hits that are used, with the credits that are out as hits of this moment.
+    /// The hits that are used, with the outstanding credits as hits of this moment.
     pub(super) fn seen(&self, algorithm: &Algorithm, now: Timestamp) -> Cow<'static, State> {
         let mut leased = self.clone();
         leased.expire(algorithm, now);
@@ -127,7 +127,7 @@ impl Leased {
         given
     }
 
-    /// Frees all hits, and returns the number of those that stay. Credits that are out stay valid, and count.
+    /// Frees all hits, and returns the number of those that stay. Outstanding credits stay valid, and count.
     ///
     /// While they are, a window from the first hit stays open with one hit: a hit that a node reports later has to be in it.
     pub fn reset(&mut self, algorithm: &Algorithm, now: Timestamp) -> u64 {
@@ -145,7 +145,7 @@ impl Leased {
         self.exact
     }
 
-    /// The counter under another algorithm: hits that are used stay used, credits stay out until their end.
+    /// The counter under another algorithm: hits that are used stay used, credits stay outstanding until their end.
     pub fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> Self {
         self.expire(former, now);
         self.state = algorithm.take_over(former, self.state, now);
@@ -179,7 +179,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
     }
 
-    /// As [`Algorithm::add`], to a counter of which credits are out.
+    /// As [`Algorithm::add`], to a counter with outstanding credits.
     #[cold]
     pub(super) fn add_leased(&self, mut leased: Leased, hits: u64, now: Timestamp) -> State {
         leased.expire(self, now);
@@ -187,7 +187,7 @@ impl Algorithm {
         leased.into_state(self, now)
     }
 
-    /// As [`Algorithm::give_back`], to a counter of which credits are out.
+    /// As [`Algorithm::give_back`], to a counter with outstanding credits.
     #[cold]
     pub(super) fn give_back_leased(&self, mut leased: Leased, hits: u64, now: Timestamp) -> State {
         leased.expire(self, now);

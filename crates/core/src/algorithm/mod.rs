@@ -98,7 +98,7 @@ macro_rules! each {
     };
 }
 
-/// The state, of which credits that are out are hits of this moment, and with the estimates of open reservations.
+/// The state, of which outstanding credits are hits of this moment, and with the estimates of open reservations.
 macro_rules! seen {
     ($self:expr, $state:expr, $now:expr) => {
         match $state {

@@ -81,12 +81,12 @@ fn change_leased<T>(
 }
 
 impl Limiter {
-    /// Whether credits of counters may be out.
+    /// Whether counters may have outstanding credits.
     pub(super) fn has_leases(&self) -> bool {
         self.has_leases.load(Ordering::Relaxed)
     }
 
-    /// Resets a counter in which no request is queued: credits that are out stay, and count. False if it does not exist.
+    /// Resets a counter in which no request is queued: outstanding credits stay, and count. False if it does not exist.
     pub(super) fn empty_leased(
         &self,
         shard: &mut Shard,

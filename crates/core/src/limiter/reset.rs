@@ -1,4 +1,4 @@
-//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay, and credits that are out. Those in a shared
+//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay, and outstanding credits. Those in a shared
 //! store are reset there, by their keys (`shared/store/resets.rs`).
 
 use super::{

@@ -1,6 +1,6 @@
 //! Leases of counters of this process: nodes share a limit with one server, and without a store.
 //!
-//! The leases are a part of the counter's state ([`Leased`]), so that every decision of the server counts credits that are out, and a
+//! The leases are a part of the counter's state ([`Leased`]), so that every decision of the server counts outstanding credits, and a
 //! snapshot has them. This module bounds them, and ends those of which nodes do not report.
 //!
 //! Invariants:
@@ -71,7 +71,7 @@ struct Out {
 pub struct CounterTerms {
     /// The numbers of its holder.
     pub holder: HolderTerms,
-    /// Time for which the hits of the request are certainly denied; zero if they are not, or by credits that are out.
+    /// Time for which the hits of the request are certainly denied; zero if they are not, or by outstanding credits.
     pub denied_for: Duration,
 }
 
@@ -95,7 +95,7 @@ pub struct GranterCounts {
 pub struct NodeLeases {
     /// Their number.
     pub leases: u64,
-    /// Credits that are out.
+    /// Outstanding credits.
     pub credits: u64,
     /// Hits that it expects in one lease length.
     pub demand: u64,

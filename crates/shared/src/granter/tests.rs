@@ -1,7 +1,7 @@
 //! Leases on counters of a limiter, compared with those of the model whose simulation shows that it never admits too much.
 
 use super::*;
-use crate::lease::{ExactDecision, Holder, Monotonic, Verdict};
+use crate::lease::{ExactDecision, Holder, HolderDecision, Monotonic};
 use proptest::prelude::*;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request},
@@ -149,7 +149,7 @@ impl Pair {
         let rules = self.limiter.pin();
         let decision = rules.decide(&take(hits), now).statuses[0];
         let (code, free, reset) = match modelled {
-            // The server's time until the whole limit is free regards credits that are out.
+            // The server's time until the whole limit is free regards outstanding credits.
             ExactDecision::Admitted { free, .. } => (Code::Ok, free, decision.reset),
             ExactDecision::Denied { free, reset, .. } => (Code::OverLimit, free, Some(reset)),
             ExactDecision::Learning => unreachable!("it is over"),
@@ -188,9 +188,9 @@ impl Pair {
         let terms = self.terms(&algorithm);
         match step {
             Step::Decide { node, hits } => match self.nodes[node].1.decide(hits, clock) {
-                Verdict::Covered => self.by_credits += hits,
-                Verdict::Denied { .. } => {}
-                Verdict::AskStore => self.exact(hits)?,
+                HolderDecision::Covered => self.by_credits += hits,
+                HolderDecision::Denied { .. } => {}
+                HolderDecision::Undecided => self.exact(hits)?,
             },
             Step::Claim { node, is_request_lost, is_response_lost } => {
                 self.claim(node, is_request_lost, is_response_lost)?;
@@ -231,9 +231,9 @@ fn busy(kind: &str) -> (Pair, u64) {
         for node in 0..2 {
             let clock = pair.clock();
             match pair.nodes[node].1.decide(1, clock) {
-                Verdict::Covered => (pair.by_credits, admitted) = (pair.by_credits + 1, admitted + 1),
-                Verdict::Denied { .. } => {}
-                Verdict::AskStore => {
+                HolderDecision::Covered => (pair.by_credits, admitted) = (pair.by_credits + 1, admitted + 1),
+                HolderDecision::Denied { .. } => {}
+                HolderDecision::Undecided => {
                     let now = pair.time();
                     admitted += u64::from(pair.limiter.pin().decide(&take(1), now).code == Code::Ok);
                 }

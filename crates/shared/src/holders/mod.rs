@@ -14,7 +14,7 @@ mod shard;
 pub use figures::{LeaseCounts, LeaseEvent};
 
 use super::lease::{
-    Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Terms, Verdict,
+    Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Terms,
 };
 use hashbrown::{
     HashMap,
@@ -114,9 +114,9 @@ impl Holders {
         let (mut is_admitted, mut is_known) = (true, true);
         for charge in charges.iter().flatten() {
             match self.evaluate(shards.of(charge.key()), charge, now) {
-                Some(Verdict::Covered) => {}
-                Some(Verdict::Denied { .. }) => is_admitted = false,
-                Some(Verdict::AskStore) | None => is_known = false,
+                Some(HolderDecision::Covered) => {}
+                Some(HolderDecision::Denied { .. }) => is_admitted = false,
+                Some(HolderDecision::Undecided) | None => is_known = false,
             }
         }
         if !is_known {
@@ -126,14 +126,14 @@ impl Holders {
             let Shard { entries, look_at, .. } = shards.of(charge.key());
             let Entry { holder, .. } =
                 entries.get_mut(&charge.key()).expect("it was evaluated under the same lock");
-            let verdict = if is_admitted {
+            let decision = if is_admitted {
                 holder.spend(charge.hits(), now);
-                Verdict::Covered
+                HolderDecision::Covered
             } else {
-                holder.verdict(charge.hits(), now)
+                holder.preview(charge.hits(), now)
             };
             holder.lower_next_look(look_at, now);
-            status(holder, verdict, now)
+            status(holder, decision, now)
         });
         let decision = leased_decision(charges, statuses);
         self.counts.events.count(decision.code.into());
@@ -152,12 +152,12 @@ impl Holders {
         let now = clock();
         let Shard { entries, look_at, .. } = &mut *shard;
         let Entry { holder, .. } = self.entry(entries, look_at, charge, now)?;
-        let verdict = holder.decide(charge.hits(), now);
+        let decision = holder.decide(charge.hits(), now);
         holder.lower_next_look(look_at, now);
-        if verdict == Verdict::AskStore {
+        if decision == HolderDecision::Undecided {
             return None;
         }
-        let status = status(holder, verdict, now);
+        let status = status(holder, decision, now);
         drop(shard);
         let decision = leased_decision(charges, [status].into_iter());
         self.counts.events.count(decision.code.into());
@@ -188,7 +188,12 @@ impl Holders {
     }
 
     /// Counts hits as demanded, and returns what to do with them; none without a holder.
-    fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Option<Verdict> {
+    fn evaluate(
+        &self,
+        shard: &mut Shard,
+        charge: &LeasableCharge<'_>,
+        now: Monotonic,
+    ) -> Option<HolderDecision> {
         let Entry { holder, .. } = shard.entries.get_mut(&charge.key())?;
         Some(holder.evaluate(charge.hits(), now))
     }
@@ -348,14 +353,16 @@ impl Holders {
     }
 }
 
-/// The status of a counter whose holder has this verdict.
+/// The status of a counter of whose holder this is the decision.
 #[inline]
-fn status(holder: &Holder, verdict: Verdict, now: Monotonic) -> LeasedStatus {
-    let (code, remaining, reset) = match verdict {
-        Verdict::Denied { until, remaining } => {
+fn status(holder: &Holder, decision: HolderDecision, now: Monotonic) -> LeasedStatus {
+    let (code, remaining, reset) = match decision {
+        HolderDecision::Denied { until, remaining } => {
             (Code::OverLimit, remaining, Duration::from_nanos(until.nanos_since(now).max(1)))
         }
-        Verdict::Covered | Verdict::AskStore => (Code::Ok, holder.remaining(now), holder.until_full(now)),
+        HolderDecision::Covered | HolderDecision::Undecided => {
+            (Code::Ok, holder.remaining(now), holder.until_full(now))
+        }
     };
     LeasedStatus { code, remaining, reset: Reset::After(reset) }
 }

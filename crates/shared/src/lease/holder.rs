@@ -78,15 +78,15 @@ pub struct StoreDenial {
     pub hits: u64,
     /// Hits that remained.
     pub remaining: u64,
-    /// Time for which as many are certainly denied; zero if credits that are out, which may be returned, deny them.
+    /// Time for which as many are certainly denied; zero if outstanding credits, which may be returned, deny them.
     pub denied_for: Duration,
     /// Time after which as many are admitted, as far as known.
     pub reset: Duration,
 }
 
-/// Treatment of hits by a node.
+/// Decision of a node on hits, by its credits and denials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum HolderDecision {
     /// Credits cover them.
     Covered,
     /// They are denied.
@@ -97,7 +97,7 @@ pub enum Verdict {
         remaining: u64,
     },
     /// The store has to decide.
-    AskStore,
+    Undecided,
 }
 
 impl Holder {
@@ -136,13 +136,13 @@ impl Holder {
     /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends
     /// all or none.
     #[inline]
-    pub fn evaluate(&mut self, hits: u64, now: Monotonic) -> Verdict {
+    pub fn evaluate(&mut self, hits: u64, now: Monotonic) -> HolderDecision {
         self.demand.record(hits, self.terms.settings.length_nanos(), now);
-        let verdict = self.verdict(hits, now);
-        if verdict == Verdict::AskStore && self.denial.is_some() {
+        let decision = self.preview(hits, now);
+        if decision == HolderDecision::Undecided && self.denial.is_some() {
             self.ask_for_all(hits, now);
         }
-        verdict
+        decision
     }
 
     /// Denies other requests for a denied counter in high demand while the store decides this one.
@@ -163,25 +163,25 @@ impl Holder {
         self.terms.hold_nanos(self.demand.hits(self.terms.settings.length_nanos(), now))
     }
 
-    /// Selects the treatment of hits.
+    /// As [`Self::evaluate`], without counting the hits as demanded.
     #[inline]
-    pub fn verdict(&self, hits: u64, now: Monotonic) -> Verdict {
+    pub fn preview(&self, hits: u64, now: Monotonic) -> HolderDecision {
         if hits <= self.credits(now) {
-            return Verdict::Covered;
+            return HolderDecision::Covered;
         }
         if let Some(denial) = self.denial
             && hits >= denial.hits
             && hits > denial.allowance
             && now < denial.until
         {
-            return Verdict::Denied { until: denial.reset, remaining: denial.remaining };
+            return HolderDecision::Denied { until: denial.reset, remaining: denial.remaining };
         }
         let is_scarce = self.supply == Supply::Scarce
             && hits <= self.allotted.max(1)
             && now < self.sent.plus(self.terms.settings.length);
         match is_scarce {
-            true => Verdict::Denied { until: self.next_poll(), remaining: self.remaining(now) },
-            false => Verdict::AskStore,
+            true => HolderDecision::Denied { until: self.next_poll(), remaining: self.remaining(now) },
+            false => HolderDecision::Undecided,
         }
     }
 
@@ -195,12 +195,12 @@ impl Holder {
 
     /// Spends the hits if credits cover them.
     #[inline]
-    pub fn decide(&mut self, hits: u64, now: Monotonic) -> Verdict {
-        let verdict = self.evaluate(hits, now);
-        if verdict == Verdict::Covered {
+    pub fn decide(&mut self, hits: u64, now: Monotonic) -> HolderDecision {
+        let decision = self.evaluate(hits, now);
+        if decision == HolderDecision::Covered {
             self.spend(hits, now);
         }
-        verdict
+        decision
     }
 
     /// Hits that the node may spend.

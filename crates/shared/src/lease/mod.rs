@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! node (Holder, one for each counter)                      store (SharedCounter, one for each counter)
-//!   decide(hits) → Covered | Denied | AskStore
+//!   decide(hits) → Covered | Denied | Undecided
 //!   poll → LeaseRequest { spent, kept, demand }  ────────▶  dates the spent hits, allots credits
 //!   accept ◀──────── LeaseResponse { spend_to, valid_for, supply }
-//!   AskStore → an exact decision of the store    ────────▶  admits what neither hits nor credits of leases use
+//!   Undecided → an exact decision of the store    ────────▶  admits what neither hits nor credits of leases use
 //! ```
 //!
 //! **What always holds.** The admissions of all nodes, at their true times, are admissions of one exact limiter, as long as
@@ -34,7 +34,7 @@
 //! declared has expired. What can be admitted beyond the limit is what the lost writes had counted, and the hits of lost
 //! grants whose node could not declare them.
 //!
-//! **Not leased:** rules with `charge: always` (hits beyond the limit would be counted while credits are out), queued
+//! **Not leased:** rules with `charge: always` (hits beyond the limit would be counted while credits are outstanding), queued
 //! buckets, windows shorter than a lease, limits below [`Settings::limit_min`], and counters whose demand or share is below
 //! [`Settings::grant_min`].
 //!
@@ -56,7 +56,7 @@ pub(crate) mod simulation;
 mod tests;
 
 pub use epoch::Epoch;
-pub use holder::{Holder, StoreDenial, Verdict};
+pub use holder::{Holder, HolderDecision, StoreDenial};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
 pub use shared_counter::{ExactDecision, SharedCounter};
 pub use store_grant::StoreGrant;

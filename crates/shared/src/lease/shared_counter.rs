@@ -1,6 +1,6 @@
 //! The store's side: one counter with the leases on it. These are the operations that the store's script runs.
 //!
-//! Each of them first expires leases, then reads `remaining` of the hits that are used, less the credits that are out.
+//! Each of them first expires leases, then reads `remaining` of the hits that are used, less the outstanding credits.
 
 use super::{LeaseRequest, LeaseResponse, Supply, Terms, allocation::Claims, epoch::Epoch};
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub enum ExactDecision {
 }
 
 impl SharedCounter {
-    /// A counter with these hits, of which no credits are out.
+    /// A counter with these hits, without outstanding credits.
     pub fn new(state: State) -> Self {
         Self(Leased { state, ..Leased::default() })
     }
@@ -112,7 +112,7 @@ impl SharedCounter {
         self.0.reset(terms.algorithm, now)
     }
 
-    /// Converts the counter to another algorithm: hits that are used stay used, credits stay out until their end.
+    /// Converts the counter to another algorithm: hits that are used stay used, credits stay outstanding until their end.
     pub fn change_rule(&mut self, former: Terms<'_>, terms: Terms<'_>, now: Timestamp) {
         self.0 = std::mem::take(&mut self.0).take_over(terms.algorithm, former.algorithm, now);
     }
@@ -262,7 +262,7 @@ impl SharedCounter {
         now.saturating_add_nanos(terms.settings.length_nanos())
     }
 
-    /// Credits that are out.
+    /// Outstanding credits.
     fn outstanding(&self) -> u64 {
         self.0.outstanding()
     }

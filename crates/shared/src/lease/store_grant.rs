@@ -18,7 +18,7 @@ pub struct StoreGrant {
     pub supply: Supply,
     /// Time until the next report if there are credits.
     pub report_after: Duration,
-    /// Credits of all nodes that are out.
+    /// Outstanding credits of all nodes.
     pub outstanding: u64,
     /// The hits that are used.
     pub state: State,

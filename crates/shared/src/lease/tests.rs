@@ -1,8 +1,8 @@
 //! Scenarios of one counter, one or two nodes and a store.
 
 use super::{
-    Epoch, ExactDecision, Holder, LeaseRequest, Monotonic, NodeId, Settings, SharedCounter, StoreDenial,
-    Supply, Terms, Verdict,
+    Epoch, ExactDecision, Holder, HolderDecision, LeaseRequest, Monotonic, NodeId, Settings, SharedCounter,
+    StoreDenial, Supply, Terms,
 };
 use proptest::prelude::*;
 use std::{num::NonZeroU32, time::Duration};
@@ -42,7 +42,7 @@ fn terms(algorithm: &Algorithm) -> Terms<'_> {
 fn leased(terms: Terms<'_>) -> (Holder, SharedCounter) {
     let (mut holder, mut counter) = (Holder::new(terms.for_holder(), clock(0)), SharedCounter::default());
     for _ in 0..100 {
-        assert_eq!(holder.decide(1, clock(10)), Verdict::AskStore);
+        assert_eq!(holder.decide(1, clock(10)), HolderDecision::Undecided);
     }
     let request = holder.poll(NODE, clock(20)).unwrap();
     let response = counter.lease(terms, OLD, &request, at(21)).unwrap();
@@ -64,7 +64,7 @@ fn a_node_with_credits_decides_without_the_store() {
     let (mut holder, mut counter) = leased(terms(&algorithm));
     let credits = holder.credits(clock(22));
     assert!(credits >= 100, "{credits} credits");
-    assert_eq!(holder.decide(1, clock(23)), Verdict::Covered);
+    assert_eq!(holder.decide(1, clock(23)), HolderDecision::Covered);
     assert_eq!(holder.credits(clock(23)), credits - 1);
     assert_eq!(free(&mut counter, terms(&algorithm), at(23)), 100_000 - credits);
 }
@@ -77,7 +77,7 @@ fn credits_end_before_the_stores_end_of_the_lease() {
     assert_eq!(counter.leases()[0].end, at(221));
     assert!(holder.credits(clock(219)) > 0);
     assert_eq!(holder.credits(clock(220)), 0);
-    assert_eq!(holder.decide(1, clock(220)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(220)), HolderDecision::Undecided);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn denied(hits: u64, wait: Duration) -> StoreDenial {
     StoreDenial { hits, remaining: 0, denied_for: wait, reset: wait }
 }
 
-/// Denied by credits that are out, which may be returned at any time: other requests need not find out one by one.
+/// Denied by outstanding credits, which may be returned at any time: other requests need not find out one by one.
 #[test]
 fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
     let algorithm = log(499);
@@ -157,13 +157,16 @@ fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
     let by_credits = StoreDenial { denied_for: Duration::ZERO, ..denied(1, Duration::from_mins(1)) };
     holder.keep_denial(by_credits, clock(200), clock(200));
     let decide = |holder: &mut Holder, millis| holder.decide(1, clock(millis));
-    assert!(matches!(decide(&mut holder, 201), Verdict::Denied { .. }), "it is kept for some milliseconds");
-    assert_eq!(decide(&mut holder, 205), Verdict::AskStore);
-    assert!(matches!(decide(&mut holder, 206), Verdict::Denied { .. }), "one is with the store");
+    assert!(
+        matches!(decide(&mut holder, 201), HolderDecision::Denied { .. }),
+        "it is kept for some milliseconds"
+    );
+    assert_eq!(decide(&mut holder, 205), HolderDecision::Undecided);
+    assert!(matches!(decide(&mut holder, 206), HolderDecision::Denied { .. }), "one is with the store");
     holder.admitted(2, clock(207));
     let after = [decide(&mut holder, 207), decide(&mut holder, 207)];
-    assert_eq!(after, [Verdict::AskStore; 2], "the store had two left");
-    assert!(matches!(decide(&mut holder, 208), Verdict::Denied { .. }));
+    assert_eq!(after, [HolderDecision::Undecided; 2], "the store had two left");
+    assert!(matches!(decide(&mut holder, 208), HolderDecision::Denied { .. }));
 }
 
 /// A client that waits for the reset is admitted.
@@ -174,8 +177,8 @@ fn a_denial_of_a_counter_in_low_demand_is_kept_for_no_longer_than_it_holds() {
     let mut holder = Holder::new(terms.for_holder(), clock(0));
     holder.decide(1, clock(10));
     holder.keep_denial(denied(1, Duration::from_millis(1)), clock(10), clock(10));
-    assert_eq!(holder.decide(1, clock(11)), Verdict::AskStore);
-    assert_eq!(holder.decide(1, clock(11)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(11)), HolderDecision::Undecided);
+    assert_eq!(holder.decide(1, clock(11)), HolderDecision::Undecided);
 }
 
 #[test]
@@ -190,15 +193,15 @@ fn a_denial_is_kept_until_its_reset_and_for_a_second_at_most() {
     };
     assert_eq!(reset, Reset::After(Duration::from_millis(59_990)));
     holder.keep_denial(denied(1, denied_for), clock(9), clock(11));
-    let kept = Verdict::Denied { until: clock(60_001), remaining: 0 };
+    let kept = HolderDecision::Denied { until: clock(60_001), remaining: 0 };
     assert_eq!(holder.decide(1, clock(1_008)), kept);
-    assert_eq!(holder.decide(1, clock(1_009)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(1_009)), HolderDecision::Undecided);
     let three = denied(3, Duration::from_millis(100));
     holder.keep_denial(three, clock(2_000), clock(2_000));
-    assert_eq!(holder.decide(2, clock(2_001)), Verdict::AskStore);
-    assert!(matches!(holder.decide(3, clock(2_001)), Verdict::Denied { .. }));
+    assert_eq!(holder.decide(2, clock(2_001)), HolderDecision::Undecided);
+    assert!(matches!(holder.decide(3, clock(2_001)), HolderDecision::Denied { .. }));
     holder.drop_denial();
-    assert_eq!(holder.decide(3, clock(2_001)), Verdict::AskStore);
+    assert_eq!(holder.decide(3, clock(2_001)), HolderDecision::Undecided);
 }
 
 #[test]
@@ -208,7 +211,7 @@ fn a_changed_rule_ends_the_lease_and_the_denial() {
     holder.decide(20, clock(30));
     holder.keep_denial(denied(1, Duration::from_secs(1)), clock(30), clock(30));
     let request = holder.release(NODE, clock(40)).unwrap();
-    assert_eq!(holder.decide(1, clock(40)), Verdict::AskStore);
+    assert_eq!(holder.decide(1, clock(40)), HolderDecision::Undecided);
     counter.change_rule(terms(&algorithm), terms(&lower), at(41));
     counter.lease(terms(&lower), OLD, &request, at(42)).unwrap();
     assert!(matches!(counter.decide(terms(&lower), OLD, 1, at(43)), ExactDecision::Denied { .. }));
@@ -292,14 +295,14 @@ fn a_small_limit_is_never_leased_and_its_denials_are_kept() {
         let terms = terms(&algorithm);
         let mut holder = Holder::new(terms.for_holder(), clock(0));
         for millis in 1..400 {
-            (0..10).for_each(|_| assert_eq!(holder.decide(1, clock(millis)), Verdict::AskStore));
+            (0..10).for_each(|_| assert_eq!(holder.decide(1, clock(millis)), HolderDecision::Undecided));
         }
         holder.declare();
         assert_eq!(holder.is_leased(), is_leased, "a limit of {limit}");
         assert_eq!(holder.poll(NODE, clock(400)).is_some(), is_leased, "a limit of {limit}");
         holder.keep_denial(denied(1, Duration::from_millis(300)), clock(400), clock(401));
-        assert!(matches!(holder.decide(1, clock(402)), Verdict::Denied { .. }));
-        assert_eq!(holder.decide(1, clock(701)), Verdict::AskStore);
+        assert!(matches!(holder.decide(1, clock(402)), HolderDecision::Denied { .. }));
+        assert_eq!(holder.decide(1, clock(701)), HolderDecision::Undecided);
     }
 }
 

@@ -38,14 +38,14 @@ local reply = {
   pack('<d', now), '', is_new_store .. (is_learning and 'l' or '') .. began,
   nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
 }
--- By number of the request: its verdict, if that is not the first: admitted, denied, not decided, denied while credits are out, not
+-- By number of the request: its verdict, if that is not the first: admitted, denied, not decided, denied while credits are outstanding, not
 -- decided since a counter is damaged.
 local verdicts = {}
 local position, size, replied, decided = 1, #requests, 3, 0
 local general = (is_learning or ARGV[4] ~= '') and make_general(now, states, changed, reply, lease_length)
 local leased = general and general.leased
 
--- The store decides nothing while it learns which credits are out.
+-- The store decides nothing while it learns which credits are outstanding.
 while is_learning and position <= size do
   local counters
   position, counters = general.skip(position)

@@ -162,7 +162,7 @@ local function decide(position, replied)
     end
     numbers[i], limits_met[i], before[i], counts[i] = key, limit, state, charges
     if leases then
-      -- The client sees credits that are out as hits, and as many hits as it would give back beyond those that can be.
+      -- The client sees outstanding credits as hits, and as many hits as it would give back beyond those that can be.
       local out = leasing.outstanding(leases)
       local beyond = given > 0 and max(0, given - leasing.most_given(limit, state, leases)) or 0
       if out + beyond > 0 then state = add(limit, state, out + beyond) end
@@ -229,7 +229,7 @@ local function decide(position, replied)
       states[key], changed[key] = state, expires or 0
     end
   end
-  -- Denied, or denied while credits are out, which may be returned.
+  -- Denied, or denied while credits are outstanding, which may be returned.
   return is_denied and (has_credits and 3 or 1) or 0, position, replied
 end
 

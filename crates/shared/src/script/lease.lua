@@ -2,7 +2,7 @@
 -- (`SharedCounter`), in microseconds; docs/decisions/0009-leases-never-over-admit.md gives the reasons.
 --
 -- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the
--- first hit. The state follows: that of the hits that are used. Credits that are out count as hits of the present moment.
+-- first hit. The state follows: that of the hits that are used. Outstanding credits count as hits of the present moment.
 
 --
 -- Made when a script meets the first lease: most calls meet none, and save the time.
@@ -43,7 +43,7 @@ local function make_lease_functions()
     return table.concat(parts)
   end
 
-  -- Credits that are out.
+  -- Outstanding credits.
   local function outstanding_of(leases)
     local sum = 0
     for i = 1, #leases do sum = sum + leases[i].outstanding end

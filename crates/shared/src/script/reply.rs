@@ -17,7 +17,7 @@ pub struct Reply {
     pub now: Timestamp,
     /// Whether the store was empty: a new one, or one that lost its keys.
     pub is_new_store: bool,
-    /// Whether the store learns which credits are out, and decides nothing.
+    /// Whether the store learns which credits are outstanding, and decides nothing.
     pub is_learning: bool,
     /// The store's epoch, where servers take leases: the microsecond in which it began.
     pub epoch: u64,
@@ -48,9 +48,9 @@ pub struct Verdict {
     pub times: SmallVec<[Timestamp; 2]>,
     /// The code.
     pub code: Code,
-    /// Whether it was denied while credits of its counters were out, which may be returned.
+    /// Whether it was denied while credits of its counters were outstanding, which may be returned.
     pub has_credits: bool,
-    /// The states of its counters when they were read, with credits that are out as hits.
+    /// The states of its counters when they were read, with outstanding credits as hits.
     pub states: SmallVec<[Vec<u8>; 2]>,
 }
 

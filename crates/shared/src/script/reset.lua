@@ -1,12 +1,12 @@
 -- Frees the hits of counters, the first half of the keys; the others are their marks. Returns how many there were.
 --
--- Credits that are out stay counted until they are reported or expire, since their servers may still spend them. A window from the
+-- Outstanding credits stay counted until they are reported or expire, since their servers may still spend them. A window from the
 -- first hit then stays open with one hit: those that are reported later must not be of no window.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
--- Bytes before the leases, those of a lease, and those of a lease before the credits that are out.
+-- Bytes before the leases, those of a lease, and those of a lease before the outstanding credits.
 local HEAD_BYTES, LEASE_BYTES, CREDITS_AT = 11, 56, 32
 
 -- An open window from the first hit, with one hit; empty if there is none.
@@ -22,7 +22,7 @@ local function one_hit(state)
   return ends > now and sub(state, 1, body - 1) .. pack('<dI4', ends, 1) or ''
 end
 
--- The value of a counter with leases without its hits; nil if no credits are out.
+-- The value of a counter with leases without its hits; nil if no credits are outstanding.
 local function without_hits(value)
   local kept, out, position = {}, 0, HEAD_BYTES + 1
   for _ = 1, (unpack_from('<H', value, 2)) do

@@ -16,7 +16,7 @@ use tidegate_core::{
 };
 
 /// The algorithm and the state in the value of a counter; none if the value is damaged. The store does not have the number that the
-/// limit admits: it is the greatest there is. Credits that are out count as hits of now. A counter without hits has no algorithm.
+/// limit admits: it is the greatest there is. Outstanding credits count as hits of now. A counter without hits has no algorithm.
 pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, State)>> {
     let (bytes, out) = out_of_leases(value)?;
     if bytes.is_empty() {
@@ -274,7 +274,7 @@ mod tests {
             let mut value = vec![0, 1, 0];
             value.extend_from_slice(&0_f64.to_le_bytes());
             value.extend_from_slice(&[7; 8]);
-            // Holder, request, reported hits, credits that are out, end, demand.
+            // Holder, request, reported hits, outstanding credits, end, demand.
             [1.0, 1.0, 0.0, 5.0, 1.8e15, 5.0_f64]
                 .iter()
                 .for_each(|number| value.extend_from_slice(&number.to_le_bytes()));

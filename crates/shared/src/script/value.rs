@@ -36,7 +36,7 @@ pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
 const LEASE_BYTES: usize = 56;
 const LEASES_HEAD: usize = 11;
 
-/// Position in a lease of the credits that are out: after the server, the holder, the request and the reported hits.
+/// Position in a lease of the outstanding credits: after the server, the holder, the request and the reported hits.
 const CREDITS_AT: usize = 32;
 
 /// The state in the value of a counter, and the number of leases on it; none if the value is damaged.
@@ -48,7 +48,7 @@ fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
     Some((value.get(LEASES_HEAD + leases * LEASE_BYTES..)?, leases))
 }
 
-/// The state in the value of a counter, and the sum of the credits that are out; none if the value is damaged.
+/// The state in the value of a counter, and the sum of the outstanding credits; none if the value is damaged.
 pub(super) fn out_of_leases(value: &[u8]) -> Option<(&[u8], u64)> {
     let (state, leases) = without_leases(value)?;
     let mut out = 0;

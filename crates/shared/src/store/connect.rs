@@ -48,7 +48,7 @@ impl Inner {
         Ok([&micros.to_le_bytes()[..], run.as_bytes()].concat().into())
     }
 
-    /// Waits until the store has learnt which credits are out, if it does.
+    /// Waits until the store has learnt which credits are outstanding, if it does.
     pub(super) async fn learn(
         &self,
         connection: &mut MultiplexedConnection,

@@ -12,8 +12,8 @@ pub enum Failure {
     /// The call failed.
     #[error("the call to the store failed")]
     Failed,
-    /// The store decides nothing until it knows which credits are out.
-    #[error("the store learns which credits are out")]
+    /// The store decides nothing until it knows which credits are outstanding.
+    #[error("the store learns which credits are outstanding")]
     Learning,
     /// The value of one of its counters is not one.
     #[error("the store has a damaged counter of the request")]

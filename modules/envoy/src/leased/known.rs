@@ -25,7 +25,7 @@ use tidegate_core::{
     store::{Fingerprint, Key, Seed},
     sync::Mutex,
 };
-use tidegate_shared::lease::{Monotonic, Verdict};
+use tidegate_shared::lease::{HolderDecision, Monotonic};
 
 /// Shards of the requests, a power of two: a sweep of one holds its lock for some microseconds.
 pub(super) const SHARDS: usize = 512;
@@ -221,36 +221,36 @@ impl Known {
         // only the demand for that one is counted.
         let are_leased = holders.iter().all(|(_, holder)| holder.is_leased());
         let (mut over, mut is_known) = (0_u64, true);
-        let verdicts: SmallVec<[Verdict; 2]> = holders
+        let decisions: SmallVec<[HolderDecision; 2]> = holders
             .iter_mut()
             .map(|(index, holder)| {
-                let verdict = match are_leased || !holder.is_leased() {
+                let decision = match are_leased || !holder.is_leased() {
                     true => holder.evaluate(hits[*index], now),
-                    false => holder.verdict(hits[*index], now),
+                    false => holder.preview(hits[*index], now),
                 };
-                match verdict {
-                    Verdict::Covered => {}
-                    Verdict::Denied { .. } => over |= 1 << *index,
-                    Verdict::AskStore => is_known = false,
+                match decision {
+                    HolderDecision::Covered => {}
+                    HolderDecision::Denied { .. } => over |= 1 << *index,
+                    HolderDecision::Undecided => is_known = false,
                 }
-                verdict
+                decision
             })
             .collect();
         let is_admitted = over == 0 && is_known;
         let mut needs_claim = false;
         let mut numbers: SmallVec<[(usize, Numbers); 2]> = SmallVec::new();
-        for ((index, holder), verdict) in holders.iter_mut().zip(verdicts) {
+        for ((index, holder), decision) in holders.iter_mut().zip(decisions) {
             if is_admitted {
                 holder.spend(hits[*index], now);
             }
             let Some(part) = &self.parts[*index] else { continue };
             needs_claim |= part.counter.was_used(holder, now);
-            let (remaining, reset, is_over) = match verdict {
-                Verdict::Denied { until, remaining } => {
+            let (remaining, reset, is_over) = match decision {
+                HolderDecision::Denied { until, remaining } => {
                     (remaining, Duration::from_nanos(until.nanos_since(now).max(1)), true)
                 }
-                Verdict::Covered => (holder.remaining(now), holder.until_full(now), false),
-                Verdict::AskStore => {
+                HolderDecision::Covered => (holder.remaining(now), holder.until_full(now), false),
+                HolderDecision::Undecided => {
                     let last = part.remaining.load(Ordering::Relaxed);
                     (holder.remaining(now).max(last.into()), holder.until_full(now), false)
                 }

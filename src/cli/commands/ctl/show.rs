@@ -337,7 +337,7 @@ pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
     let pb::ListLeasesResponse { total, leases, credits, .. } = response;
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     let text = format!(
-        "{rows}\n{total} node{}, {leases} lease{}, {credits} credit{} out",
+        "{rows}\n{total} node{}, {leases} lease{}, {credits} credit{} outstanding",
         plural(u64::from(*total)),
         plural(*leases),
         plural(*credits),

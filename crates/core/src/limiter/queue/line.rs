@@ -39,7 +39,7 @@ struct Entry {
 }
 
 /// See the module.
-pub(super) struct Line {
+pub(super) struct BucketLine {
     limit: LimitId,
     bucket: LeakyBucket,
     entries: Vec<Entry>,
@@ -54,7 +54,7 @@ pub(super) struct Line {
 /// A line is compacted when more than half of its entries are removed, and more than these.
 const REMOVED_MIN: usize = 32;
 
-impl Line {
+impl BucketLine {
     pub(super) fn new(limit: LimitId, bucket: LeakyBucket) -> Self {
         Self { limit, bucket, entries: Vec::new(), advances: Fenwick::default(), present: 0, head: 0 }
     }

@@ -11,7 +11,7 @@
 //! Each operation takes O(log n) steps amortised, with n requests in a queue. In particular, giving back hits does not
 //! visit the requests behind them, and wakes at most one of them for each bucket. The others have timers that are late, and
 //! are woken in order of arrival: the first request in a bucket that has not reached its release time there (the head of
-//! its [`Line`]) has a timer for that time, and then wakes the next.
+//! its [`BucketLine`]) has a timer for that time, and then wakes the next.
 
 mod decide;
 mod leave;
@@ -35,7 +35,7 @@ use crate::{
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use line::{Line, Member};
+use line::{BucketLine, Member};
 use slot_lines::SlotLines;
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
@@ -98,7 +98,7 @@ pub(super) struct QueuedRequest {
 }
 
 /// The lines of one key: usually one, else one for each limit under which requests were queued, oldest first.
-type Lines = SmallVec<[Line; 1]>;
+type Lines = SmallVec<[BucketLine; 1]>;
 
 /// All queued requests.
 pub(super) struct Queues {
@@ -156,7 +156,7 @@ impl Queues {
             let Some((bucket, position)) = position else { continue };
             let lines = self.lines.entry(*key).or_default();
             if lines.last().is_none_or(|line| line.limit() != *limit) {
-                lines.push(Line::new(*limit, *bucket));
+                lines.push(BucketLine::new(*limit, *bucket));
             }
             let line = lines.last_mut().expect("pushed above");
             line.push(Member { number, position: *position, waits: *waits, waits_in_several });

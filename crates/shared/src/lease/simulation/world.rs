@@ -2,7 +2,8 @@
 
 use super::{
     super::{
-        ExactDecision, Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial, Terms, Verdict,
+        ExactDecision, Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial,
+        Terms,
     },
     conditions::{Conditions, MILLIS},
     fault::{Fault, accept},
@@ -247,14 +248,14 @@ impl<'c> World<'c> {
         let clock = if is_stale { self.earlier_clock(node) } else { self.nodes[node].clock(self.now) };
         let holder = &mut self.nodes[node];
         match holder.holders[counter].decide(hits, clock) {
-            Verdict::Covered => {
+            HolderDecision::Covered => {
                 self.tally.by_credits += hits;
                 let spender = &holder.holders[counter];
                 let by = By::Node { holder: (holder.id, spender.id()), spent: spender.spent() };
                 self.journal.push(self.now, counter, Change::Admitted { hits, by });
             }
-            Verdict::Denied { .. } => {}
-            Verdict::AskStore => self.send(node, counter, ToStore::Decide { hits, asked: clock }),
+            HolderDecision::Denied { .. } => {}
+            HolderDecision::Undecided => self.send(node, counter, ToStore::Decide { hits, asked: clock }),
         }
     }
 

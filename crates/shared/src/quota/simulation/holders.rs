@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     granter::Granter,
-    lease::{Holder, LeaseRequest, Monotonic, NodeId, StoreDenial, Verdict, simulation::rng::Rng},
+    lease::{Holder, HolderDecision, LeaseRequest, Monotonic, NodeId, StoreDenial, simulation::rng::Rng},
 };
 use std::time::Duration;
 use tidegate_core::{
@@ -98,10 +98,11 @@ impl Holders {
 impl Node {
     /// Whether a request is admitted, and whether by credits.
     fn decide(&mut self, server: Option<&Server<'_, '_>>, at: Monotonic) -> (bool, bool) {
-        match (self.holder.as_mut().map_or(Verdict::AskStore, |holder| holder.decide(1, at)), server) {
-            (Verdict::Covered, _) => (true, true),
-            (Verdict::AskStore, Some(server)) => (self.ask(server, at), false),
-            (Verdict::Denied { .. } | Verdict::AskStore, _) => (false, false),
+        match (self.holder.as_mut().map_or(HolderDecision::Undecided, |holder| holder.decide(1, at)), server)
+        {
+            (HolderDecision::Covered, _) => (true, true),
+            (HolderDecision::Undecided, Some(server)) => (self.ask(server, at), false),
+            (HolderDecision::Denied { .. } | HolderDecision::Undecided, _) => (false, false),
         }
     }
 

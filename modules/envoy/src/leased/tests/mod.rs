@@ -193,7 +193,7 @@ fn a_process_that_ends_gives_its_credits_back() {
     run.nodes[0].retire(now);
     (0..10).for_each(|_| run.step());
     let spent = run.all()["hot"].iter().filter(|at| **at >= run.at() / SECOND * SECOND).count() as u64;
-    // Without credits that are out, another process is admitted the rest, in one request.
+    // Without outstanding credits, another process is admitted the rest, in one request.
     run.send(1, "hot", LIMIT - spent);
     (0..10).for_each(|_| run.step());
     let all = run.all()["hot"].iter().filter(|at| **at >= run.at() / SECOND * SECOND).count() as u64;

@@ -7,7 +7,7 @@ use crate::limiter::{
     Limiter,
     tests::{limiter, shown},
 };
-use oracle::{Line, Naive, OracleVerdict};
+use oracle::{Naive, OracleLine, OracleVerdict};
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 
@@ -60,7 +60,7 @@ fn request(hits: [u64; 3]) -> Request<'static> {
 }
 
 impl World {
-    fn new(lines: [Line; 2]) -> Self {
+    fn new(lines: [OracleLine; 2]) -> Self {
         let rules = format!(
             "domain: d\ndescriptors:\n- {{key: first, rate_limit: {}}}\n- {{key: second, rate_limit: {}}}\n\
              - {{key: day, rate_limit: {{unit: day, requests_per_unit: {DAY}, algorithm: fixed_window}}}}",
@@ -143,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    fn after(lines: [Line; 2], events: Vec<(u64, Event)>) -> Result<Self, TestCaseError> {
+    fn after(lines: [OracleLine; 2], events: Vec<(u64, Event)>) -> Result<Self, TestCaseError> {
         let mut world = Self::new(lines);
         events.into_iter().try_for_each(|event| world.apply(event))?;
         Ok(world)
@@ -160,10 +160,10 @@ impl World {
     }
 }
 
-fn line() -> impl Strategy<Value = Line> {
+fn line() -> impl Strategy<Value = OracleLine> {
     let wait = prop_oneof![Just(1), Just(800), Just(3_000), Just(60_000)];
     (0..5u32, 1..4u32, prop_oneof![Just(1_000), Just(7)], wait, prop_oneof![1..6u32, Just(50)]).prop_map(
-        |(burst, requests, per_millis, wait_millis, hits_max)| Line {
+        |(burst, requests, per_millis, wait_millis, hits_max)| OracleLine {
             burst,
             requests,
             per_millis,

@@ -13,7 +13,7 @@ pub(super) enum OracleVerdict {
 
 /// The arrivals at one queue, and its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct OracleLine {
     pub(super) burst: u32,
     pub(super) requests: u32,
     pub(super) per_millis: u64,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     hits: u64,
 }
 
-impl Line {
+impl OracleLine {
     /// The queue as a limit in a rule file.
     pub(super) fn yaml(&self) -> String {
         let Self { burst, requests, per_millis, wait_millis, hits_max, .. } = self;
@@ -103,14 +103,14 @@ impl Line {
 
 /// Two queues, and a counter that starts anew with the day.
 pub(super) struct Naive {
-    lines: [Line; 2],
+    lines: [OracleLine; 2],
     day_max: u64,
     /// The hits of every request that was not denied, by number. A cancelled one has no hits in the day's counter.
     requests: Vec<[u64; 3]>,
 }
 
 impl Naive {
-    pub(super) fn new(lines: [Line; 2], day_max: u64) -> Self {
+    pub(super) fn new(lines: [OracleLine; 2], day_max: u64) -> Self {
         Self { lines, day_max, requests: Vec::new() }
     }
 
