@@ -19,7 +19,7 @@ const LIMIT: u64 = 3_000;
 /// The server is killed after a snapshot that has the credits, which the node spends while it is away. Without the leases in the
 /// snapshot they would be admitted beyond the limit.
 #[tokio::test]
-async fn credits_that_are_out_when_the_server_is_killed_stay_within_the_limit() {
+async fn outstanding_credits_stay_within_the_limit_when_the_server_is_killed() {
     let (folder, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
     let (tokens, data) = (folder.path().join("tokens"), folder.path().join("data"));
     let secret = token(&tokens, "holder", &["--role", "lease"]);

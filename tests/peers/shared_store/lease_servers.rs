@@ -21,7 +21,7 @@ tests_with! {
     three_servers_admit_the_limit_of_every_algorithm,
     a_killed_server_takes_its_credits_with_it,
     a_suspended_server_spends_no_expired_credits,
-    a_store_that_loses_its_keys_learns_which_credits_are_out,
+    a_store_that_loses_its_keys_learns_which_credits_are_outstanding,
     a_kept_denial_is_dropped_within_a_second_of_a_give_back,
     leases_on_a_short_window_admit_what_one_limiter_would,
 }
@@ -165,7 +165,7 @@ async fn a_suspended_server_spends_no_expired_credits() {
     assert!(total <= LIMIT, "{first:?}, {others:?}, {last:?}");
 }
 
-async fn a_store_that_loses_its_keys_learns_which_credits_are_out() {
+async fn a_store_that_loses_its_keys_learns_which_credits_are_outstanding() {
     let world = World::start();
     let before: u32 = world.spend(&[0, 1, 2], "clock", 50).await.iter().sum();
     let _: () = redis::cmd("FLUSHALL").query(&mut world.store.connection()).expect("the store obeys");

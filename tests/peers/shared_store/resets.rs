@@ -21,7 +21,7 @@ tests_with! {
     REDIS:
     counters_of_a_request_are_listed_and_reset_for_all_servers,
     a_rule_and_a_domain_are_reset_on_all_servers_within_a_second,
-    a_reset_while_credits_are_out_admits_the_limit_once_more,
+    a_reset_while_credits_are_outstanding_admits_the_limit_once_more,
     counters_in_a_cluster_are_reset,
     overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule,
     without_its_store_a_server_resets_and_gives_back_nothing,
@@ -219,7 +219,7 @@ async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
 }
 
 /// Outstanding credits when the counter is reset count afterwards: no more than the limit is admitted after the reset.
-async fn a_reset_while_credits_are_out_admits_the_limit_once_more() {
+async fn a_reset_while_credits_are_outstanding_admits_the_limit_once_more() {
     const HOT: u32 = 4_000;
     let store = RedisServer::start();
     let world = World::start(&store.url(), &["--lease", "auto"]);

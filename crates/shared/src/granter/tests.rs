@@ -305,7 +305,7 @@ fn under_former_rules_a_node_reports_and_gets_nothing() {
 }
 
 #[test]
-fn a_reset_keeps_credits_that_are_out() {
+fn a_reset_keeps_outstanding_credits() {
     let mut pair = Pair::new(KINDS[0]);
     pair.exact(100).unwrap();
     let rules = pair.limiter.pin();

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_that_are_out_count_as_hits_of_now() {
+    fn outstanding_credits_count_as_hits_of_now() {
         let now = Timestamp::from_nanos(1_700_000_000_000_000_000);
         for algorithm in algorithms() {
             let state = algorithm.add(State::EMPTY, 2, now);

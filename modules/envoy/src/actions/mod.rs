@@ -115,28 +115,29 @@ impl Action {
             problems.add(&node.path, "is not exactly one action");
             return None;
         };
-        let refuse = |why: &str| {
-            problems.add(&node.path_of(name), why);
-            None
+        let why = match (node.node(name), name) {
+            (Some(own), _) => return Self::of(name, own, local, problems),
+            (None, "extension") => "needs Envoy's own code, which a module cannot call; use another action",
+            (None, _) => "is not supported here by Envoy either; use `metadata`",
         };
-        let Some(own) = node.node(name) else {
-            return match name {
-                "extension" => {
-                    refuse("needs Envoy's own code, which a module cannot call; use another action")
-                }
-                _ => refuse("is not supported here by Envoy either; use `metadata`"),
-            };
-        };
+        problems.add(&node.path_of(name), why);
+        None
+    }
+
+    /// The action of this name, from its own message.
+    fn of(name: &str, own: &Node, local: &Local, problems: &Problems) -> Option<Self> {
         let keyed = |default: &str| own.text_or("descriptor_key", default);
         let expect = || own.bool_or("expect_match", true);
         Some(match name {
             "source_cluster" => match &local.source_cluster {
                 Some(value) => Self::Constant { key: name.to_owned(), value: value.clone() },
                 None => {
-                    return refuse(
+                    problems.add(
+                        &own.path,
                         "is the cluster of Envoy's node, which a module cannot read; set the variable TIDEGATE_SOURCE_CLUSTER \
                          of Envoy, or `tidegate: {source_cluster: …}` in a configuration as JSON",
                     );
+                    return None;
                 }
             },
             "destination_cluster" => Self::DestinationCluster,

@@ -3,6 +3,7 @@
 mod complete;
 mod connection;
 mod log_level;
+mod of_request;
 mod overlays;
 mod show;
 mod show_quotas;
@@ -16,9 +17,9 @@ use crate::cli::{Failure, arguments::descriptor::DescriptorText, output::table};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
+use of_request::{RequestArgs, wire};
 use shown::{Reason, Shown, entry};
 use std::process::ExitCode;
-use tonic::Response;
 
 /// Shows and changes what a running server limits, over its control API (serve --control).
 #[derive(Args)]
@@ -145,27 +146,10 @@ enum Command {
     },
 }
 
-/// A request.
-#[derive(Args)]
-struct RequestArgs {
-    /// Domain of the request.
-    #[arg(add = ArgValueCompleter::new(complete::domains))]
-    domain: String,
-    /// Descriptors of the request.
-    #[arg(required = true, value_name = "KEY=VALUE,…")]
-    descriptors: Vec<DescriptorText>,
-}
-
 #[derive(Clone, Copy, ValueEnum)]
 enum CodeChoice {
     Ok,
     OverLimit,
-}
-
-fn wire(descriptors: &[DescriptorText]) -> Vec<pb::Descriptor> {
-    let entry = |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
-    let descriptor = |text: &DescriptorText| pb::Descriptor { entries: text.0.iter().map(entry).collect() };
-    descriptors.iter().map(descriptor).collect()
 }
 
 impl Ctl {
@@ -212,26 +196,9 @@ impl Caller<'_> {
                 };
                 return self.rules(message).await;
             }
-            Command::Explain(RequestArgs { domain, descriptors }) => {
-                let message = pb::ExplainRequest { domain: domain.clone(), descriptors: wire(descriptors) };
-                let request = self.timed(message);
-                let explained = self.client.explain(request).await;
-                explained.map(|response| show::explained(descriptors, response.get_ref()))
-            }
-            Command::Peek(RequestArgs { domain, descriptors }) => {
-                let message = pb::PeekRequest { domain: domain.clone(), descriptors: wire(descriptors) };
-                let request = self.timed(message);
-                let peeked = self.client.peek(request).await.map(Response::into_inner);
-                peeked.map(|response| {
-                    Shown::new("PeekResponse", &response, show::statuses(descriptors, &response.statuses))
-                })
-            }
-            Command::Counters(RequestArgs { domain, descriptors }) => {
-                let message =
-                    pb::ListCountersRequest { domain: domain.clone(), descriptors: wire(descriptors) };
-                let request = self.timed(message);
-                self.client.list_counters(request).await.map(|response| show::counters(response.get_ref()))
-            }
+            Command::Explain(of) => self.explain(of).await,
+            Command::Peek(of) => self.peek(of).await,
+            Command::Counters(of) => self.counters(of).await,
             Command::Leases { limit } => {
                 let request = self.timed(pb::ListLeasesRequest { limit: *limit });
                 self.client.list_leases(request).await.map(|response| show::leases(response.get_ref()))
@@ -250,16 +217,7 @@ impl Caller<'_> {
                 };
                 self.reset(message).await
             }
-            Command::GiveBack { request: RequestArgs { domain, descriptors }, hits, reason } => {
-                let (domain, reason) = (domain.clone(), reason.reason.clone());
-                let message =
-                    pb::GiveBackRequest { domain, descriptors: wire(descriptors), hits: *hits, reason };
-                let request = self.timed(message);
-                let given = self.client.give_back(request).await.map(Response::into_inner);
-                given.map(|response| {
-                    Shown::new("GiveBackResponse", &response, show::statuses(descriptors, &response.statuses))
-                })
-            }
+            Command::GiveBack { request: of, hits, reason } => self.give_back(of, *hits, reason).await,
             Command::Top { domain, rule, admitted, hour, limit } => {
                 let (window, outcome) = (i32::from(*hour), i32::from(*admitted));
                 let (domain, rule) = (domain.clone(), rule.clone());
