@@ -3,14 +3,17 @@
 use super::{TAIL, caller::ControlApi, for_each_method, to_json};
 use crate::{
     api::{
+        grpc::BoxedResponse,
         pb::control::{self as messages, control_server},
         routed_peer::RoutedPeer,
     },
     control::{Caller, Role},
 };
-use std::pin::Pin;
+use std::{future::ready, pin::Pin};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
+
+type TailStream = Pin<Box<dyn Stream<Item = Result<messages::TailResponse, Status>> + Send>>;
 
 /// The service.
 pub(in crate::api) struct GrpcControl(pub(in crate::api) ControlApi);
@@ -22,35 +25,50 @@ impl GrpcControl {
         let headers = request.metadata().clone().into_headers();
         Ok(self.0.admit(&headers, (peer, names), method)?)
     }
+
+    fn open_tail(&self, request: Request<messages::TailRequest>) -> Result<Response<TailStream>, Status> {
+        let caller = self.admit(&request, TAIL)?;
+        let names = request.extensions().get::<RoutedPeer>().map_or(&[][..], |RoutedPeer(_, names)| &**names);
+        let recheck = self.0.recheck(&caller, &request.metadata().clone().into_headers(), names);
+        let responses = self.0.tail(recheck, request.into_inner())?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses).map(Ok))))
+    }
 }
 
 macro_rules! service {
     ($($name:ident $handler:ident $request:ident $response:ident $role:ident;)*) => {
-        #[tonic::async_trait]
+        impl GrpcControl {
+            $(fn $handler(&self, request: Request<messages::$request>) -> BoxedResponse<'_, messages::$response> {
+                Box::pin(async move {
+                    let caller = self.admit(&request, stringify!($name))?;
+                    let request = request.into_inner();
+                    let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
+                    let (api, of) = (self.0.clone(), caller.clone());
+                    let call = async move { api.$handler(&of, request).await };
+                    Ok(Response::new(self.0.perform(&caller, stringify!($name), text, call).await?))
+                })
+            })*
+        }
+
         impl control_server::Control for GrpcControl {
-            $(async fn $handler(
-                &self,
+            $(fn $handler<'s, 'f>(
+                &'s self,
                 request: Request<messages::$request>,
-            ) -> Result<Response<messages::$response>, Status> {
-                let caller = self.admit(&request, stringify!($name))?;
-                let request = request.into_inner();
-                let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
-                let (api, of) = (self.0.clone(), caller.clone());
-                let call = async move { api.$handler(&of, request).await };
-                Ok(Response::new(self.0.perform(&caller, stringify!($name), text, call).await?))
+            ) -> BoxedResponse<'f, messages::$response>
+            where
+                's: 'f,
+            {
+                // The method of the type itself.
+                self.$handler(request)
             })*
 
-            type TailStream = Pin<Box<dyn Stream<Item = Result<messages::TailResponse, Status>> + Send>>;
+            type TailStream = TailStream;
 
-            async fn tail(
-                &self,
-                request: Request<messages::TailRequest>,
-            ) -> Result<Response<Self::TailStream>, Status> {
-                let caller = self.admit(&request, TAIL)?;
-                let names = request.extensions().get::<RoutedPeer>().map_or(&[][..], |RoutedPeer(_, names)| &**names);
-                let recheck = self.0.recheck(&caller, &request.metadata().clone().into_headers(), names);
-                let responses = self.0.tail(recheck, request.into_inner())?;
-                Ok(Response::new(Box::pin(ReceiverStream::new(responses).map(Ok))))
+            fn tail<'s, 'f>(&'s self, request: Request<messages::TailRequest>) -> BoxedResponse<'f, TailStream>
+            where
+                's: 'f,
+            {
+                Box::pin(ready(self.open_tail(request)))
             }
         }
     };

@@ -3,6 +3,7 @@
 mod convert;
 
 use super::{
+    grpc::BoxedResponse,
     pb::{leases, service::RateLimitRequest},
     rls::{CallError, CallResponse, Purpose, call, decode, status_of},
     routed_peer::RoutedPeer,
@@ -107,9 +108,27 @@ impl LeasesApi {
     }
 }
 
-#[tonic::async_trait]
 impl leases::leases_server::Leases for LeasesApi {
-    async fn exchange(
+    fn exchange<'s, 'f>(
+        &'s self,
+        request: Request<leases::ExchangeRequest>,
+    ) -> BoxedResponse<'f, leases::ExchangeResponse>
+    where
+        's: 'f,
+    {
+        self.boxed(request)
+    }
+}
+
+impl LeasesApi {
+    fn boxed(
+        &self,
+        request: Request<leases::ExchangeRequest>,
+    ) -> BoxedResponse<'_, leases::ExchangeResponse> {
+        Box::pin(self.respond(request))
+    }
+
+    async fn respond(
         &self,
         request: Request<leases::ExchangeRequest>,
     ) -> Result<Response<leases::ExchangeResponse>, Status> {

@@ -6,6 +6,7 @@ mod responses;
 mod wire;
 
 use super::{
+    grpc::BoxedResponse,
     pb::quota::{
         RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
     },
@@ -14,6 +15,7 @@ use super::{
 use crate::service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
+use std::future::ready;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -27,15 +29,26 @@ pub(in crate::api) const REPORT_BYTES_MAX: usize = 4 << 20;
 /// Adapts quotas to tonic's trait.
 pub(in crate::api) struct QuotaService(pub(in crate::api) RateLimitService);
 
-#[tonic::async_trait]
 impl server::RateLimitQuotaService for QuotaService {
     type StreamRateLimitQuotasStream = Messages;
 
     /// Responds at once: a response that has begun lets the request stay open.
-    async fn stream_rate_limit_quotas(
+    fn stream_rate_limit_quotas<'s, 'f>(
+        &'s self,
+        request: Request<Streaming<RateLimitQuotaUsageReports>>,
+    ) -> BoxedResponse<'f, Messages>
+    where
+        's: 'f,
+    {
+        Box::pin(ready(self.open(request)))
+    }
+}
+
+impl QuotaService {
+    fn open(
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
-    ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
+    ) -> Result<Response<Messages>, Status> {
         self.0.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
         let (responses, messages) = mpsc::channel(1);
         let peer = request.extensions().get::<RoutedPeer>().cloned();

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     api::{
+        grpc::BoxedResponse,
         pb::{
             kuadrant_v1::rate_limit_service_server,
             service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -42,25 +43,39 @@ impl KuadrantService {
         let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;
         called.map(|response| response.message).map_err(|error| status(error, self.0.request_limits().form))
     }
+
+    fn boxed(
+        &self,
+        purpose: Purpose,
+        request: Request<RateLimitRequest>,
+    ) -> BoxedResponse<'_, RateLimitResponse> {
+        Box::pin(async move {
+            let mut response = self.call(purpose, request).await?;
+            if purpose == Purpose::Report {
+                // The hits are counted whatever the decision: the response is OK, without statuses.
+                let overall_code = Code::Ok.into();
+                response = RateLimitResponse { overall_code, ..RateLimitResponse::default() };
+            }
+            Ok(Response::new(response))
+        })
+    }
 }
 
-#[tonic::async_trait]
 impl rate_limit_service_server::RateLimitService for KuadrantService {
-    async fn check_rate_limit(
-        &self,
+    fn check_rate_limit<'s, 'f>(
+        &'s self,
         request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let response = self.call(Purpose::Check, request).await?;
-        Ok(Response::new(response))
+    ) -> BoxedResponse<'f, RateLimitResponse>
+    where
+        's: 'f,
+    {
+        self.boxed(Purpose::Check, request)
     }
 
-    /// The hits are counted whatever the decision: the response is OK, without statuses.
-    async fn report(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        self.call(Purpose::Report, request).await?;
-        let overall_code = Code::Ok.into();
-        Ok(Response::new(RateLimitResponse { overall_code, ..RateLimitResponse::default() }))
+    fn report<'s, 'f>(&'s self, request: Request<RateLimitRequest>) -> BoxedResponse<'f, RateLimitResponse>
+    where
+        's: 'f,
+    {
+        self.boxed(Purpose::Report, request)
     }
 }

@@ -3,6 +3,7 @@
 use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call};
 use crate::{
     api::{
+        grpc::BoxedResponse,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
         routed_peer::RoutedPeer,
     },
@@ -15,9 +16,8 @@ use tonic::{Request, Response, Status};
 /// Adapts the service to tonic's trait.
 pub(in crate::api) struct TonicService(pub(in crate::api) RateLimitService);
 
-#[tonic::async_trait]
-impl rate_limit_service_server::RateLimitService for TonicService {
-    async fn should_rate_limit(
+impl TonicService {
+    async fn respond(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
@@ -36,6 +36,22 @@ impl rate_limit_service_server::RateLimitService for TonicService {
             response.extensions_mut().insert(on_reset);
         }
         Ok(response)
+    }
+
+    fn boxed(&self, request: Request<RateLimitRequest>) -> BoxedResponse<'_, RateLimitResponse> {
+        Box::pin(self.respond(request))
+    }
+}
+
+impl rate_limit_service_server::RateLimitService for TonicService {
+    fn should_rate_limit<'s, 'f>(
+        &'s self,
+        request: Request<RateLimitRequest>,
+    ) -> BoxedResponse<'f, RateLimitResponse>
+    where
+        's: 'f,
+    {
+        self.boxed(request)
     }
 }
 
