@@ -1,8 +1,8 @@
 //! The HTTP port: a thread with a runtime of its own, so that long pages and many clients delay neither accepting nor decisions.
 //!
 //! Invariant: at most `connections_max` connections are open. Beyond it, one makes room for a new one: of those without a whole request,
-//! that of the client with the most of them whose last request is the longest ago; if there is none, one of a client that has more
-//! connections than the new one's; else the new one is closed.
+//! that of the client with the most of them, first those that have sent none although they were not just opened, then the one whose last
+//! request is the longest ago; if there is none, one of a client that has more connections than the new one's; else the new one is closed.
 
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
 use std::{
     cmp::Reverse,
     collections::HashMap,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::{
@@ -26,8 +29,8 @@ use tokio::{
 /// Pause after a failed accept: the process is most likely out of file descriptors.
 pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Accepted connections that wait for the thread.
-const WAITING_MAX: usize = 64;
+/// Accepted connections that wait for the thread; further ones are closed. As many as the kernel holds for a listener.
+const WAITING_MAX: usize = 1_024;
 
 /// Long texts that are written at once. Each takes some megabytes.
 const LONG_TEXTS_MAX: usize = 2;
@@ -58,7 +61,7 @@ impl HttpPort {
             tls_on_plaintext,
             open: HashMap::new(),
             opened: 0,
-            requests: Arc::default(),
+            events: Arc::default(),
             stopped,
         };
         let run = move || {
@@ -87,9 +90,17 @@ impl HttpPort {
 /// An open connection.
 struct Open {
     peer: Peer,
-    opened: u64,
+    opening: Opening,
     progress: Arc<Progress>,
     task: AbortHandle,
+}
+
+/// When a connection was opened.
+struct Opening {
+    /// Among all connections.
+    number: u64,
+    /// Among all connections and requests: the recency of the connection until its first request.
+    recency: u64,
 }
 
 /// The state of the thread.
@@ -99,8 +110,8 @@ struct PortThread {
     open: HashMap<Id, Open>,
     /// Number of connections so far.
     opened: u64,
-    /// Number of requests so far.
-    requests: Arc<AtomicU64>,
+    /// Number of connections and requests so far.
+    events: Arc<AtomicU64>,
     stopped: watch::Receiver<Option<Duration>>,
 }
 
@@ -141,7 +152,10 @@ impl PortThread {
             }
         };
         let progress = Arc::<Progress>::default();
-        let (state, router, requests) = (self.state.clone(), router.clone(), Arc::clone(&self.requests));
+        let opening = Opening { number: self.opened, recency: self.events.fetch_add(1, Relaxed) + 1 };
+        self.opened += 1;
+        progress.set_recency(opening.recency);
+        let (state, router, events) = (self.state.clone(), router.clone(), Arc::clone(&self.events));
         let (of_task, tls_on_plaintext) = (Arc::clone(&progress), self.tls_on_plaintext.clone());
         let mut stopped = self.stopped.clone();
         let task = tasks.spawn(async move {
@@ -151,7 +165,7 @@ impl PortThread {
             };
             let client = (peer.to_string().into(), names.into());
             let served =
-                http::serve_connection(stream, client, router, state, Arc::clone(&of_task), requests, drain);
+                http::serve_connection(stream, client, router, state, Arc::clone(&of_task), events, drain);
             if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "HTTP connection failed");
             }
@@ -159,15 +173,21 @@ impl PortThread {
                 tls_on_plaintext.report(peer);
             }
         });
-        self.opened += 1;
-        self.open.insert(task.id(), Open { peer, opened: self.opened, progress, task });
+        self.open.insert(task.id(), Open { peer, opening, progress, task });
     }
 
     /// Closes a connection to make room for one of this client; false if there is none to close.
     fn evict(&mut self, newcomer: Peer) -> bool {
         let mut of_peer: HashMap<Peer, usize> = HashMap::new();
         self.open.values().for_each(|open| *of_peer.entry(open.peer).or_default() += 1);
-        let age = |open: &Open| Reverse((open.progress.recency(), open.opened));
+        let max = self.state.bounds().connections_max as u64;
+        let age = |open: &Open| {
+            let recency = open.progress.recency();
+            // A client that was just accepted has not had the time to send a request.
+            let is_new = self.opened - open.opening.number <= max / 2;
+            let is_silent = recency == open.opening.recency && !is_new;
+            Reverse((!is_silent, recency))
+        };
         let idle = self.open.iter().filter(|(_, open)| open.progress.is_idle());
         let idlest = idle.max_by_key(|(_, open)| (of_peer[&open.peer], age(open))).map(|(id, _)| *id);
         // Requests that the server handles, or whose responses are not read, keep nobody out who has fewer connections.

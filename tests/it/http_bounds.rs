@@ -262,6 +262,23 @@ async fn requests_without_their_bodies_lock_no_one_out() {
     }
 }
 
+/// Connections without a request were evicted before those with one, however old: beside a flood of requests, every third probe was closed.
+#[tokio::test]
+async fn a_connection_that_was_just_opened_is_not_the_first_to_be_evicted() {
+    let (_server, port) = start(RULES, &["--http-max-connections", "4"]);
+    let mut served = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect(port).await;
+        assert!(is_live(&mut stream).await);
+        served.push(stream);
+    }
+    let mut probe = connect(port).await;
+    for _ in 0..2 {
+        assert!(is_live(&mut connect(port).await).await);
+    }
+    assert!(is_live(&mut probe).await, "two connections that were served before it are older");
+}
+
 /// A probe is answered without its body.
 #[tokio::test]
 async fn probes_wait_for_no_body() {

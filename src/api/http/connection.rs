@@ -28,7 +28,7 @@ pub(crate) async fn serve_connection(
     router: Router,
     state: HttpState,
     progress: Arc<Progress>,
-    requests: Arc<AtomicU64>,
+    events: Arc<AtomicU64>,
     drain: impl Future<Output = ()>,
 ) -> Result<(), hyper::Error> {
     let bounds = state.bounds;
@@ -36,7 +36,7 @@ pub(crate) async fn serve_connection(
     let stream = TimedStream::new(stream, Arc::clone(&progress), times);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         progress.enter(Phase::Handling);
-        progress.set_recency(requests.fetch_add(1, Relaxed) + 1);
+        progress.set_recency(events.fetch_add(1, Relaxed) + 1);
         request.extensions_mut().insert(ClientAddress(Arc::clone(&client), Arc::clone(&names)));
         request.extensions_mut().insert(RequestProgress(Arc::clone(&progress)));
         let response = router.clone().call(request.map(Body::new));

@@ -44,7 +44,7 @@ const PHASES: u64 = 8;
 pub(crate) struct Progress {
     /// The number of changes of phase, times [`PHASES`], and the phase.
     state: AtomicU64,
-    /// Recency of the last request among all connections of the port; zero before the first.
+    /// Recency of the last request, or of the opening, among all connections of the port.
     recency: AtomicU64,
     sent_tls: AtomicBool,
 }
@@ -70,7 +70,7 @@ impl Progress {
         self.phase() == Phase::Writing
     }
 
-    /// Recency of the last request among all connections; zero before the first.
+    /// Recency of the last request, or of the opening, among all connections.
     pub(crate) fn recency(&self) -> u64 {
         self.recency.load(Relaxed)
     }
@@ -80,7 +80,7 @@ impl Progress {
         self.sent_tls.load(Relaxed)
     }
 
-    pub(super) fn set_recency(&self, recency: u64) {
+    pub(crate) fn set_recency(&self, recency: u64) {
         self.recency.store(recency, Relaxed);
     }
 
