@@ -183,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(400))]
+        #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
         #[test]
         fn a_bucket_has_the_first_rule_that_any_order_of_a_descriptor_has(
             paths in vec(path(), 1..6), bucket in subsequence(KEYS.to_vec(), 1..4).prop_shuffle(), values in vec("x|xy|z", 4),

@@ -268,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
         #[test]
         fn an_address_has_the_number_of_the_longest_network_that_contains_it(
             networks in prop::collection::vec(some_network(), 0..20),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
         #[test]
         fn a_set_matches_what_each_of_its_patterns_matches(
             texts in prop::collection::vec("[ab]{0,3}\\*[ab*é]{0,6}", FEW_MAX + 1..20), value in "[abé]{0,12}",

@@ -256,7 +256,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
         fn the_first_that_matches_is_found_among_many(
             texts in prop::collection::vec("\\^?[ab.]{0,3}([ab]\\*|\\(a\\|bb\\)|\\[\\^a\\])?[ab]{0,2}\\$?", 1..8),

@@ -32,8 +32,8 @@ use std::sync::atomic::Ordering;
 /// Many more than cores, so that threads rarely contend for a lock or a cache line, and few enough that empty shards cost
 /// little: half a megabyte.
 ///
-/// The model checker makes a store for each schedule, and uses fewer.
-const SHARD_BITS: u32 = if cfg!(feature = "model") { 6 } else { 11 };
+/// The model checker makes a store for each schedule, unit tests for each random case, and both use fewer.
+const SHARD_BITS: u32 = if cfg!(any(feature = "model", test)) { 6 } else { 11 };
 
 const SHARDS: usize = 1 << SHARD_BITS;
 

@@ -61,7 +61,7 @@ pub(in crate::limiter) fn drawn_descriptor((key, value, hits, rare): Drawn) -> D
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
     #[test]
     fn the_fast_path_decides_and_counts_as_the_general_path(
         steps in vec((0..8_000u64, vec((0..KEYS.len(), 0..2u8, 0..8u8, 0..40u8), 1..6), 0..20u8), 1..60),

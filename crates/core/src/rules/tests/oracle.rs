@@ -200,7 +200,7 @@ fn oracle(mut level: &[Declared], entries: &[Entry<'_>]) -> Option<Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
     #[test]
     fn matching_agrees_with_scanning_the_rules_from_top_to_bottom(
         declared in level(),
