@@ -253,8 +253,8 @@ func TestSlots(t *testing.T) {
 			Descriptors []caseDescriptor
 			Cost        *uint64
 			Expect      struct {
-				Allowed, Ticket bool
-				Remaining       uint32
+				Allowed, Ticket, Held bool
+				Remaining             uint32
 			}
 		}
 	}
@@ -284,6 +284,11 @@ func TestSlots(t *testing.T) {
 						slots[step.Slot].Release()
 					} else {
 						slots[step.Slot].ReleasePart(*step.Cost)
+					}
+				case "renew":
+					held, err := slots[step.Slot].Renew(ctx)
+					if err != nil || held != step.Expect.Held {
+						t.Fatalf("step %d: held %v, %v", number, held, err)
 					}
 				case "commit":
 					slots[step.Slot].Commit(*step.Cost)

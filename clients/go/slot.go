@@ -77,6 +77,31 @@ func (s *Slot) end(cost *uint64) {
 	}
 }
 
+// Renew has the slots and estimates held for max_hold of their rules from now on, and returns whether all of them are held still: if not,
+// the request may not go on. Without an answer the failure policy of the client decides. Nothing is taken. A slot without a ticket is held if its request
+// is allowed, and one that has ended is not.
+//
+// Call it when a third of max_hold has passed, and again after as long, so that one that fails can be repeated.
+func (s *Slot) Renew(ctx context.Context) (bool, error) {
+	if s == nil {
+		return false, nil
+	}
+	if s.Ticket == "" {
+		return s.Allowed, nil
+	}
+	if !s.isHeld(false) {
+		return false, nil
+	}
+	r := s.client.request(1, nil)
+	r.domain, r.usesLocal = s.request.domain, false
+	for _, descriptor := range s.request.descriptors {
+		// Zero hits are a peek, which renews nothing.
+		r.descriptors = append(r.descriptors, descriptor.And("renew", s.Ticket).Cost(1))
+	}
+	decision, err := s.client.decide(ctx, &r)
+	return err == nil && decision.Allowed, err
+}
+
 // releaseLater releases the slots without having the end of a request wait for it.
 func (s *Slot) releaseLater() {
 	if s != nil && s.Ticket != "" {

@@ -21,6 +21,8 @@ class Client(Protocol):
 
     def release(self, slot: Any, cost: int | None) -> None: ...
 
+    def renew(self, slot: Any) -> bool: ...
+
     def commit(self, slot: Any, cost: int) -> None: ...
 
     def cancel(self, slot: Any) -> None: ...
@@ -43,6 +45,9 @@ class SyncClient:
 
     def release(self, slot: Any, cost: int | None) -> None:
         slot.release(cost)
+
+    def renew(self, slot: Any) -> bool:
+        return bool(slot.renew())
 
     def commit(self, slot: Any, cost: int) -> None:
         slot.commit(cost)
@@ -71,6 +76,9 @@ class AioClient:
 
     def release(self, slot: Any, cost: int | None) -> None:
         self._runner.run(slot.release(cost))
+
+    def renew(self, slot: Any) -> bool:
+        return bool(self._runner.run(slot.renew()))
 
     def commit(self, slot: Any, cost: int) -> None:
         self._runner.run(slot.commit(cost))

@@ -149,6 +149,8 @@ def test_slots(case: Any, make: Callable[..., Client]) -> None:
             where = f"step {number}"
             if step["op"] == "release":
                 client.release(slots[step["slot"]], step["cost"])
+            elif step["op"] == "renew":
+                assert client.renew(slots[step["slot"]]) == step["expect"]["held"], where
             elif step["op"] == "commit":
                 client.commit(slots[step["slot"]], step["cost"])
             elif step["op"] == "cancel":

@@ -84,6 +84,13 @@ impl Descriptor {
         &self.entries
     }
 
+    /// Adds an entry behind the others.
+    #[must_use]
+    pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.entries.push((key.into(), value.into()));
+        self
+    }
+
     /// Sets a number of hits for this descriptor, instead of the request's.
     #[must_use]
     pub fn cost(self, hits: u64) -> Self {

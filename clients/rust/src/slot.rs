@@ -17,6 +17,8 @@ pub struct Slot {
     decision: Decision,
     client: Tidegate,
     domain: Option<String>,
+    /// Those of the request.
+    descriptors: Vec<Descriptor>,
     is_held: bool,
     /// Of the end; without one the estimates stay charged.
     cost: Option<u64>,
@@ -46,20 +48,35 @@ impl Tidegate {
     /// ```
     pub async fn acquire(&self, request: impl Into<Request>) -> Result<Slot, Error> {
         let request = request.into().without_local_denials();
-        let domain = request.domain.clone();
-        Ok(Slot::of(self.limit(request).await?, self.clone(), domain))
+        let (domain, descriptors) = (request.domain.clone(), request.descriptors().to_vec());
+        let mut slot = Slot::of(self.limit(request).await?, self.clone(), domain);
+        slot.descriptors = descriptors;
+        Ok(slot)
     }
 }
 
 impl Slot {
-    /// The slots of a decision on a request to this domain, or to that of the client.
+    /// The slots of a decision on a request to this domain, or to that of the client. They are not renewed.
     pub(crate) fn of(decision: Decision, client: Tidegate, domain: Option<String>) -> Self {
-        Self { is_held: decision.ticket.is_some(), decision, client, domain, cost: None }
+        let is_held = decision.ticket.is_some();
+        Self { decision, client, domain, descriptors: Vec::new(), is_held, cost: None }
     }
 
     /// The decision on the request.
     pub fn decision(&self) -> &Decision {
         &self.decision
+    }
+
+    /// Has the slots and estimates held for `max_hold` of their rules from now on, and returns whether all of them are held still: if not,
+    /// the request may not go on. Without an answer the policy of the client decides. Nothing is taken.
+    ///
+    /// Call it when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+    pub async fn renew(&self) -> Result<bool, Error> {
+        let Some(ticket) = self.decision.ticket.as_deref() else { return Ok(self.decision.allowed) };
+        // Zero hits are a peek, which renews nothing.
+        let renewed = |descriptor: &Descriptor| descriptor.clone().and("renew", ticket).cost(1);
+        let renewal = self.of_domain(Request::new(self.descriptors.iter().map(renewed)));
+        Ok(self.client.limit(renewal).await?.allowed)
     }
 
     /// Releases the slots, keeps the estimates charged, and waits for the answer. What fails is logged, and the server frees them after
@@ -108,11 +125,15 @@ impl Slot {
     fn request(&self, with_cost: impl FnOnce(Descriptor) -> Descriptor) -> Option<Request> {
         let ticket = self.decision.ticket.as_deref().filter(|_| self.is_held)?;
         let descriptor = with_cost(Descriptor::new([("slot", ticket)]));
-        let request = Request::new([descriptor]).without_local_denials();
-        Some(match &self.domain {
+        Some(self.of_domain(Request::new([descriptor])))
+    }
+
+    fn of_domain(&self, request: Request) -> Request {
+        let request = request.without_local_denials();
+        match &self.domain {
             Some(domain) => request.domain(domain.clone()),
             None => request,
-        })
+        }
     }
 }
 

@@ -15,7 +15,7 @@ import type {
   RateLimitResponse_HeaderValue as HeaderValue,
   RateLimitResponse_RateLimit as RateLimit,
 } from "./proto/rls_pb.js";
-import { Request, type Cost, type DescriptorLike } from "./request.js";
+import { Request, renewalOf, type Cost, type Descriptor, type DescriptorLike } from "./request.js";
 import { Server, Servers } from "./servers.js";
 import { Slot } from "./slot.js";
 import { CallError, type Transport } from "./transport.js";
@@ -152,13 +152,17 @@ export class RateLimiter {
   async acquire(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Slot> {
     const { domain } = options;
     const decision = await this.limit(descriptors, { localDenials: false, ...options });
-    return new Slot(decision, async (release) => {
+    const ofTicket = { localDenials: false, ...(domain !== undefined && { domain }) };
+    const send = async (release: Descriptor): Promise<void> => {
       try {
-        await this.limit(release, { localDenials: false, ...(domain !== undefined && { domain }) });
+        await this.limit(release, ofTicket);
       } catch (error) {
         this.#logger.warn("the end of a request is lost: its slots and estimates end after max_hold", error);
       }
-    });
+    };
+    const renew = async (ticket: string): Promise<boolean> =>
+      (await this.limit(renewalOf(descriptors, ticket), ofTicket)).allowed;
+    return new Slot(decision, send, renew);
   }
 
   /** Returns whether one more hit would be admitted, without taking it. */

@@ -65,6 +65,21 @@ export class Descriptor {
 /** A descriptor, or the entries of one. */
 export type DescriptorLike = Descriptor | Readonly<Record<string, string>>;
 
+/** The descriptors that renew what the ticket of these names. */
+export function renewalOf(
+  descriptors: DescriptorLike | readonly DescriptorLike[],
+  ticket: string,
+): readonly Descriptor[] {
+  const given = Array.isArray(descriptors)
+    ? (descriptors as readonly DescriptorLike[])
+    : [descriptors as DescriptorLike];
+  return given.map((one) => {
+    const { entries, limit } = one instanceof Descriptor ? one : new Descriptor(one);
+    // Zero hits are a peek, which renews nothing.
+    return new Descriptor([...entries, ["renew", ticket]], { cost: 1, limit });
+  });
+}
+
 /** One request: its message, and its identity among kept denials. */
 export class Request {
   readonly #domain: string;

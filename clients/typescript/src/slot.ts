@@ -10,12 +10,21 @@ export class Slot {
   /** The decision on the request. */
   readonly decision: Decision;
   readonly #send: (release: Descriptor) => Promise<void>;
+  readonly #renew: (ticket: string) => Promise<boolean>;
   #isReleased = false;
 
-  /** Creates the slots of a decision; `send` sends the descriptor that releases them. */
-  constructor(decision: Decision, send: (release: Descriptor) => Promise<void>) {
+  /**
+   * Creates the slots of a decision; `send` sends the descriptor that releases them, and `renew` renews all that a ticket names, and
+   * resolves to whether it is held.
+   */
+  constructor(
+    decision: Decision,
+    send: (release: Descriptor) => Promise<void>,
+    renew: (ticket: string) => Promise<boolean>,
+  ) {
     this.decision = decision;
     this.#send = send;
+    this.#renew = renew;
   }
 
   /** Whether the request may proceed. */
@@ -36,6 +45,19 @@ export class Slot {
     return cost === undefined
       ? this.#sendHeld(this.decision.ticketCost, false, true)
       : this.#sendHeld(cost, true, false);
+  }
+
+  /**
+   * Has the slots and estimates held for `max_hold` of their rules from now on, and resolves to whether all of them are held still: if
+   * not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it when a third of
+   * `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+   */
+  async renew(): Promise<boolean> {
+    const { ticket } = this.decision;
+    if (ticket === undefined) {
+      return this.allowed;
+    }
+    return !this.#isReleased && (await this.#renew(ticket));
   }
 
   /** Ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back. */

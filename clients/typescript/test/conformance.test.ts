@@ -247,12 +247,17 @@ interface SlotCase {
   readonly name: string;
   readonly rules: string;
   readonly steps: readonly {
-    readonly op: "acquire" | "release" | "commit" | "cancel" | "end" | "peek";
+    readonly op: "acquire" | "release" | "renew" | "commit" | "cancel" | "end" | "peek";
     readonly at: Time;
     readonly slot: string;
     readonly descriptors: readonly CaseDescriptor[];
     readonly cost: number | null;
-    readonly expect: { readonly allowed: boolean; readonly ticket: boolean; readonly remaining: number };
+    readonly expect: {
+      readonly allowed: boolean;
+      readonly ticket: boolean;
+      readonly held: boolean;
+      readonly remaining: number;
+    };
   }[];
 }
 
@@ -274,6 +279,8 @@ test.each(overBoth(cases<SlotCase>("slots")))("slots: $name over $transport", as
       slots.set(step.slot, acquired);
     } else if (step.op === "release") {
       await slot?.release(step.cost ?? undefined);
+    } else if (step.op === "renew") {
+      expect(await slot?.renew(), where).toBe(step.expect.held);
     } else if (step.op === "commit") {
       await slot?.commit(step.cost ?? 0);
     } else if (step.op === "cancel") {

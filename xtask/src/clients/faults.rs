@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The faults, and the groups of cases that must find them.
-const FAULTS: [(&str, &str); 9] = [
+const FAULTS: [(&str, &str); 10] = [
     ("local denials survive a give-back", "local denials"),
     ("denials are kept until their reset", "local denials"),
     ("seconds are rounded down", "headers"),
@@ -27,6 +27,7 @@ const FAULTS: [(&str, &str); 9] = [
     ("a slot is not released at its end", "slots"),
     ("the denial of a slot is kept", "slots"),
     ("the estimate is charged in the place of the actual cost", "slots"),
+    ("a renewal renews nothing", "slots"),
 ];
 
 /// Groups of cases that find faults.

@@ -59,7 +59,9 @@ class Guard:
             decision = client.limit(*descriptors)
         except RequestError as error:
             return _refused(error)
-        return self._refusal(decision) or Slot(decision, lambda release: client.limit(release, local_denials=False))
+        return self._refusal(decision) or Slot(
+            decision, lambda *sent: client.limit(*sent, local_denials=False), descriptors
+        )
 
     async def decide_async(self, client: AioTidegate, request: RequestInfo) -> AioSlot | Refusal | None:
         """Do what `decide` does, with the client of asyncio."""
@@ -70,7 +72,9 @@ class Guard:
             decision = await client.limit(*descriptors)
         except RequestError as error:
             return _refused(error)
-        return self._refusal(decision) or AioSlot(decision, lambda release: client.limit(release, local_denials=False))
+        return self._refusal(decision) or AioSlot(
+            decision, lambda *sent: client.limit(*sent, local_denials=False), descriptors
+        )
 
     def headers(self, decision: Decision) -> dict[str, str]:
         """Return the headers that a response gets."""

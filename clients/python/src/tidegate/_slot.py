@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TypeAlias
 
 from tidegate._decision import Decision
-from tidegate._request import Descriptor
+from tidegate._request import Descriptor, DescriptorLike
 
 _logger = logging.getLogger("tidegate")
 
 #: The descriptor that releases slots, or ends estimates.
 Release: TypeAlias = Descriptor
 
+#: Sends descriptors with a ticket.
+Send: TypeAlias = Callable[..., Decision]
+AioSend: TypeAlias = Callable[..., Awaitable[Decision]]
+
 
 class _Held:
     """A decision, and the slots and estimates that its request holds; true if the request is allowed."""
 
-    __slots__ = ("_is_held", "decision")
+    __slots__ = ("_descriptors", "_is_held", "decision")
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(
+        self, decision: Decision, descriptors: Iterable[DescriptorLike], entries: Mapping[str, str] | None
+    ) -> None:
         #: The decision on the request.
         self.decision = decision
+        # Those of the request, as it was called: only renewals need them.
+        self._descriptors = (descriptors, entries)
         self._is_held = decision.ticket is not None
 
     @property
@@ -43,6 +51,20 @@ class _Held:
             return self._begin(self.decision.ticket_cost, give_back=True, is_end=True)
         return self._begin(cost, is_end=True)
 
+    def _begin_renew(self) -> list[Descriptor] | bool:
+        """Return the descriptors that renew what is held, or whether it is where nothing is to be sent."""
+        ticket = self.decision.ticket
+        if ticket is None:
+            return self.decision.allowed
+        if not self._is_held:
+            return False
+        descriptors, named = self._descriptors
+        given = [*([named] if named else []), *descriptors]
+        # Zero hits are a peek, which renews nothing.
+        return [
+            Descriptor((*_entries(one), ("renew", ticket)), cost=1, limit=getattr(one, "limit", None)) for one in given
+        ]
+
     def _begin(self, cost: int, *, give_back: bool = False, is_end: bool = False) -> Release | None:
         ticket = self.decision.ticket
         if ticket is None or not self._is_held:
@@ -58,6 +80,10 @@ class _Held:
         return f"{type(self).__name__}(decision={self.decision!r}, ticket={self.ticket!r})"
 
 
+def _entries(descriptor: DescriptorLike) -> Iterable[tuple[str, str]]:
+    return descriptor.entries if isinstance(descriptor, Descriptor) else descriptor.items()
+
+
 class Slot(_Held):
     """The slots of a request in flight: `with client.acquire(user="ann") as slot:` releases them at the end.
 
@@ -67,9 +93,24 @@ class Slot(_Held):
 
     __slots__ = ("_send",)
 
-    def __init__(self, decision: Decision, send: Callable[[Release], object]) -> None:
-        super().__init__(decision)
+    def __init__(
+        self,
+        decision: Decision,
+        send: Send,
+        descriptors: Iterable[DescriptorLike],
+        entries: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(decision, descriptors, entries)
         self._send = send
+
+    def renew(self) -> bool:
+        """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
+
+        If not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
+        when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+        """
+        renewed = self._begin_renew()
+        return renewed if isinstance(renewed, bool) else self._send(*renewed).allowed
 
     def release(self, cost: int | None = None) -> None:
         """Release the slots and keep the estimates, or release so many hits of each. A second end does nothing."""
@@ -103,9 +144,24 @@ class AioSlot(_Held):
 
     __slots__ = ("_send",)
 
-    def __init__(self, decision: Decision, send: Callable[[Release], Awaitable[object]]) -> None:
-        super().__init__(decision)
+    def __init__(
+        self,
+        decision: Decision,
+        send: AioSend,
+        descriptors: Iterable[DescriptorLike],
+        entries: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(decision, descriptors, entries)
         self._send = send
+
+    async def renew(self) -> bool:
+        """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
+
+        If not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
+        when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+        """
+        renewed = self._begin_renew()
+        return renewed if isinstance(renewed, bool) else (await self._send(*renewed)).allowed
 
     async def release(self, cost: int | None = None) -> None:
         """Release the slots and keep the estimates, or release so many hits of each. A second end does nothing.

@@ -156,7 +156,7 @@ class Tidegate:
             local_denials=False,
             **entries,
         )
-        return Slot(decision, lambda release: self.limit(release, domain=domain, local_denials=False))
+        return Slot(decision, lambda *sent: self.limit(*sent, domain=domain, local_denials=False), descriptors, entries)
 
     def peek(
         self,

@@ -156,7 +156,9 @@ class Tidegate:
                 local_denials=False,
                 **entries,
             )
-            return AioSlot(decision, lambda release: self.limit(release, domain=domain, local_denials=False))
+            return AioSlot(
+                decision, lambda *sent: self.limit(*sent, domain=domain, local_denials=False), descriptors, entries
+            )
 
         return Acquiring(acquired)
 

@@ -210,6 +210,10 @@ async fn slots(case: &Value) {
             ("release", Some(slot)) if !step["cost"].is_null() => {
                 slot.release_part(self::number(&step["cost"])).await;
             }
+            ("renew", Some(slot)) => {
+                let is_held = slot.renew().await.expect("an answer");
+                assert_eq!(is_held, expected["held"] == true, "step {number}");
+            }
             ("commit", Some(_)) => {
                 let slot = slots.remove(name).expect("it was found");
                 slot.commit(self::number(&step["cost"])).await;
@@ -217,8 +221,9 @@ async fn slots(case: &Value) {
             ("cancel", Some(_)) => slots.remove(name).expect("it was found").cancel().await,
             ("release", Some(_)) => slots.remove(name).expect("it was found").release().await,
             ("end", Some(_)) => drop(slots.remove(name)),
-            // Released by value: nothing is left to be released again.
+            // Released by value: nothing is left to be released or renewed again.
             ("release" | "commit" | "cancel" | "end", None) => {}
+            ("renew", None) => assert!(expected["held"] == false, "step {number}"),
             ("peek", _) => {
                 // The release of a dropped slot is sent by a task.
                 let began = Instant::now();

@@ -46,9 +46,10 @@ pub(super) const LANGUAGE: Language = Language {
                 "\"Service Unavailable\", http.StatusServiceUnavailable",
                 "\"Service Unavailable\", http.StatusTooManyRequests",
             ),
-            ("slot.go", "s.Ticket == \"\" {", "s.Ticket == \"\" || isEnd {"),
+            ("slot.go", "s == nil || s.Ticket == \"\" {", "s == nil || s.Ticket == \"\" || isEnd {"),
             ("slot.go", "\tr.usesLocal = false\n", ""),
             ("slot.go", "descriptor.Cost(*cost)", "descriptor.Cost(estimate)"),
+            ("slot.go", "s.Ticket).Cost(1)", "s.Ticket).Cost(0)"),
         ],
         test: &[
             "go",

@@ -54,13 +54,18 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
-                "slot(limit(descriptors, options.localDenials(false)), options)",
-                "slot(limit(descriptors, options), options)",
+                "slot(limit(descriptors, options.localDenials(false)), descriptors, options)",
+                "slot(limit(descriptors, options), descriptors, options)",
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
                 "send(checked, false, true)",
                 "send(decision.ticketCost(), false, true)",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
+                "one.and(\"renew\", ticket).cost(1)",
+                "one.and(\"renew\", ticket).cost(0)",
             ),
         ],
         test: &[

@@ -75,6 +75,7 @@ pub(super) const LANGUAGE: Language = Language {
                 "return self._begin(cost, is_end=True)",
                 "return self._begin(self.decision.ticket_cost, is_end=True)",
             ),
+            ("src/tidegate/_slot.py", "(\"renew\", ticket)), cost=1", "(\"renew\", ticket)), cost=0"),
         ],
         test: &[
             "env",

@@ -52,6 +52,7 @@ pub(super) const LANGUAGE: Language = Language {
             ("src/slot.rs", "None => ticket.cost(estimate),", "None => ticket.cost(0),"),
             ("src/slot.rs", "request.into().without_local_denials()", "Into::<Request>::into(request)"),
             ("src/slot.rs", "Some(cost) => ticket.cost(cost),", "Some(_) => ticket.cost(estimate),"),
+            ("src/slot.rs", "and(\"renew\", ticket).cost(1)", "and(\"renew\", ticket).cost(0)"),
         ],
         test: &[
             "env",

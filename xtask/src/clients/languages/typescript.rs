@@ -51,6 +51,11 @@ pub(super) const LANGUAGE: Language = Language {
                 "this.cancel() : this.#sendHeld(cost, false, true)",
                 "this.cancel() : this.#sendHeld(this.decision.ticketCost, false, true)",
             ),
+            (
+                "src/request.ts",
+                "[\"renew\", ticket]], { cost: 1, limit }",
+                "[\"renew\", ticket]], { cost: 0, limit }",
+            ),
         ],
         test: &[
             "npx",

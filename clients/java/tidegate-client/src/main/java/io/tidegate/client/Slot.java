@@ -1,11 +1,11 @@
 package io.tidegate.client;
 
 import io.grpc.Context;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -15,12 +15,21 @@ import org.jspecify.annotations.Nullable;
  */
 public final class Slot implements AutoCloseable {
   private final Decision decision;
-  private final Function<Descriptor, CompletableFuture<Decision>> send;
+  private final List<Descriptor> descriptors;
+  private final Calls calls;
   private final AtomicBoolean isReleased = new AtomicBoolean();
 
-  Slot(Decision decision, Function<Descriptor, CompletableFuture<Decision>> send) {
+  /** Sends descriptors with a ticket. */
+  interface Calls {
+    Decision send(List<Descriptor> descriptors);
+
+    CompletableFuture<Decision> sendAsync(List<Descriptor> descriptors);
+  }
+
+  Slot(Decision decision, List<Descriptor> descriptors, Calls calls) {
     this.decision = decision;
-    this.send = send;
+    this.descriptors = descriptors;
+    this.calls = calls;
   }
 
   /** {@return the decision on the request} */
@@ -92,6 +101,43 @@ public final class Slot implements AutoCloseable {
     commit(0);
   }
 
+  /**
+   * Has the slots and estimates held for {@code max_hold} of their rules from now on. Nothing is
+   * taken. Call it when a third of {@code max_hold} has passed, and again after as long, so that
+   * one that fails can be repeated.
+   *
+   * @return whether all of them are held still: if not, the request may not go on. Without an
+   *     answer the policy of the client decides.
+   */
+  public boolean renew() {
+    return isHeld() ? calls.send(renewal()).allowed() : isHeldWithoutTicket();
+  }
+
+  /**
+   * Does the same as {@link #renew()} without blocking.
+   *
+   * @return whether all of them are held still, later
+   */
+  public CompletableFuture<Boolean> renewAsync() {
+    return isHeld()
+        ? calls.sendAsync(renewal()).thenApply(Decision::allowed)
+        : CompletableFuture.completedFuture(isHeldWithoutTicket());
+  }
+
+  private boolean isHeld() {
+    return decision.ticket().isPresent() && !isReleased.get();
+  }
+
+  private boolean isHeldWithoutTicket() {
+    return decision.ticket().isEmpty() && decision.allowed();
+  }
+
+  private List<Descriptor> renewal() {
+    String ticket = decision.ticket().orElseThrow();
+    // Zero hits are a peek, which renews nothing.
+    return descriptors.stream().map(one -> one.and("renew", ticket).cost(1)).toList();
+  }
+
   /** The same as {@link #release()}. */
   @Override
   public void close() {
@@ -112,7 +158,7 @@ public final class Slot implements AutoCloseable {
     Context.ROOT.run(
         () -> {
           try {
-            send.apply(release).whenComplete((answer, failure) -> end(sent, failure));
+            calls.sendAsync(List.of(release)).whenComplete((answer, failure) -> end(sent, failure));
           } catch (RuntimeException failure) {
             end(sent, failure);
           }

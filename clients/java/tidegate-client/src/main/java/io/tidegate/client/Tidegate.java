@@ -117,7 +117,7 @@ public final class Tidegate implements AutoCloseable {
    * @return the slots; none of a request that is not allowed
    */
   public Slot acquire(List<Descriptor> descriptors, CallOptions options) {
-    return slot(limit(descriptors, options.localDenials(false)), options);
+    return slot(limit(descriptors, options.localDenials(false)), descriptors, options);
   }
 
   /**
@@ -137,7 +137,7 @@ public final class Tidegate implements AutoCloseable {
             result.completeExceptionally(failure);
             return;
           }
-          Slot slot = slot(decision, options);
+          Slot slot = slot(decision, descriptors, options);
           if (!result.complete(slot)) {
             // Cancelled meanwhile: nobody has it.
             slot.releaseAsync();
@@ -152,14 +152,27 @@ public final class Tidegate implements AutoCloseable {
    * returned.
    *
    * @param decision the decision
+   * @param descriptors those of its call
    * @param options those of its call
    * @return the slots; none of a request that is not allowed
    */
-  public Slot slot(Decision decision, CallOptions options) {
+  public Slot slot(Decision decision, List<Descriptor> descriptors, CallOptions options) {
     String ofCall = options.domain();
     CallOptions ofRelease = CallOptions.DEFAULT.localDenials(false);
     CallOptions ofDomain = ofCall == null ? ofRelease : ofRelease.domain(ofCall);
-    return new Slot(decision, release -> limitAsync(List.of(release), ofDomain));
+    Slot.Calls calls =
+        new Slot.Calls() {
+          @Override
+          public Decision send(List<Descriptor> sent) {
+            return limit(sent, ofDomain);
+          }
+
+          @Override
+          public CompletableFuture<Decision> sendAsync(List<Descriptor> sent) {
+            return limitAsync(sent, ofDomain);
+          }
+        };
+    return new Slot(decision, List.copyOf(descriptors), calls);
   }
 
   /**

@@ -245,6 +245,11 @@ class ConformanceTest {
             slots.get(name).release();
           }
         }
+        case "renew" -> {
+          Slot slot = slots.get(name);
+          boolean isHeld = isAsync ? slot.renewAsync().get() : slot.renew();
+          assertEquals(expected.get("held").asBoolean(), isHeld, where);
+        }
         case "commit" -> {
           long cost = step.get("cost").asLong();
           if (isAsync) {

@@ -45,7 +45,7 @@ public final class Guard {
       return subject.outcome;
     }
     try {
-      return outcome(client.limit(subject.descriptors, limits.options()));
+      return outcome(client.limit(subject.descriptors, limits.options()), subject.descriptors);
     } catch (RequestException refused) {
       return badValue(refused);
     }
@@ -74,7 +74,7 @@ public final class Guard {
               if (cause != null) {
                 throw new CompletionException(cause);
               }
-              return outcome(decision);
+              return outcome(decision, subject.descriptors);
             });
     outcome.whenComplete((decided, failure) -> call.cancel(false));
     return outcome;
@@ -137,7 +137,7 @@ public final class Guard {
     return isLimited ? descriptor : null;
   }
 
-  private Outcome outcome(Decision decision) {
+  private Outcome outcome(Decision decision, List<Descriptor> descriptors) {
     if (decision.reason() == Reason.FAILED_CLOSED) {
       Outcome.Refused refused = refused(503, "Service Unavailable");
       return new Outcome.Refused(refused.status(), refused.headers(), refused.body(), decision);
@@ -145,7 +145,7 @@ public final class Guard {
     Map<String, String> headers =
         limits.legacyHeaders() ? decision.legacyHeaders() : decision.headers();
     if (decision.allowed()) {
-      return new Outcome.Admitted(client.slot(decision, limits.options()), headers);
+      return new Outcome.Admitted(client.slot(decision, descriptors, limits.options()), headers);
     }
     Map<String, String> complete = new LinkedHashMap<>(headers);
     if (headers.keySet().stream().noneMatch("content-type"::equalsIgnoreCase)) {
