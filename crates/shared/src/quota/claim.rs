@@ -34,16 +34,17 @@ impl Claim {
         let measured = millihits(count, elapsed.max(SECOND / 10));
         // The deviation of a Poisson process, as a rate.
         let noise = millihits(count.isqrt() + 1, elapsed.max(SECOND / 10));
+        let rises = measured > self.average.saturating_add(noise.saturating_mul(2));
         self.average = if measured.abs_diff(self.average) <= noise.saturating_mul(2) {
             (u128::from(self.average) * 3 + u128::from(measured)).div_ceil(4) as u64
         } else {
             measured
         };
-        // A report that has many denials is, at times, of an interval in which demand rose.
-        let is_short = usage.denied > usage.allowed / 4 + 2;
+        // A report of a rise that has many denials is, at times, of an interval in which demand rose.
+        let is_short = rises && usage.denied > usage.allowed / 4 + 2;
         self.wanted = match is_short {
             true => measured.saturating_mul(2),
-            false => self.average.saturating_add(noise / 4),
+            false => self.average.saturating_add(noise / 16),
         };
     }
 }

@@ -18,6 +18,9 @@ use tidegate_core::{
 /// The most time for which those that get nothing wait for those that have a share, in lives of an assignment.
 const LIVES_PER_TURN: u32 = 4;
 
+/// The part of a rate by which it differs at least from one that is sent for the difference alone.
+const RATE_PER_STEP: u64 = 128;
+
 impl Bucket {
     /// What clients may have in force.
     pub(super) fn in_force(&self) -> (u64, u64) {
@@ -100,6 +103,9 @@ impl Bucket {
             let target = target(peers.as_ref(), index, member);
             let (mut rate, before) = (member.share.rate, member.counted);
             let is_short = is_short || peers.as_ref().is_some_and(|peers| peers.is_short(member));
+            // A share that is sent anyway changes by any difference.
+            let is_due = member.is_due(settings, now);
+            let step = if is_due { 0 } else { rate / RATE_PER_STEP };
             if is_learning {
                 // Nothing is free: all there is may be in force with clients of the former process.
             } else if target > rate {
@@ -111,8 +117,8 @@ impl Bucket {
                 };
                 let part = peers.as_ref().map_or(part, |peers| part.min(peers.free_rate(member)));
                 let grown = target.min(member.counted.rate + part);
-                rate = if grown - rate.min(grown) > rate / 64 { grown.max(rate) } else { rate };
-            } else if is_short && !member.is_pending() && rate - target > rate / 64 {
+                rate = if grown - rate.min(grown) > step { grown.max(rate) } else { rate };
+            } else if is_short && !member.is_pending() && rate - target > step {
                 rate = target;
             }
             let fill = Fill::at_most(rate);
@@ -136,7 +142,7 @@ impl Bucket {
                 share = Share::default();
             }
             let is_changed = share != member.share || !member.is_assigned;
-            if is_changed || member.is_due(settings, now) {
+            if is_changed || is_due {
                 member.send(share, settings, now);
                 let ttl = settings.ttl;
                 let action = match fill.filter(|_| share.tokens > 0) {

@@ -27,6 +27,9 @@ use tidegate_core::{
 /// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
 const RATE_PER_RESERVE: u64 = 256;
 
+/// There are tokens for one new client for so many.
+const CLIENTS_PER_NEW: u64 = 16;
+
 /// The burst of a client lasts for one part of so many of a second, at its rate.
 const BURST_PARTS_OF_SECOND: u64 = 8;
 
@@ -120,17 +123,18 @@ impl Rates {
         self.settled = now.max(self.settled);
     }
 
-    /// The part of the burst that each client has whatever its rate: as many clients may come as there are, before that of any is made
-    /// smaller.
+    /// The part of the burst that each client has whatever its rate, with parts for some new ones. A client whose demand is near its
+    /// share loses, by chance, one in twice as many requests as it has tokens.
     pub(super) fn tokens_of_each(&self, clients: usize) -> u32 {
-        let each = (self.burst / 2) >> (clients + 1).next_power_of_two().ilog2();
+        let clients = clients as u64;
+        let each = (self.burst - self.burst / 4) / (clients + clients / CLIENTS_PER_NEW + 1);
         u32::try_from(each).unwrap_or(u32::MAX).max(1)
     }
 
     /// The burst of a client with this rate: hits of an eighth of a second more than the least, as long as all together have no more
-    /// than three eighths of the whole for it.
+    /// than an eighth of the whole for it.
     pub(super) fn tokens_of(&self, rate: u64, clients: usize) -> u32 {
-        let part = u128::from(self.burst) * 3 / 8 * u128::from(rate) / u128::from(self.divisible().max(1));
+        let part = u128::from(self.burst / 8) * u128::from(rate) / u128::from(self.divisible().max(1));
         let of_rate = u128::from(rate / BURST_PARTS_OF_SECOND / 1_000).min(part);
         self.tokens_of_each(clients).saturating_add(u32::try_from(of_rate).unwrap_or(u32::MAX))
     }

@@ -44,10 +44,10 @@ fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
     (world.admitted() - before) as f64 / possible
 }
 
-/// At clients with a reserve for chance, so that the more there are, the less is admitted.
+/// The more clients there are, the fewer tokens each has for chance, and the less is admitted: see docs/rlqs.md.
 #[test]
 fn steady_demand_gets_nearly_what_is_possible() {
-    for (clients, least) in [(2, 0.99), (10, 0.97), (50, 0.93)] {
+    for (clients, least) in [(2, 0.99), (10, 0.98), (50, 0.965)] {
         for hot in [1, 3, clients] {
             for load in [0.3, 0.7, 1.0, 1.5, 3.0] {
                 let mut world = World::new(calm(clients, hot, load, true), Rng::of_seed(clients as u64));
