@@ -63,7 +63,10 @@ pub(super) fn reports(
             }
         }
         let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
-        reports.push(BucketReport { bucket: Bucket::new(pairs), usage: Usage { allowed, denied } });
+        // Envoy reports a new bucket at once, and whole seconds of others.
+        let is_first = usage.time_elapsed.unwrap_or_default() == prost_types::Duration::default();
+        let usage = Usage { allowed, denied, is_first };
+        reports.push(BucketReport { bucket: Bucket::new(pairs), usage });
     }
     Ok(reports)
 }

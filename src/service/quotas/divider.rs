@@ -276,7 +276,7 @@ impl Divider {
             Some(Subscription::Blanket { admits: admitted, idle }) => (*admitted == admits, *idle),
             Some(Subscription::Counter { .. }) | None => (false, 0),
         };
-        let idle = if usage == Usage::default() && is_same { idle.saturating_add(1) } else { 0 };
+        let idle = if usage.is_idle() && is_same { idle.saturating_add(1) } else { 0 };
         client.remember(bucket.clone(), Subscription::Blanket { admits, idle });
         let counts = &mut self.figures.blanket;
         let (assignment, count) = match admits {

@@ -157,6 +157,7 @@ impl Bucket {
         self.share_max = reporter.share_max;
         let member = &mut self.members[index];
         member.peer = reporter.peer_to_bound();
+        (member.is_heard, member.is_bare) = (true, usage.is_first);
         let elapsed = now.since(member.reported).as_nanos() as u64;
         let report = Report { index, usage, elapsed };
         match self.kind {
@@ -173,11 +174,7 @@ impl Bucket {
             }
         }
         let member = &mut self.members[index];
-        member.is_heard = true;
-        member.idle = match usage {
-            Usage { allowed: 0, denied: 0 } => member.idle.saturating_add(1),
-            _ => 0,
-        };
+        member.idle = if usage.is_idle() { member.idle.saturating_add(1) } else { 0 };
     }
 
     fn report_rate(

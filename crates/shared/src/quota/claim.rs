@@ -11,6 +11,16 @@ pub struct Usage {
     pub allowed: u64,
     /// Requests that it denied.
     pub denied: u64,
+    /// Whether it has just made the bucket, so that it may have no assignment: one that was sent before is ignored, if an
+    /// abandonment made it forget the bucket meanwhile.
+    pub is_first: bool,
+}
+
+impl Usage {
+    /// Whether there were no requests.
+    pub fn is_idle(self) -> bool {
+        self.allowed == 0 && self.denied == 0
+    }
 }
 
 /// Demand, in thousandths of a request per second.
@@ -56,14 +66,14 @@ mod tests {
     #[test]
     fn demand_that_varies_by_chance_is_averaged_and_a_change_taken_at_once() {
         let mut claim = Claim::default();
-        claim.measure(Usage { allowed: 500, denied: 0 }, 5 * SECOND);
+        claim.measure(Usage { allowed: 500, denied: 0, is_first: false }, 5 * SECOND);
         assert_eq!(claim.average, 100_000);
-        claim.measure(Usage { allowed: 520, denied: 0 }, 5 * SECOND);
+        claim.measure(Usage { allowed: 520, denied: 0, is_first: false }, 5 * SECOND);
         assert_eq!(claim.average, 101_000);
-        claim.measure(Usage { allowed: 50, denied: 0 }, 5 * SECOND);
+        claim.measure(Usage { allowed: 50, denied: 0, is_first: false }, 5 * SECOND);
         assert_eq!(claim.average, 10_000);
-        claim.measure(Usage { allowed: 50, denied: 400 }, 5 * SECOND);
+        claim.measure(Usage { allowed: 50, denied: 400, is_first: false }, 5 * SECOND);
         assert_eq!(claim.wanted, 180_000);
-        claim.measure(Usage { allowed: u64::MAX, denied: u64::MAX }, 0);
+        claim.measure(Usage { allowed: u64::MAX, denied: u64::MAX, is_first: false }, 0);
     }
 }

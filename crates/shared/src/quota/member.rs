@@ -46,6 +46,8 @@ pub(super) struct Member {
     pub(super) is_assigned: bool,
     /// Whether it reported since the last assignment.
     pub(super) is_heard: bool,
+    /// Whether it may have none, although one was sent: it has made the bucket anew.
+    pub(super) is_bare: bool,
     /// Whether its demand was measured.
     pub(super) is_measured: bool,
 }
@@ -86,6 +88,7 @@ impl Member {
             idle: 0,
             is_assigned: false,
             is_heard: true,
+            is_bare: false,
             is_measured: false,
         }
     }
@@ -174,7 +177,7 @@ impl Member {
 
     /// Whether what it was sent is to be sent once more, so that it does not end.
     pub(super) fn is_due(&self, settings: &Settings, now: Timestamp) -> bool {
-        self.is_assigned && self.is_heard && now.since(self.sent) >= settings.ttl / 4
+        self.is_assigned && self.is_heard && (self.is_bare || now.since(self.sent) >= settings.ttl / 4)
     }
 }
 

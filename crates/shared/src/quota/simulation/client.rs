@@ -75,7 +75,9 @@ impl Client {
         self.usage.allowed += admitted;
         self.usage.denied += requests - admitted;
         self.admitted += admitted;
-        (admitted, !std::mem::replace(&mut self.has_bucket, true))
+        let is_first = !std::mem::replace(&mut self.has_bucket, true);
+        self.usage.is_first |= is_first;
+        (admitted, is_first)
     }
 
     /// What it reports, if it has the bucket.

@@ -40,8 +40,8 @@ impl Hostility {
             Self::Demand | Self::Reconnects => Usage { denied: most, ..usage },
             Self::Flaps if (now / (4 * SECOND)).is_multiple_of(2) => Usage::default(),
             Self::Flaps => Usage { denied: most, ..usage },
-            Self::Totals => Usage { allowed: u64::MAX, denied: most },
-            Self::Silent => Usage { allowed: 0, denied: most },
+            Self::Totals => Usage { allowed: u64::MAX, denied: most, ..usage },
+            Self::Silent => Usage { allowed: 0, denied: most, ..usage },
         }
     }
 }

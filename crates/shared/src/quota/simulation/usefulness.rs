@@ -62,6 +62,30 @@ fn steady_demand_gets_nearly_what_is_possible() {
     }
 }
 
+/// A report that crosses the abandonment subscribes the bucket again, and the client ignores the assignment: it has forgotten the bucket.
+#[test]
+fn a_bucket_that_is_made_anew_while_it_is_abandoned_has_its_share_within_two_round_trips() {
+    let limits = [Limit::bucket("token_bucket", 1_000, 1_000), Limit::fixed(100_000, 1_200)];
+    for (seed, limit) in (0..20).flat_map(|seed| limits.each_ref().map(|limit| (seed, limit.clone()))) {
+        let conditions = Conditions { limit, delay_max: 480 * MILLIS, ..calm(2, 1, 0.5, seed % 2 == 0) };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
+        world.run_for(30 * SECOND);
+        world.clients[0].demand = 0.0;
+        while world.quota.counts().abandoned == 0 {
+            world.run_for(20 * MILLIS);
+        }
+        world.report_now(0);
+        world.run_for(SECOND);
+        world.clients[0].demand = 20.0;
+        world.run_for(1_500 * MILLIS);
+        let before = world.clients[0].admitted;
+        world.run_for(SECOND);
+        let admitted = world.clients[0].admitted - before;
+        assert!(admitted >= 10, "seed {seed}, {}: {admitted} of 20", world.conditions.limit.rule);
+        assert_eq!(world.excess.0, 0);
+    }
+}
+
 /// If the connection acknowledges what it has received; otherwise another report has to show it.
 #[test]
 fn demand_that_moves_gets_95_percent_after_two_intervals() {

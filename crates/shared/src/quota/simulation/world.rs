@@ -427,7 +427,7 @@ impl World {
         self.conditions.hostile.0.filter(|_| client < self.conditions.hostile.1)
     }
 
-    fn report_now(&mut self, index: usize) {
+    pub(super) fn report_now(&mut self, index: usize) {
         let Some(usage) = self.clients[index].report() else { return };
         let usage = self.hostility(index).map_or(usage, |hostility| hostility.report(usage, self.now));
         let Some(stream) = self.clients[index].stream else { return };
