@@ -11,6 +11,7 @@ mod access_log;
 mod decision;
 mod event;
 mod fast_line;
+mod holds;
 mod line;
 mod line_fields;
 mod logged_rules;

@@ -2,13 +2,14 @@
 
 use super::{
     CancelledStep, Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
+    holds::{AssumedEnds, Holds},
     logged_rules::{LoggedRules, LoggedRulesError},
     store_settings::store_settings,
     tally::{Outcome, Tally},
     tickets::Tickets,
 };
 use tidegate_core::{
-    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    limit::{Decision, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{Limiter, Pinned},
     rules::RuleSet,
 };
@@ -27,16 +28,54 @@ pub struct Replay {
     proposed: Proposed,
     /// None where the current decisions are those of the log.
     current: Option<Limiter>,
-    /// Of the proposed rules.
-    tickets: Tickets,
-    /// Of the current ones.
-    current_tickets: Tickets,
+    /// Of the log.
+    holds: Holds,
+    /// Under the proposed rules.
+    of_proposed: Ends,
+    /// Under the current ones.
+    of_current: Ends,
     /// Time of the latest event; never runs backwards.
     now: Timestamp,
     decided: u64,
     without_rules: u64,
     tally: Tally,
     demand: Option<Demand>,
+}
+
+/// How requests that one set of rules has admitted end.
+#[derive(Default)]
+struct Ends {
+    tickets: Tickets,
+    assumed: AssumedEnds,
+}
+
+impl Ends {
+    /// Decides the request of the log under these rules, after the ends that are due.
+    fn decide<'p>(
+        &mut self,
+        (limiter, rules): (Option<&Limiter>, &'p Pinned<'_>),
+        holds: &Holds,
+        logged: &LoggedDecision<'_>,
+        now: Timestamp,
+    ) -> Decision<'p> {
+        let request = &logged.request;
+        self.assumed.end_due(limiter, holds, now);
+        let decided = match self.tickets.replaced(request) {
+            Some(replaced) => rules.decide(&replaced, now),
+            None => rules.decide(request, now),
+        };
+        self.tickets.end(request, now);
+        match logged.ticket {
+            Some(ticket) => self.tickets.start(ticket, &decided, now),
+            None => self.assumed.start(&decided, request, holds, now),
+        }
+        decided
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        self.tickets.sweep(now);
+        self.assumed.sweep(now);
+    }
 }
 
 /// The rules that decide.
@@ -56,8 +95,9 @@ impl Replay {
             tally: Tally::new(current.is_none()),
             proposed: Proposed::Rules(Box::new(limiter(proposed))),
             current: current.map(limiter),
-            tickets: Tickets::default(),
-            current_tickets: Tickets::default(),
+            holds: Holds::default(),
+            of_proposed: Ends::default(),
+            of_current: Ends::default(),
             now: Timestamp::EPOCH,
             decided: 0,
             without_rules: 0,
@@ -119,35 +159,24 @@ impl Replay {
             self.without_rules += 1;
             return;
         };
-        let decided = match self.tickets.replaced(request) {
-            Some(replaced) => rules.decide(&replaced, now),
-            None => rules.decide(request, now),
-        };
-        self.tickets.end(request, now);
-        if let Some(ticket) = logged.ticket {
-            self.tickets.start(ticket, &decided, now);
-        }
+        let holds = &self.holds;
+        let decided = self.of_proposed.decide((self.proposed.limiter(), &rules), holds, logged, now);
         let proposed = Outcome::Decided(&decided);
         match &self.current {
             None => self.tally.add(logged, proposed, Outcome::Recorded(logged), self.now),
             Some(current) => {
                 let rules = current.pin();
-                let decided = match self.current_tickets.replaced(request) {
-                    Some(replaced) => rules.decide(&replaced, now),
-                    None => rules.decide(request, now),
-                };
-                self.current_tickets.end(request, now);
-                if let Some(ticket) = logged.ticket {
-                    self.current_tickets.start(ticket, &decided, now);
-                }
+                let decided = self.of_current.decide((Some(current), &rules), holds, logged, now);
                 self.tally.add(logged, proposed, Outcome::Decided(&decided), self.now);
             }
         }
+        self.holds.note(logged, now);
         self.decided += 1;
         if self.decided.is_multiple_of(EVENTS_PER_SWEEP) {
             let now = self.sweep();
-            self.tickets.sweep(now);
-            self.current_tickets.sweep(now);
+            self.holds.sweep(now);
+            self.of_proposed.sweep(now);
+            self.of_current.sweep(now);
         }
     }
 
@@ -174,9 +203,10 @@ impl Replay {
         let CancelledStep { time, place, ticket } = step;
         self.now = self.now.max(*time);
         let now = if place.is_some() { *time } else { self.now };
+        self.holds.end(ticket, now);
         let of_sides = [
-            (self.proposed.limiter(), self.tickets.take(ticket)),
-            (self.current.as_ref(), self.current_tickets.take(ticket)),
+            (self.proposed.limiter(), self.of_proposed.tickets.take(ticket)),
+            (self.current.as_ref(), self.of_current.tickets.take(ticket)),
         ];
         for (limiter, ticket) in of_sides {
             if let (Some(limiter), Some(ticket)) = (limiter, ticket) {

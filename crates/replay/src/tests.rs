@@ -222,3 +222,109 @@ fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
     let (report, _) = replay.into_report();
     assert_eq!((report.proposed.denied, report.current.denied), (3, 1));
 }
+
+/// A log of requests with their holds, under a limit of requests in flight. What another limit does is known, since the holds are.
+mod requests_in_flight {
+    use super::*;
+
+    const USERS: u64 = 3;
+    /// Nanoseconds of a tenth of a second.
+    const STEP: u64 = SECOND / 10;
+
+    /// A request at a time, in steps, of a user, with the steps for which it holds its slot if it is admitted.
+    struct Sent {
+        at: u64,
+        user: u64,
+        hold: u64,
+    }
+
+    fn sent(hold_of: impl Fn(u64) -> u64) -> Vec<Sent> {
+        let mut state = 7_u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % end
+        };
+        let mut at = 0;
+        let mut next = |_| {
+            at += below(4);
+            let user = below(USERS);
+            Sent { at, user, hold: hold_of(below(1 << 20)) }
+        };
+        (0..4_000).map(&mut next).collect()
+    }
+
+    /// Which requests are admitted: by a list of those in flight.
+    fn admitted(sent: &[Sent], limit: usize) -> Vec<bool> {
+        let mut ends: Vec<(u64, u64)> = Vec::new();
+        let admits = |Sent { at, user, hold }: &Sent| {
+            ends.retain(|(_, end)| end > at);
+            let fits = ends.iter().filter(|(of, _)| of == user).count() < limit;
+            if fits {
+                ends.push((*user, at + hold));
+            }
+            fits
+        };
+        sent.iter().map(admits).collect()
+    }
+
+    /// Denials of a limit in a replay of the log that another limit has made.
+    fn replayed_denials(sent: &[Sent], logged: usize, proposed: usize) -> u64 {
+        let mut events: Vec<Event> = Vec::new();
+        for (number, (Sent { at, user, hold }, admitted)) in
+            sent.iter().zip(admitted(sent, logged)).enumerate()
+        {
+            let mut start = event(at * STEP, "user", &user.to_string());
+            start.code = if admitted { Code::Ok } else { Code::OverLimit };
+            if admitted {
+                let ticket = format!("slot-{number}");
+                events.push(event((at + hold) * STEP, "slot", &ticket));
+                start.ticket = Some(ticket.into());
+            }
+            events.push(start);
+        }
+        // Of one time, ends are first.
+        events.sort_by_key(|event| (event.time, event.descriptors[0].entries[0].0 == "user"));
+        let text = format!(
+            "{{domain: d, descriptors: [{{key: user, rate_limit: {{algorithm: concurrency, \
+             requests_in_flight: {proposed}, max_hold: 10m, max_wait: 0s}}}}]}}"
+        );
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default());
+        let mut replay = Replay::new(rules.expect("good rules"), None, 1_000);
+        events.iter().for_each(|event| replay.decide(event));
+        replay.into_report().0.proposed.denied
+    }
+
+    fn denials(sent: &[Sent], limit: usize) -> u64 {
+        admitted(sent, limit).iter().filter(|admitted| !**admitted).count() as u64
+    }
+
+    #[test]
+    fn the_limit_of_the_log_and_lower_ones_deny_what_they_did() {
+        let sent = sent(|number| 1 + number % 40);
+        for limit in 1..=3 {
+            assert_eq!(replayed_denials(&sent, 3, limit), denials(&sent, limit), "{limit} in flight");
+        }
+    }
+
+    #[test]
+    fn higher_limits_deny_what_they_would_where_all_holds_are_alike() {
+        let sent = sent(|_| 20);
+        assert!(denials(&sent, 1) > 2_000 && denials(&sent, 4) > 400);
+        for limit in 2..=8 {
+            let (found, truth) = (replayed_denials(&sent, 1, limit), denials(&sent, limit));
+            // Until the first hold has ended, there is none to go by.
+            assert!(found.abs_diff(truth) <= 3, "{limit} in flight: {found} denied, {truth} in truth");
+        }
+    }
+
+    /// Requests that only the replay admits have the mean hold instead of their own, which the log does not have.
+    #[test]
+    fn higher_limits_deny_about_what_they_would_where_holds_differ() {
+        let sent = sent(|number| 1 + number % 40);
+        for limit in 2..=5 {
+            let (found, truth) = (replayed_denials(&sent, 1, limit), denials(&sent, limit));
+            println!("{limit} in flight: {found} denied, {truth} in truth");
+            assert!(found.abs_diff(truth) <= truth / 8 + 10, "{limit}: {found} denied, {truth} in truth");
+        }
+    }
+}

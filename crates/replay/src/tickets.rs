@@ -59,10 +59,8 @@ impl Tickets {
         if self.0.is_empty() {
             return;
         }
+        ended_by(request).for_each(|ticket| _ = self.0.remove(ticket));
         for descriptor in request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_))) {
-            for entry in descriptor.entries.iter().filter(|entry| entry.key == SLOT) {
-                self.0.remove(entry.value);
-            }
             for entry in descriptor.entries.iter().filter(|entry| entry.key == RENEW) {
                 if let Some(started) = self.0.get_mut(entry.value) {
                     started.at = at;
@@ -78,6 +76,18 @@ impl Tickets {
 
     /// Forgets tickets that can have no effect any more.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        self.0.retain(|_, started| now.since(started.at).as_nanos() <= u128::from(HOLD_MAX));
+        self.0.retain(|_, started| !is_over(started.at, now));
     }
+}
+
+/// The tickets that a request ends as a whole, and other values of such entries.
+pub(super) fn ended_by<'r>(request: &'r Request<'_>) -> impl Iterator<Item = &'r str> {
+    let ends = request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_)));
+    let entries = ends.flat_map(|descriptor| &descriptor.entries);
+    entries.filter(|entry| entry.key == SLOT).map(|entry| entry.value)
+}
+
+/// Whether what was taken at a time has no effect any more.
+pub(super) fn is_over(taken: Timestamp, now: Timestamp) -> bool {
+    now.since(taken).as_nanos() > u128::from(HOLD_MAX)
 }
