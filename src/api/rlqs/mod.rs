@@ -2,6 +2,7 @@
 //!
 //! Only what Envoy obeys is sent: times in whole seconds, always with a time to live, and no requests per unit of time.
 
+mod pace;
 mod responses;
 mod wire;
 
@@ -13,9 +14,10 @@ use super::{
     routed_peer::RoutedPeer,
 };
 use crate::service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
+use pace::Pace;
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
-use std::future::ready;
+use std::{future::ready, time::Duration};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -53,7 +55,7 @@ impl QuotaService {
         let (responses, messages) = mpsc::channel(1);
         let peer = request.extensions().get::<RoutedPeer>().cloned();
         let peer = peer.map(|RoutedPeer(address, names)| QuotaPeer { address, names }).unwrap_or_default();
-        let stream = Stream { service: self.0.clone(), peer, open: None };
+        let stream = Stream { service: self.0.clone(), peer, open: None, pace: Pace::default() };
         tokio::spawn(stream.run(request.into_inner(), responses));
         let receipts = Receipts::default();
         let mut response = Response::new(Messages { messages, receipts: receipts.clone() });
@@ -69,6 +71,7 @@ struct Stream {
     peer: QuotaPeer,
     /// None until the first message, which names the domain.
     open: Option<QuotaStream>,
+    pace: Pace,
 }
 
 impl Stream {
@@ -79,10 +82,11 @@ impl Stream {
         responses: mpsc::Sender<Message>,
     ) {
         loop {
+            let wait = self.pace.wait(self.service.clock().now());
             let next = tokio::select! {
                 // The client has gone.
                 () = responses.closed() => return,
-                message = reports.message() => match message {
+                message = message_after(wait, &mut reports) => match message {
                     Ok(Some(message)) => self.take_in(message).await.map(|()| None),
                     Ok(None) => return,
                     Err(status) => Err(status),
@@ -109,6 +113,7 @@ impl Stream {
             }
             None => self.open.insert(self.service.quotas().open(&message.domain, self.peer.clone())),
         };
+        self.pace.note(reports.len(), self.service.clock().now());
         stream.report(reports, beyond as u64).await;
         Ok(())
     }
@@ -126,4 +131,15 @@ impl Stream {
             Err(end @ StreamEnd::Drain) => Err(Status::unavailable(end.to_string())),
         }
     }
+}
+
+/// The next message, after a time.
+async fn message_after(
+    wait: Duration,
+    reports: &mut Streaming<RateLimitQuotaUsageReports>,
+) -> Result<Option<RateLimitQuotaUsageReports>, Status> {
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
+    reports.message().await
 }

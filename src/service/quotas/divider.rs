@@ -4,7 +4,7 @@
 //! if they are blocked, or if what an override put in force cannot be divided.
 
 use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd};
-use std::{cell::Cell, collections::HashMap, rc::Rc, sync::Arc};
+use std::{cell::Cell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
@@ -14,10 +14,13 @@ use tidegate_core::{
 use tidegate_shared::quota::{Action, PeerId, Push, Quota, Refusal, Reporter, Settings, StreamId, Usage};
 
 /// The most bytes of the names of a stream's buckets.
-const BYTES_OF_STREAM_MAX: usize = 1 << 20;
+pub(super) const BYTES_OF_STREAM_MAX: usize = 1 << 20;
 
 /// The most buckets of all streams of a peer, some 300 bytes each.
-const BUCKETS_OF_PEER_MAX: usize = 250_000;
+pub(super) const BUCKETS_OF_PEER_MAX: usize = 250_000;
+
+/// Time between two looks at all streams.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The streams, and the shares of their clients.
 pub(super) struct Divider {
@@ -31,6 +34,10 @@ pub(super) struct Divider {
     /// Number of the rules by which buckets have their counters.
     generation: u64,
     is_draining: bool,
+    /// Time of the last look at all streams.
+    looked: Timestamp,
+    /// Number of buckets of all streams.
+    all: Rc<Cell<usize>>,
     figures: QuotaFigures,
 }
 
@@ -45,8 +52,9 @@ pub(super) struct Client {
     buckets: HashMap<Bucket, Subscription>,
     /// Bytes of their names.
     bytes: usize,
-    /// Number of buckets of its peer.
+    /// Numbers of buckets, of its peer and of all streams.
     of_peer: Rc<Cell<usize>>,
+    all: Rc<Cell<usize>>,
     pub(super) by_counter: HashMap<(usize, Key), Bucket>,
 }
 
@@ -77,6 +85,8 @@ impl Divider {
             of_peers: HashMap::new(),
             generation: 0,
             is_draining: false,
+            looked: began,
+            all: Rc::default(),
             figures: QuotaFigures::default(),
         }
     }
@@ -87,8 +97,7 @@ impl Divider {
     }
 
     pub(super) fn figures(&self) -> QuotaFigures {
-        let buckets = self.streams.values().map(|client| client.buckets.len() as u64).sum();
-        let streams = self.streams.len() as u64;
+        let (streams, buckets) = (self.streams.len() as u64, self.all.get() as u64);
         let (counts, in_force) = (self.quota.counts(), self.quota.in_force());
         QuotaFigures { streams, buckets, counts, in_force, ..self.figures }
     }
@@ -101,9 +110,19 @@ impl Divider {
                 }
                 let (buckets, by_counter) = (HashMap::new(), HashMap::new());
                 let of_peer = Rc::clone(self.of_peers.entry(peer_id).or_default());
-                let (members, bytes) = (Vec::new(), 0);
-                let client =
-                    Client { domain, peer, peer_id, outbox, members, buckets, bytes, of_peer, by_counter };
+                let (members, bytes, all) = (Vec::new(), 0, Rc::clone(&self.all));
+                let client = Client {
+                    domain,
+                    peer,
+                    peer_id,
+                    outbox,
+                    members,
+                    buckets,
+                    bytes,
+                    of_peer,
+                    all,
+                    by_counter,
+                };
                 self.streams.insert(stream, client);
             }
             Event::Report { stream, reports, beyond, taken } => {
@@ -128,7 +147,7 @@ impl Divider {
                     self.members.remove(&member);
                     self.quota.close(member);
                 }
-                client.of_peer.update(|buckets| buckets - client.buckets.len());
+                client.count(|buckets| buckets - client.buckets.len());
                 let peer = client.peer_id;
                 drop(client);
                 if self.of_peers.get(&peer).is_some_and(|buckets| Rc::strong_count(buckets) == 1) {
@@ -156,10 +175,14 @@ impl Divider {
             }
             client.outbox.put(bucket, assignment(action), is_renewal, now);
         }
-        let round_trip = self.quota.settings().round_trip;
-        let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(round_trip, now));
-        // A client that may have received a former assignment only.
-        stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
+        // All streams: not for each report.
+        if now.since(self.looked) >= LOOK_INTERVAL {
+            self.looked = now;
+            let round_trip = self.quota.settings().round_trip;
+            let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(round_trip, now));
+            // A client that may have received a former assignment only.
+            stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
+        }
     }
 
     /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
@@ -304,14 +327,19 @@ impl Client {
         let bytes = bucket.bytes();
         if self.buckets.insert(bucket, subscription).is_none() {
             self.bytes += bytes;
-            self.of_peer.update(|buckets| buckets + 1);
+            self.count(|buckets| buckets + 1);
         }
+    }
+
+    fn count(&self, change: impl Fn(usize) -> usize) {
+        self.of_peer.update(&change);
+        self.all.update(change);
     }
 
     fn forget(&mut self, bucket: &Bucket) {
         let Some(subscription) = self.buckets.remove(bucket) else { return };
         self.bytes -= bucket.bytes();
-        self.of_peer.update(|buckets| buckets - 1);
+        self.count(|buckets| buckets - 1);
         if let Subscription::Counter { key, member } = subscription {
             self.by_counter.remove(&(member, key));
         }

@@ -11,6 +11,8 @@ mod listing;
 mod outbox;
 mod pieces;
 mod run;
+#[cfg(test)]
+mod tests;
 
 pub use bucket::Bucket;
 pub use listing::{BucketFilter, QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
