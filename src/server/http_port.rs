@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    task::{AbortHandle, Id, JoinSet},
+    task::{AbortHandle, Id, JoinError, JoinSet},
     time::timeout,
 };
 
@@ -127,10 +127,7 @@ impl PortThread {
                     break stopped.map_or(None, |time| *time).unwrap_or_default();
                 }
                 Some(accepted) = accepted.recv() => self.serve(accepted, &router, &mut tasks),
-                Some(ended) = tasks.join_next_with_id() => {
-                    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                    self.open.remove(&id);
-                }
+                Some(ended) = tasks.join_next_with_id() => self.remove(ended),
             }
         };
         // Requests that are left are dropped with the runtime, and their responses not sent.
@@ -138,6 +135,10 @@ impl PortThread {
     }
 
     fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {
+        // Otherwise a burst of new connections evicts open ones to make room beside those that have ended.
+        while let Some(ended) = tasks.try_join_next_with_id() {
+            self.remove(ended);
+        }
         if self.open.len() >= self.state.bounds().connections_max && !self.evict(accepted.peer) {
             self.state.refusals().count(HttpRefusal::Connections);
             tracing::warn!(peer = %accepted.peer, "all HTTP connections are busy; closing a new one (--http-max-connections)");
@@ -174,6 +175,11 @@ impl PortThread {
             }
         });
         self.open.insert(task.id(), Open { peer, opening, progress, task });
+    }
+
+    fn remove(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+        self.open.remove(&id);
     }
 
     /// Closes a connection to make room for one of this client; false if there is none to close.
