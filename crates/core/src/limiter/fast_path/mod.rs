@@ -1,4 +1,5 @@
-//! The fast path of most requests: hits for descriptors that each match one plain limit and have a counter already.
+//! The fast path of most requests: hits for descriptors that each match one plain limit, and have a counter already or exceed that
+//! limit alone.
 //!
 //! [`single`] takes one descriptor, [`multi`] a few. Each decides exactly as the general path does, or returns none without
 //! having changed anything. A property sends random requests through both and compares decisions and counters.

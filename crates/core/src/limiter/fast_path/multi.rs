@@ -37,13 +37,16 @@ pub(in crate::limiter) fn decide<'r>(
             code = Code::OverLimit;
         }
     }
+    if code == Code::Ok && counters.iter().flatten().any(|counter| counter.slot.is_none()) {
+        return None;
+    }
     // Nothing was charged before this line, and nothing can fail after it.
     let mut decision = Decision::new(code, SmallVec::new());
     decision.number = store.next_number();
     for ((charge, counter), guard) in charges.iter().zip(counters).zip(guard_of) {
         // Each arm pushes its own status: a common variable would cost a copy.
         match (charge, counter) {
-            (Some(charge), Some(FoundCounter { slot, words })) if code == Code::Ok => {
+            (Some(charge), Some(FoundCounter { slot: Some(slot), words })) if code == Code::Ok => {
                 let Standing { state, expires, remaining, until_full } =
                     charge.limit.algorithm.charge(State::Words(words), charge.hits, now);
                 guards[guard].get_mut(slot).set(state, charge.limit.id, expires);

@@ -20,10 +20,11 @@ pub(in crate::limiter) struct PlainCharge<'r> {
     pub(in crate::limiter) hits: u64,
 }
 
-/// A counter that exists.
+/// A counter for the fast path.
 #[derive(Clone, Copy)]
 pub(super) struct FoundCounter {
-    pub(in crate::limiter) slot: SlotIndex,
+    /// None if it does not exist: hits are then denied or left to the general path.
+    pub(in crate::limiter) slot: Option<SlotIndex>,
     /// Its state.
     pub(in crate::limiter) words: [u64; 2],
 }
@@ -51,13 +52,17 @@ impl<'r> PlainCharge<'r> {
         self.hits
     }
 
-    /// Its counter, if it exists, has a state of two words, and was counted under this limit.
+    /// Its counter, if it has a state of two words and was counted under this limit, or if it does not exist and need not: the hits
+    /// exceed the limit alone.
     #[inline(always)]
     pub(super) fn find(&self, shard: &Shard) -> Option<FoundCounter> {
-        let slot = shard.find(self.key)?;
+        let Some(slot) = shard.find(self.key) else {
+            let exceeds = self.hits > u64::from(self.limit.capacity());
+            return exceeds.then_some(FoundCounter { slot: None, words: [0; 2] });
+        };
         let counter = shard.get(slot);
         let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
-        Some(FoundCounter { slot, words })
+        Some(FoundCounter { slot: Some(slot), words })
     }
 
     #[inline]

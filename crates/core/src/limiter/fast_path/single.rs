@@ -19,7 +19,7 @@ pub(in crate::limiter) fn decide<'r>(
     let FoundCounter { slot, words } = charge.find(&shard)?;
     match charge.limit.algorithm.take(words, charge.hits, now) {
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
-            shard.get_mut(slot).set(state, charge.limit.id, expires);
+            shard.get_mut(slot?).set(state, charge.limit.id, expires);
             let number = store.next_number();
             drop(shard);
             Some(decision(charge, Code::Ok, remaining, Reset::After(until_full), number))

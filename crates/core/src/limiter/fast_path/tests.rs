@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    limit::{Descriptor, Hits, Override, Request, Timestamp, Unit},
+    limit::{Code, Descriptor, Hits, Override, Request, Timestamp, Unit},
     limiter::{
         Class, Limiter,
         decide::decide_general,
@@ -88,23 +88,40 @@ proptest! {
     }
 }
 
-/// Whether the fast path decides the request once its counters exist.
-fn is_for_fast_path(rules: &str, texts: &[&str]) -> bool {
-    let limiter = limiter(rules);
+/// The decision of the fast path, if it makes it.
+fn by_fast_path(limiter: &Limiter, texts: &[&str]) -> Option<Code> {
     let mut request = Request::new("d");
     texts.iter().for_each(|text| request.push(descriptor(text)));
     let pinned = limiter.pin();
-    let now = Timestamp::from_millis(1_700_000_000_000);
-    let decide = || {
-        let (Class::Single(domain) | Class::Multi(domain)) = pinned.classify(&request) else { return None };
-        let keys = &pinned.in_force.keys;
-        let charges = request.descriptors().iter().map(|descriptor| charge(descriptor, domain, keys));
-        let charges: Vec<_> = charges.collect::<Option<_>>()?;
-        decide(&charges, &limiter.store, now)
-    };
-    assert_eq!(decide(), None, "{texts:?}: no counter exists yet");
-    pinned.decide(&request, now);
-    decide().is_some()
+    let (Class::Single(domain) | Class::Multi(domain)) = pinned.classify(&request) else { return None };
+    let keys = &pinned.in_force.keys;
+    let charges = request.descriptors().iter().map(|descriptor| charge(descriptor, domain, keys));
+    let charges: Vec<_> = charges.collect::<Option<_>>()?;
+    decide(&charges, &limiter.store, Timestamp::from_millis(1_700_000_000_000)).map(|decision| decision.code)
+}
+
+/// Whether the fast path decides the request once its counters exist.
+fn is_for_fast_path(rules: &str, texts: &[&str]) -> bool {
+    let limiter = limiter(rules);
+    assert_eq!(by_fast_path(&limiter, texts), None, "{texts:?}: no counter exists yet");
+    let mut request = Request::new("d");
+    texts.iter().for_each(|text| request.push(descriptor(text)));
+    limiter.pin().decide(&request, Timestamp::from_millis(1_700_000_000_000));
+    by_fast_path(&limiter, texts).is_some()
+}
+
+#[test]
+fn hits_that_exceed_their_limit_alone_are_denied_by_the_fast_path_and_make_no_counter() {
+    let denied = ["zero=x", "sliding=x +5", "fixed=x +5", "token=x +5", "leaky=x +5"];
+    for text in denied {
+        for texts in [&[text][..], &[text, "unknown=x"], &[text, "zero=y"]] {
+            let limiter = limiter(RULES);
+            assert_eq!(by_fast_path(&limiter, texts), Some(Code::OverLimit), "{texts:?}");
+            assert_eq!(counters(&limiter), [""; 0], "{texts:?}");
+        }
+    }
+    // One that fits needs a counter if the others fit too.
+    assert_eq!(by_fast_path(&limiter(RULES), &["zero=x", "sliding=x"]), None);
 }
 
 #[test]
