@@ -446,7 +446,7 @@ impl RateLimitService {
     /// Content of the response besides the code and the statuses.
     pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
         let options = self.options.as_deref();
-        if let Some(limits) = &decision.service_limits {
+        if let Some(limits) = decision.service_limits() {
             return Additions::new(options, request, decision, limits);
         }
         let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());

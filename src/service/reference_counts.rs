@@ -94,8 +94,7 @@ impl ReferenceCounts {
         let mut of_thread = lock(self.threads.of(ThreadSlot::current()));
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
-            let excess = decision.excess.as_ref().map_or(0, |excess| excess[index]);
-            if let Some(counts) = self.counts_of(descriptor, status, excess) {
+            if let Some(counts) = self.counts_of(descriptor, status, decision.excess(index)) {
                 of_thread.add(request.domain(), descriptor, status.rule, &counts, self.keys_max);
             }
         }

@@ -27,7 +27,7 @@ impl RateLimitService {
             store.disagreed(&error);
             Failure::Failed
         })?;
-        Ok(decision.service_limits.map_or_else(Vec::new, |limits| *limits))
+        Ok(decision.rare.and_then(|rare| rare.service_limits).unwrap_or_default())
     }
 
     /// Gives hits back to counters in the store; none if the request has no such counters. Unlike a request of a client, it fails

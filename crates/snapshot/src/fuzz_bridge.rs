@@ -8,8 +8,9 @@ use super::{
     record::{self, Kind, Position},
     write::Writer,
 };
-use std::borrow::Cow;
+
 use tidegate_core::{
+    algorithm::StateView,
     limit::Timestamp,
     limiter::Limiter,
     store::{Seed, Store},
@@ -35,7 +36,8 @@ pub fn restore_records<'b>(
 pub fn reencode_pages(body: &[u8]) -> Option<Vec<u8>> {
     let mut again = Vec::new();
     for page in pages::decode(body)? {
-        let counters = page.counters.iter().map(|kept| (kept.key, kept.limit, Cow::Borrowed(&kept.state)));
+        let counters =
+            page.counters.iter().map(|kept| (kept.key, kept.limit, StateView::Borrowed(&kept.state)));
         pages::encode(&mut again, page.shard, page.keys, counters);
     }
     Some(again)

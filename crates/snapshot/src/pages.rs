@@ -7,9 +7,8 @@
 //! [`state_bytes`]: super::state_bytes
 
 use super::state_bytes;
-use std::borrow::Cow;
 use tidegate_core::{
-    algorithm::State,
+    algorithm::{State, StateView},
     store::{Key, PageKeys},
 };
 
@@ -35,7 +34,7 @@ pub(super) fn encode<'c>(
     out: &mut Vec<u8>,
     shard: u16,
     keys: PageKeys,
-    counters: impl ExactSizeIterator<Item = (Key, u32, Cow<'c, State>)>,
+    counters: impl ExactSizeIterator<Item = (Key, u32, StateView<'c>)>,
 ) {
     out.extend_from_slice(&shard.to_le_bytes());
     out.push(keys.depth as u8);
@@ -117,7 +116,7 @@ mod tests {
         let mut body = Vec::new();
         for page in pages {
             let counters =
-                page.counters.iter().map(|kept| (kept.key, kept.limit, Cow::Borrowed(&kept.state)));
+                page.counters.iter().map(|kept| (kept.key, kept.limit, StateView::Borrowed(&kept.state)));
             encode(&mut body, page.shard, page.keys, counters);
         }
         body

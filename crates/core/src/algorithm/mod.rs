@@ -52,7 +52,7 @@ pub use runs::{Run, Runs};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use slots::{Slot, Slots};
-pub use state::{Lease, Leased, Reservation, Reserved, State, StateError};
+pub use state::{Lease, Leased, Reservation, Reserved, State, StateError, StateView};
 pub use sub_windows::SubWindows;
 pub use taken::{Standing, Taken};
 pub use timetable::{DAY_NAMES, Hours, Overlap, Timetable};
@@ -161,14 +161,18 @@ impl Algorithm {
     /// Hits counted against the limit now, those beyond it too.
     #[inline]
     pub fn used(&self, state: &State, now: Timestamp) -> u64 {
-        let state = &*seen!(self, state, now);
+        if !state.is_plain() {
+            return self.seen(state, now, Self::used);
+        }
         each!(self, algorithm => algorithm.used(state, now))
     }
 
     /// The most hits that would be admitted now.
     #[inline]
     pub fn remaining(&self, state: &State, now: Timestamp) -> u64 {
-        let state = &*seen!(self, state, now);
+        if !state.is_plain() {
+            return self.seen(state, now, Self::remaining);
+        }
         each!(self, algorithm => algorithm.remaining(state, now))
     }
 
@@ -198,7 +202,9 @@ impl Algorithm {
             return self.standing(self.add(state, hits, now), now);
         }
         if let Self::SlidingWindow(sliding) = self {
-            return sliding.charge(&state, hits, now);
+            let words = state.words();
+            state.discard();
+            return sliding.charge(words, hits, now);
         }
         each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
@@ -206,10 +212,10 @@ impl Algorithm {
     /// Counts the hits if they fit, for states of two words.
     #[inline(always)]
     pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
-        let state = State::Words(words);
         if let Self::SlidingWindow(sliding) = self {
-            return sliding.take(&state, hits, now);
+            return sliding.take(words, hits, now);
         }
+        let state = State::Words(words);
         each!(self, algorithm => {
             let remaining = algorithm.remaining(&state, now);
             if hits > remaining {
@@ -269,21 +275,47 @@ impl Algorithm {
 
     /// The least wait after which `hits` would be admitted if no other hits arrived; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        if let State::Reserved(reserved) = state {
-            return self.until_admits_reserved(reserved, hits, now);
+        if !state.is_plain() {
+            return self.until_admits_not_plain(state, hits, now);
         }
-        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
 
     /// The least wait after which the whole limit would be free again if no other hits arrived.
     #[inline]
     pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {
-        if let State::Reserved(reserved) = state {
-            return reserved.least_wait(self, now, |state, at| self.until_full(state, at));
+        if !state.is_plain() {
+            return self.until_full_not_plain(state, now);
         }
-        let state = &*seen!(self, state, now);
         each!(self, algorithm => algorithm.until_full(state, now))
+    }
+
+    /// Reads a leased state, or one with reservations, as hits of this moment.
+    #[cold]
+    #[inline(never)]
+    fn seen<R>(&self, state: &State, now: Timestamp, read: impl FnOnce(&Self, &State, Timestamp) -> R) -> R {
+        let state = seen!(self, state, now);
+        read(self, &state, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn until_admits_not_plain(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match state {
+            State::Reserved(reserved) => self.until_admits_reserved(reserved, hits, now),
+            state => self.seen(state, now, |algorithm, state, now| algorithm.until_admits(state, hits, now)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn until_full_not_plain(&self, state: &State, now: Timestamp) -> Duration {
+        match state {
+            State::Reserved(reserved) => {
+                reserved.least_wait(self, now, |state, at| self.until_full(state, at))
+            }
+            state => self.seen(state, now, Self::until_full),
+        }
     }
 
     /// The time from which on the state is equivalent to the empty one, and may be dropped.

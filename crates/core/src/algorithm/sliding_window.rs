@@ -52,8 +52,7 @@ impl SlidingWindow {
 
     /// The buckets as of `now`. At an earlier time, those of the state at the start of its window.
     #[inline]
-    fn buckets(&self, state: &State, now: Timestamp) -> Buckets {
-        let [number, counts] = state.words();
+    fn buckets(&self, [number, counts]: [u64; 2], now: Timestamp) -> Buckets {
         let (previous, current) = ((counts >> 32) as u32, counts as u32);
         let now_number = now.as_nanos() / self.window.nanos();
         if now_number < number {
@@ -84,7 +83,7 @@ impl SlidingWindow {
 
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
-        self.used_of(self.buckets(state, now))
+        self.used_of(self.buckets(state.words(), now))
     }
 
     #[inline]
@@ -94,7 +93,7 @@ impl SlidingWindow {
 
     #[inline]
     pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
-        self.remaining_of(self.buckets(state, now))
+        self.remaining_of(self.buckets(state.words(), now))
     }
 
     #[inline]
@@ -105,11 +104,11 @@ impl SlidingWindow {
     /// See [`Algorithm::take`](super::Algorithm::take). Reads the buckets once: the compiler does not find out that those of the
     /// new state are the same.
     #[inline(always)]
-    pub(super) fn take(&self, state: &State, hits: u64, now: Timestamp) -> Taken {
-        let buckets = self.buckets(state, now);
+    pub(super) fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        let buckets = self.buckets(words, now);
         let remaining = self.remaining_of(buckets);
         if hits > remaining {
-            Taken::Over { remaining, until_admits: self.until_admits(state, hits, now) }
+            Taken::Over { remaining, until_admits: self.until_admits_of(buckets, hits, now) }
         } else {
             Taken::Admitted(self.charge_of(buckets, hits, now))
         }
@@ -117,8 +116,8 @@ impl SlidingWindow {
 
     /// See [`Algorithm::charge`](super::Algorithm::charge).
     #[inline(always)]
-    pub(super) fn charge(&self, state: &State, hits: u64, now: Timestamp) -> Standing {
-        self.charge_of(self.buckets(state, now), hits, now)
+    pub(super) fn charge(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Standing {
+        self.charge_of(self.buckets(words, now), hits, now)
     }
 
     #[inline(always)]
@@ -134,7 +133,7 @@ impl SlidingWindow {
 
     #[inline(always)]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut buckets = self.buckets(&state, now);
+        let mut buckets = self.buckets(state.words(), now);
         buckets.current = saturating_count(buckets.current, hits);
         buckets.pack()
     }
@@ -160,7 +159,7 @@ impl SlidingWindow {
 
     /// The current window holds the newest hits: they go first, then those of the window before.
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut buckets = self.buckets(&state, now);
+        let mut buckets = self.buckets(state.words(), now);
         let of_current = hits.min(u64::from(buckets.current));
         buckets.current -= of_current as u32;
         buckets.previous = u64::from(buckets.previous).saturating_sub(hits - of_current) as u32;
@@ -168,7 +167,11 @@ impl SlidingWindow {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        until_room(self.limit, hits, |target| self.until_at_most(state, target, now))
+        self.until_admits_of(self.buckets(state.words(), now), hits, now)
+    }
+
+    fn until_admits_of(&self, buckets: Buckets, hits: u64, now: Timestamp) -> Reset {
+        until_room(self.limit, hits, |target| self.until_at_most_of(buckets, target, now))
     }
 
     #[inline(always)]
@@ -179,7 +182,7 @@ impl SlidingWindow {
     /// The least wait after which the floored estimate is at most `target`, if no other hits arrive.
     #[inline(always)]
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
-        self.until_at_most_of(self.buckets(state, now), target, now)
+        self.until_at_most_of(self.buckets(state.words(), now), target, now)
     }
 
     #[inline(always)]
@@ -304,14 +307,14 @@ mod tests {
                     until_full: rule.until_full(&charged, now),
                     state: charged,
                 };
-                prop_assert_eq!(rule.charge(&state, hits, now), standing.clone());
+                prop_assert_eq!(rule.charge(state.words(), hits, now), standing.clone());
                 let remaining = rule.remaining(&state, now);
                 let taken = if hits <= remaining {
                     Taken::Admitted(standing.clone())
                 } else {
                     Taken::Over { remaining, until_admits: rule.until_admits(&state, hits, now) }
                 };
-                prop_assert_eq!(rule.take(&state, hits, now), taken);
+                prop_assert_eq!(rule.take(state.words(), hits, now), taken);
                 state = standing.state;
             }
         }

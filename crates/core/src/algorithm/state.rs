@@ -7,6 +7,7 @@
 
 use super::{assigned::Assigned, counts::Counts, runs::Runs, slots::Slots};
 use crate::limit::Timestamp;
+use std::{mem::ManuallyDrop, ops::Deref};
 
 /// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +39,22 @@ impl State {
         }
     }
 
+    /// Drops it. Of two words there is nothing to drop, which the compiler finds out in a call only.
+    #[inline(always)]
+    pub(crate) fn discard(self) {
+        match self {
+            Self::Words(_) => std::mem::forget(self),
+            boxed => drop(boxed),
+        }
+    }
+
+    /// Whether it is more than two words.
+    pub(crate) fn is_boxed(&self) -> bool {
+        !matches!(self, Self::Words(_))
+    }
+
     /// Whether it is neither leased nor has reservations.
+    #[inline]
     pub(super) fn is_plain(&self) -> bool {
         !matches!(self, Self::Leased(_) | Self::Reserved(_))
     }
@@ -108,6 +124,48 @@ impl State {
             Self::Slots(slots) => slots.heap_bytes(),
             Self::Leased(leased) => size_of::<Leased>() + leased.heap_bytes(),
             Self::Reserved(reserved) => size_of::<Reserved>() + reserved.heap_bytes(),
+        }
+    }
+}
+
+/// A state that is read. Most are two words, for which no code to drop a state runs.
+#[derive(Debug)]
+pub enum StateView<'s> {
+    /// A copy of two words.
+    Words(ManuallyDrop<State>),
+    /// The state of a counter.
+    Borrowed(&'s State),
+    /// A state that no counter has.
+    Owned(State),
+}
+
+impl StateView<'_> {
+    /// A view of two words.
+    #[inline]
+    pub fn of_words(words: [u64; 2]) -> Self {
+        Self::Words(ManuallyDrop::new(State::Words(words)))
+    }
+
+    /// The state itself, copied if a counter has it.
+    #[inline]
+    pub fn into_owned(self) -> State {
+        match self {
+            Self::Words(state) => ManuallyDrop::into_inner(state),
+            Self::Borrowed(state) => state.clone(),
+            Self::Owned(state) => state,
+        }
+    }
+}
+
+impl Deref for StateView<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        match self {
+            Self::Words(state) => state,
+            Self::Borrowed(state) => state,
+            Self::Owned(state) => state,
         }
     }
 }

@@ -232,6 +232,15 @@ pub struct HeldSlot {
     pub left: Duration,
 }
 
+/// Numbers of a decision that only some responses and metrics report.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RareNumbers<'r> {
+    /// Hits that the counter of each descriptor has beyond its limit; empty if there are none, or with Tidegate's semantics.
+    pub excess: Box<[u64]>,
+    /// The limits that apply, where the counters are not in this process and responses report them.
+    pub service_limits: Option<Vec<ServiceLimit<'r>>>,
+}
+
 /// The decision on one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision<'r> {
@@ -241,10 +250,8 @@ pub struct Decision<'r> {
     pub statuses: SmallVec<[Status<'r>; 4]>,
     /// Limits that no status reports, for metrics: those of rules with several limits.
     pub beside: SmallVec<[AppliedBeside; 2]>,
-    /// Hits that the counter of each descriptor has beyond its limit; none if there are none, or with Tidegate's semantics.
-    pub excess: Option<Box<[u64]>>,
-    /// The limits that apply, where the counters are not in this process and responses report them.
-    pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
+    /// Numbers that few decisions have. Boxed together, so that those of most are smaller.
+    pub rare: Option<Box<RareNumbers<'r>>>,
     /// The slots that the request holds, if a limit of requests in flight applies to it. Boxed because few do.
     pub slot: Option<Box<GrantedSlot>>,
     /// Number of the decision: of two on one counter, the later one has the greater number. 0 if decisions are not numbered.
@@ -255,7 +262,16 @@ impl<'r> Decision<'r> {
     /// A decision in which at most one limit applies to each descriptor.
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
-        let (excess, service_limits, slot) = (None, None, None);
-        Self { code, statuses, beside: SmallVec::new(), excess, service_limits, slot, number: 0 }
+        Self { code, statuses, beside: SmallVec::new(), rare: None, slot: None, number: 0 }
+    }
+
+    /// Hits that the counter of a descriptor has beyond its limit, with the semantics of the reference server.
+    pub fn excess(&self, descriptor: usize) -> u64 {
+        self.rare.as_ref().and_then(|rare| rare.excess.get(descriptor)).copied().unwrap_or(0)
+    }
+
+    /// See [`RareNumbers::service_limits`].
+    pub fn service_limits(&self) -> Option<&[ServiceLimit<'r>]> {
+        self.rare.as_ref()?.service_limits.as_deref()
     }
 }

@@ -11,7 +11,7 @@ mod unit;
 
 pub use decision::{
     AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, HeldSlot, HeldSlots, MetricLabel,
-    ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
+    RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
 };
 pub use denial::Denial;
 pub use on_deny::{Header, OnDeny, Reply};

@@ -12,13 +12,13 @@ use super::{
     deciding::Deciding,
     plan::{Fit, HitSum, Plan, PlannedCounter},
 };
-use crate::limit::{BanPhase, Hits, Reset};
+use crate::limit::{Hits, Reset};
 
 impl<C: Counters> Deciding<'_, '_, C> {
     /// Whether the counter is that of a ban.
     #[inline]
     pub(super) fn is_of_ban(&self, counter: &PlannedCounter) -> bool {
-        self.first(counter).is_ban
+        self.has_bans && self.first(counter).is_ban
     }
 
     /// The denials to be counted on the counter of a ban: one, if a charge of its limit does not fit.
@@ -30,6 +30,12 @@ impl<C: Counters> Deciding<'_, '_, C> {
         };
         let denials = self.by_key[counter.charges()].iter().any(is_denial);
         HitSum { taken: denials.into(), given: 0 }
+    }
+
+    /// Reserves room for the counter of a ban.
+    #[cold]
+    pub(super) fn make_room_for_ban(&mut self, counter: &PlannedCounter) -> bool {
+        self.shards.make_room(std::slice::from_ref(counter), &[true], self.now)
     }
 
     /// Sets the charges of limits whose bans are in force, after the decision.
@@ -44,11 +50,11 @@ impl<C: Counters> Deciding<'_, '_, C> {
                 continue;
             };
             // Nothing remains: it is in force, since before this request or because of it.
-            let phase = if ban.fit == Fit::Over { BanPhase::InForce } else { BanPhase::Begins };
+            let fit = if ban.fit == Fit::Over { Fit::Banned } else { Fit::BanBegins };
             let is_shadow = self.descriptors[ban.descriptor as usize].reached.is_shadow();
             let after = self.until_admits(index - 1, self.now.saturating_add(wait));
             let limit = &mut self.charges[index - 1];
-            limit.fit = Fit::Banned(phase);
+            limit.fit = fit;
             if !is_shadow {
                 limit.remaining = 0;
                 limit.reset = Some(match after {

@@ -5,14 +5,13 @@ use super::{
     status::Reading,
 };
 use crate::{
-    algorithm::{Standing, State},
+    algorithm::{Standing, State, StateView},
     limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
     store::{Counter, Shard, SlotIndex, Store},
     sync::MutexGuard,
 };
 use smallvec::SmallVec;
-use std::borrow::Cow;
 
 /// The locked shards of a request.
 ///
@@ -32,7 +31,7 @@ pub(super) trait Counters {
     fn has(&self, counter: &PlannedCounter) -> bool;
 
     /// The state of the counter; empty if it does not exist.
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State>;
+    fn state(&self, counter: &PlannedCounter) -> StateView<'_>;
 
     /// Changes the state of the counter and returns its numbers. A counter that does not exist is created: the caller has
     /// made room for it.
@@ -108,11 +107,11 @@ impl Counters for LockedShards<'_> {
         self.slot(counter).is_some()
     }
 
-    #[inline]
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+    #[inline(always)]
+    fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
         match self.slot(counter) {
             Some(slot) => self.guards[counter.guard as usize].get(slot).state(),
-            None => Cow::Owned(State::EMPTY),
+            None => StateView::of_words([0; 2]),
         }
     }
 

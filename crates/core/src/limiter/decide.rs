@@ -6,9 +6,9 @@ use super::{
     deciding::Deciding,
     fast_path,
     in_force::{Limiter, Pinned},
-    plan::{Plan, PlannedCounter, counters},
+    plan::{Plan, PlannedCounter, add_counters, counters},
     queue::{self, Queues},
-    slots::{self, TakenSlots},
+    slots::{self, SlotCharges, TakenSlots},
     status::reported_decision,
 };
 use crate::{
@@ -89,17 +89,36 @@ pub(super) fn decide_general<'p>(
     now: Timestamp,
 ) -> Decision<'p> {
     let Pinned { in_force, limiter } = pinned;
-    let named = domain.has_slots().then(|| limiter.change_named(in_force, domain, request, now));
-    let mut plan = Plan::new(domain, &in_force.keys, request, now);
-    if let Some(named) = &named {
-        named.conclude(&mut plan);
-    }
-    let mut counters = counters(&plan);
+    let (mut plan, mut counters) = (Plan::empty(), SmallVec::new());
+    let named = if domain.has_slots() {
+        fill_named(&mut plan, pinned, domain, request, now)
+    } else {
+        plan.fill(domain, &in_force.keys, request, now);
+        None
+    };
+    add_counters(&plan, &mut counters);
     let (code, mut number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
-    if let Some(named) = named {
-        number = named.number_of(number, !counters.is_empty());
+    if let (Some(named), true) = (named, counters.is_empty()) {
+        number = named;
     }
-    Decision { number, slot, ..reported_decision(code, &plan) }
+    reported_decision(code, &plan, number, slot)
+}
+
+/// Makes the releases and renewals of a request, and fills its plan. Returns the number of the last of those changes. Not inlined:
+/// all other decisions would check whether there is something to drop.
+#[inline(never)]
+fn fill_named<'p>(
+    plan: &mut Plan<'p>,
+    pinned: &'p Pinned<'_>,
+    domain: &'p DomainRules,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Option<u64> {
+    let Pinned { in_force, limiter } = pinned;
+    let named = limiter.change_named(in_force, domain, request, now);
+    plan.fill(domain, &in_force.keys, request, now);
+    named.conclude(plan);
+    named.number
 }
 
 /// Decides a request that does not have to wait for slots; none if it would, if its caller does.
@@ -131,7 +150,7 @@ pub(super) fn decide_unless_waits<'p>(
             is_denied && queues.get_or_insert_with(|| limiter.queues.lock()).would_wait(deciding)
         });
     let (code, number, slot) = decided?;
-    Some(Decision { number, slot, ..reported_decision(code, &plan) })
+    Some(reported_decision(code, &plan, number, slot))
 }
 
 /// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict,
@@ -160,10 +179,9 @@ fn decide_unless<'l>(
         &mut Option<MutexGuard<'l, Queues>>,
     ) -> bool,
 ) -> Option<(Code, u64, Option<Box<GrantedSlot>>)> {
-    let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
-    let deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
-    let mut deciding = deciding.with_slots_of(&limiter.slots);
+    let slots = SlotCharges::new(&limiter.slots);
+    let mut deciding = Deciding::new(plan, counters, &mut shards, slots, limiter.compat, now);
     deciding.evaluate();
     let mut queues = limiter.slot_queues_of(&deciding);
     if let Some(queues) = &queues {
@@ -174,14 +192,14 @@ fn decide_unless<'l>(
     }
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
-    deciding.combine(has_bans, has_schedules);
+    deciding.combine();
     if let Some(queues) = &queues {
         deciding.report_behind(queues, None);
     }
     let slots = deciding.slots.taken();
     let number = limiter.store.next_number();
     drop((queues, shards));
-    if has_bans {
+    if plan.has_bans {
         plan.remove_bans();
     }
     Some((code, number, slots.map(TakenSlots::granted)))

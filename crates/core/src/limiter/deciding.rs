@@ -2,26 +2,29 @@
 //! settle, which charges and reads each descriptor's status.
 
 use super::{
+    charge_limit::ChargeLimit,
     compat::Compat,
     counters::Counters,
-    plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan, PlannedCounter},
-    slots::{SlotCharges, SlotSource},
-    status::{Reading, after_give_back, report},
+    plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, PlannedCounter},
+    slots::SlotCharges,
+    status::{Reading, after_give_back, apply, report},
 };
 use crate::{
-    algorithm::{Algorithm, Standing, State},
+    algorithm::State,
     limit::{Code, Hits, Timestamp},
     rules::{RuleLimit, Semantics},
     store::{OnFull, Store},
 };
 use smallvec::SmallVec;
 
-/// A request in the middle of its decision. See [`Plan`] for the first three fields.
+/// A request in the middle of its decision. See [`Plan`] for the fields that have the same names.
 pub(super) struct Deciding<'d, 'r, C> {
     pub(super) descriptors: &'d mut [DescriptorPlan<'r>],
     pub(super) charges: &'d mut [Charge<'r>],
     pub(super) by_key: &'d [u32],
     pub(super) counters: &'d [PlannedCounter],
+    pub(super) has_bans: bool,
+    has_schedules: bool,
     pub(super) shards: &'d mut C,
     pub(super) compat: Compat,
     /// Whether counters of the reference server's limits are charged one descriptor after another.
@@ -38,31 +41,26 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         plan: &'d mut Plan<'r>,
         counters: &'d [PlannedCounter],
         shards: &'d mut C,
+        slots: SlotCharges<'d>,
         compat: Compat,
         now: Timestamp,
     ) -> Self {
+        let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
         let Plan { descriptors, charges, by_key, .. } = plan;
+        let in_order = true;
         Self {
             descriptors,
             charges,
             by_key,
             counters,
+            has_bans,
+            has_schedules,
             shards,
             compat,
-            in_order: true,
+            in_order,
             now,
-            slots: SlotCharges::new(None),
+            slots,
         }
-    }
-
-    /// The same, with tickets for the slots that the request takes.
-    pub(super) fn with_slots_of(self, source: &'d SlotSource) -> Self {
-        self.with_slots(SlotCharges::new(Some(source)))
-    }
-
-    /// The same, with these slots.
-    pub(super) fn with_slots(self, slots: SlotCharges<'d>) -> Self {
-        Self { slots, ..self }
     }
 
     /// The same, for a store that decides by the sum of the hits of each counter.
@@ -159,11 +157,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         if self.counters.iter().all(|counter| self.shards.has(counter)) {
             return true;
         }
-        let creates: SmallVec<[bool; 4]> = self
-            .counters
-            .iter()
-            .map(|counter| !self.is_of_ban(counter) && self.counted(counter, admitted).taken > 0)
-            .collect();
+        let creates = |counter| !self.is_of_ban(counter) && self.counted(counter, admitted).taken > 0;
+        let creates: SmallVec<[bool; 4]> = self.counters.iter().map(creates).collect();
         self.shards.make_room(self.counters, &creates, self.now)
     }
 
@@ -195,7 +190,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let changes = if self.shards.has(counter) {
                 counted != HitSum::ZERO
             } else if self.is_of_ban(counter) {
-                counted.taken > 0 && self.shards.make_room(std::slice::from_ref(counter), &[true], self.now)
+                counted.taken > 0 && self.make_room_for_ban(counter)
             } else {
                 counted.taken > 0 && has_room
             };
@@ -205,23 +200,11 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let reading = if changes {
                 let slots = &mut self.slots;
                 let reserve = self.charges[charges[0] as usize].reserves();
-                let change = |state| match (limit.algorithm.concurrency(), reserve) {
-                    (None, None) => apply(counted, &limit.algorithm, state, now),
-                    (None, Some(reserve)) => {
-                        let state = give_back(counted.given, &limit.algorithm, state, now);
-                        let state = slots.reserve(
-                            &limit.algorithm,
-                            reserve,
-                            (counter.key, state),
-                            counted.taken,
-                            now,
-                        );
-                        limit.algorithm.standing(state, now)
-                    }
-                    (Some(concurrency), _) => {
-                        let state =
-                            slots.take((limit.id, concurrency), (counter.key, state), counted.taken, now);
-                        limit.algorithm.standing(state, now)
+                let change = |state| {
+                    if reserve.is_none() && !limit.algorithm.holds_slots() {
+                        apply(counted, &limit.algorithm, state, now)
+                    } else {
+                        slots.apply(counted, (limit, reserve), (counter.key, state), now)
                     }
                 };
                 self.shards.change(counter, limit, now, change)
@@ -247,25 +230,14 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
 
     /// Sets the resets that depend on more than one counter: those of bans, and of descriptors with schedules.
     #[inline]
-    pub(super) fn combine(&mut self, has_bans: bool, has_schedules: bool) {
-        if has_bans {
+    pub(super) fn combine(&mut self) {
+        if self.has_bans {
             self.fold_bans();
         }
-        if has_schedules {
+        if self.has_schedules {
             self.join_resets();
         }
     }
-}
-
-#[inline]
-fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
-    let state = give_back(hits.given, algorithm, state, now);
-    if hits.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, hits.taken, now) }
-}
-
-#[inline]
-fn give_back(hits: u64, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
-    if hits == 0 { state } else { algorithm.give_back(state, hits, now) }
 }
 
 /// Whether the charge fits, where all charges of its counter take `taken` hits.

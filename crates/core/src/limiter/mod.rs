@@ -12,6 +12,7 @@
 
 mod bans;
 mod batch;
+mod charge_limit;
 mod class;
 mod compat;
 mod conditional;
@@ -26,6 +27,7 @@ mod keys;
 mod leasable;
 mod plan;
 mod queue;
+mod reached;
 mod releases;
 mod remote;
 mod renewals;

@@ -1,75 +1,18 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{compat::Compat, keys::Keys, slots};
+use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, slots};
 use crate::{
-    algorithm::State,
-    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
-    rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Reserve, Rule, RuleLimit, Semantics},
+    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Override, Request, Reset, Timestamp},
+    rules::{
+        Charge as ChargePolicy, ConditionalLimits, DomainRules, Reserve, RuleLimit, Semantics, SharedValue,
+    },
     store::{Key, SlotIndex},
 };
 use smallvec::SmallVec;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 
 /// Charges, descriptors and counters of a request that are kept without allocation.
 pub(super) const INLINE: usize = 4;
-
-/// The rule that a descriptor matched.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Reached<'r> {
-    /// No rule, or one without a limit.
-    Nothing,
-    /// A rule with `unlimited: true`.
-    Unlimited(&'r Rule),
-    /// A rule with limits.
-    Rule(&'r Rule),
-    /// The limit in the request itself.
-    Override,
-    /// Limits that apply by conditions: the descriptor has those of the whole request.
-    Conditional(&'r ConditionalLimits),
-    /// No rule, by a renewal of what is not held any more: it denies the request.
-    NotHeld,
-}
-
-impl<'r> Reached<'r> {
-    /// Names of the limits that this rule replaces.
-    fn replaces(self) -> impl Iterator<Item = &'r str> {
-        let rule = match self {
-            Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
-            Self::Nothing | Self::Override | Self::Conditional(_) | Self::NotHeld => None,
-        };
-        rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
-    }
-
-    /// Whether the counters of the rule are local although those of its domain are shared.
-    pub(super) fn is_local(self) -> bool {
-        matches!(self, Self::Rule(rule) if rule.is_local())
-    }
-
-    /// Whether the rule is in shadow mode: it never denies.
-    pub(super) fn is_shadow(self) -> bool {
-        matches!(self, Self::Rule(rule) if rule.shadow)
-    }
-
-    /// Facts about the rule of one of its limits that responses may carry.
-    pub(super) fn rule_info(self, limit: &RuleLimit) -> Option<&'r RuleInfo> {
-        match self {
-            Self::Rule(rule) => Some(&rule.info),
-            Self::Conditional(limits) => limits.rule_of(limit).map(|rule| &rule.info),
-            Self::Nothing | Self::Unlimited(_) | Self::Override | Self::NotHeld => None,
-        }
-    }
-
-    /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit. One in shadow
-    /// mode has no part in that; with the reference server it is a quota that is never over.
-    pub(super) fn is_quota(self, compat: Compat) -> bool {
-        match self {
-            Self::Unlimited(_) | Self::NotHeld => false,
-            Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
-            Self::Rule(rule) if rule.info.quota => true,
-            Self::Nothing | Self::Rule(_) | Self::Override | Self::Conditional(_) => compat.quota_mode,
-        }
-    }
-}
 
 /// One descriptor of a request.
 #[derive(Clone, Copy)]
@@ -79,50 +22,6 @@ pub(super) struct DescriptorPlan<'r> {
     pub(super) charges: u32,
     /// Whether one of its limits does not admit; shadow and quota mode not considered.
     pub(super) is_over: bool,
-}
-
-/// The limit of a charge.
-pub(super) enum ChargeLimit<'r> {
-    /// From a rule.
-    Rule(&'r RuleLimit),
-    /// From the schedule of one: the limit that applies at the time of the request.
-    Scheduled { declared: &'r RuleLimit, in_force: &'r RuleLimit },
-    /// From the request. Boxed because it is rare and large.
-    Override(Box<RuleLimit>),
-}
-
-impl Deref for ChargeLimit<'_> {
-    type Target = RuleLimit;
-
-    #[inline]
-    fn deref(&self) -> &RuleLimit {
-        match self {
-            Self::Rule(limit) | Self::Scheduled { in_force: limit, .. } => limit,
-            Self::Override(limit) => limit,
-        }
-    }
-}
-
-impl ChargeLimit<'_> {
-    /// Whether another number may apply at another time.
-    pub(super) fn has_schedule(&self) -> bool {
-        match self {
-            Self::Rule(limit) => limit.schedule.is_some(),
-            Self::Scheduled { .. } => true,
-            Self::Override(_) => false,
-        }
-    }
-
-    /// The least wait after which `hits` would be admitted if no other hits arrived.
-    #[inline]
-    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match self {
-            Self::Rule(declared) | Self::Scheduled { declared, .. } => {
-                declared.until_admits(state, hits, now)
-            }
-            Self::Override(limit) => limit.until_admits(state, hits, now),
-        }
-    }
 }
 
 /// Hits of one descriptor for one counter.
@@ -180,8 +79,10 @@ pub(super) enum Fit {
     Over,
     /// Requests before them wait for slots of their counter.
     Behind,
-    /// A ban denies them, or begins with them.
-    Banned(BanPhase),
+    /// A ban begins with them.
+    BanBegins,
+    /// A ban denies them.
+    Banned,
     /// They need a new counter, and the store is full.
     NoRoom,
 }
@@ -228,7 +129,11 @@ impl<'r> Charge<'r> {
     /// The ban that denies its hits.
     #[inline]
     pub(super) fn ban(&self) -> BanPhase {
-        if let Fit::Banned(phase) = self.fit { phase } else { BanPhase::None }
+        match self.fit {
+            Fit::BanBegins => BanPhase::Begins,
+            Fit::Banned => BanPhase::InForce,
+            Fit::Admitted | Fit::Over | Fit::Behind | Fit::NoRoom => BanPhase::None,
+        }
     }
 
     /// The limit as a status reports it.
@@ -238,7 +143,7 @@ impl<'r> Charge<'r> {
             ChargeLimit::Override(limit) => CurrentLimit {
                 name: "",
                 requests: limit.requests,
-                capacity: limit.capacity(),
+                capacity: limit.capacity,
                 window: limit.window,
                 unit: limit.unit,
             },
@@ -283,96 +188,132 @@ pub(super) struct Plan<'r> {
 }
 
 impl<'r> Plan<'r> {
-    /// Matches every descriptor against the rules, with the limits that apply at this time.
-    #[inline]
-    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, now: Timestamp) -> Self {
-        let mut plan = Self::timeless(domain, keys, request);
-        if domain.has_schedules() {
-            plan.has_schedules = true;
-            plan.apply_schedules(now);
-        }
-        plan
-    }
-
-    /// As [`Plan::new`] for a domain with shared counters, whose limits have no schedules.
-    #[inline]
-    pub(super) fn timeless(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
-        Self::matching(domain, keys, request, false)
-    }
-
-    /// As [`Plan::new`], but past blocks and overrides that count nothing: the charges whose counters are to be reset.
-    pub(super) fn of_counters(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
-        Self::matching(domain, keys, request, true)
-    }
-
-    #[inline]
-    fn matching(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, behind: bool) -> Self {
-        let mut plan = Self {
+    /// A plan without charges. Filled where it stays: returned from the call that fills it, it would be copied.
+    #[inline(always)]
+    pub(super) fn empty() -> Self {
+        Self {
             descriptors: SmallVec::new(),
             charges: SmallVec::new(),
             by_key: SmallVec::new(),
             has_bans: false,
             has_schedules: false,
-        };
-        let mut conditional = domain.conditional();
-        for (descriptor, index) in request.descriptors().iter().zip(0..) {
-            let before = plan.charges.len();
-            let of_request = (behind, request.is_report());
-            let reached = match conditional {
-                Some(limits) if !is_overlaid(domain, descriptor, behind) => {
-                    plan.add_conditional(domain, limits, keys, index, request)
-                }
-                _ => plan.add_charges(domain, keys, index, request, of_request),
-            };
-            if matches!(reached, Reached::Conditional(_)) {
-                conditional = None;
-            }
-            let charges = (plan.charges.len() - before) as u32;
-            plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
         }
-        if domain.has_replaces() {
-            plan.drop_replaced();
-        }
-        if request.is_report() {
-            plan.charges.iter_mut().for_each(|charge| charge.is_report = true);
-        }
-        if request.is_check() {
-            plan.charges.iter_mut().for_each(|charge| charge.is_check = true);
-        }
-        plan.by_key.extend(0..plan.charges.len() as u32);
-        if plan.charges.len() > 1 {
-            let charges = &plan.charges;
-            plan.by_key.sort_by_key(|&index| charges[index as usize].key);
-        }
+    }
+
+    /// Matches every descriptor against the rules, with the limits that apply at this time.
+    #[inline]
+    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, now: Timestamp) -> Self {
+        let mut plan = Self::empty();
+        plan.fill(domain, keys, request, now);
         plan
     }
 
+    /// Adds all charges to an empty plan: see [`Plan::new`].
+    #[inline(always)]
+    pub(super) fn fill(
+        &mut self,
+        domain: &'r DomainRules,
+        keys: &Keys,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) {
+        self.add_all(domain, keys, request, false);
+        if domain.has_schedules() {
+            self.has_schedules = true;
+            self.apply_schedules(now);
+        }
+    }
+
+    /// As [`Plan::new`] for a domain with shared counters, whose limits have no schedules.
     #[inline]
+    pub(super) fn timeless(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+        let mut plan = Self::empty();
+        plan.add_all(domain, keys, request, false);
+        plan
+    }
+
+    /// As [`Plan::new`], but past blocks and overrides that count nothing: the charges whose counters are to be reset.
+    pub(super) fn of_counters(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+        let mut plan = Self::empty();
+        plan.add_all(domain, keys, request, true);
+        plan
+    }
+
+    /// Adds the charges of a request to a plan without any.
+    fn add_all(&mut self, domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, behind: bool) {
+        if let Some(limits) = domain.conditional() {
+            self.add_with_conditional(domain, limits, keys, request, behind);
+        } else {
+            for (descriptor, index) in request.descriptors().iter().zip(0..) {
+                let before = self.charges.len();
+                let reached = self.add_charges(domain, keys, (index, descriptor), request, behind);
+                self.add_descriptor(reached, before);
+            }
+        }
+        if domain.has_replaces() {
+            self.drop_replaced();
+        }
+        if request.is_report() {
+            self.charges.iter_mut().for_each(|charge| charge.is_report = true);
+        }
+        if request.is_check() {
+            self.charges.iter_mut().for_each(|charge| charge.is_check = true);
+        }
+        self.by_key.extend(0..self.charges.len() as u32);
+        if self.charges.len() > 1 {
+            let charges = &self.charges;
+            self.by_key.sort_by_key(|&index| charges[index as usize].key);
+        }
+    }
+
+    /// Adds a descriptor with the charges from this one on.
+    #[inline]
+    fn add_descriptor(&mut self, reached: Reached<'r>, first: usize) {
+        let charges = (self.charges.len() - first) as u32;
+        self.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
+    }
+
+    /// Adds the descriptors of a request to a domain whose limits apply by conditions: the first that no override or block is for has
+    /// their charges.
+    #[inline(never)]
+    fn add_with_conditional(
+        &mut self,
+        domain: &'r DomainRules,
+        limits: &'r ConditionalLimits,
+        keys: &Keys,
+        request: &Request<'_>,
+        behind: bool,
+    ) {
+        let mut conditional = Some(limits);
+        for (descriptor, index) in request.descriptors().iter().zip(0..) {
+            let before = self.charges.len();
+            let is_overlaid = is_overlaid(domain, descriptor, behind);
+            let reached = match conditional.take_if(|_| !is_overlaid) {
+                Some(limits) => self.add_conditional(domain, limits, keys, index, request),
+                None => self.add_charges(domain, keys, (index, descriptor), request, behind),
+            };
+            self.add_descriptor(reached, before);
+        }
+    }
+
+    /// Adds the charges of one descriptor, past blocks if `behind`.
+    #[inline(always)]
     fn add_charges(
         &mut self,
         domain: &'r DomainRules,
         keys: &Keys,
-        index: u32,
+        (index, descriptor): (u32, &Descriptor<'_>),
         request: &Request<'_>,
-        (behind, is_report): (bool, bool),
+        behind: bool,
     ) -> Reached<'r> {
-        let descriptor = &request.descriptors()[index as usize];
-        let hits = descriptor.hits;
         if domain.has_slots() && slots::names_ticket(descriptor) {
             return Reached::Nothing;
         }
         // A block takes no hits and gives none back: those given back are those of the counters behind it.
-        let gives_back = matches!(hits, Hits::GiveBack(_));
-        let behind = behind || gives_back;
-        // Slots are given back by ticket only, and hits of a report are in flight no more.
-        let is_without_slots = is_report || gives_back;
+        let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
         if let Some(own) = descriptor.limit
-            && domain.conditional().is_none()
-            && !domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
+            && self.add_own(domain, keys, (index, descriptor), own, behind)
         {
-            let limit = Box::new(domain.override_limit(own));
-            let key = keys.key(domain, &limit, &descriptor.entries, &[]);
-            self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
             return Reached::Override;
         }
         let found =
@@ -383,20 +324,60 @@ impl<'r> Plan<'r> {
         }
         let before = self.charges.len();
         for limit in &found.rule.limits {
-            if is_without_slots && limit.algorithm.holds_slots() || !limit.applies(request.descriptors()) {
-                continue;
-            }
-            let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
-            let at_start = if is_report { hits } else { limit.hits_at_start(hits) };
-            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), at_start, index));
-            if let Some(ban) = &limit.ban {
-                let key = keys.key(domain, ban, &descriptor.entries, &found.shared);
-                let charge = Charge::new(key, ChargeLimit::Rule(ban), hits, index);
-                self.charges.push(Charge { is_ban: true, ..charge });
-                self.has_bans = true;
+            if limit.is_special() {
+                self.add_special(domain, keys, (limit, &found.shared), (index, descriptor), request);
+            } else {
+                let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
+                self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), descriptor.hits, index));
             }
         }
         if self.charges.len() == before { Reached::Nothing } else { Reached::Rule(found.rule) }
+    }
+
+    /// Adds the charge of the limit in a descriptor, unless another limit is in its place; returns whether it did.
+    #[cold]
+    fn add_own(
+        &mut self,
+        domain: &'r DomainRules,
+        keys: &Keys,
+        (index, descriptor): (u32, &Descriptor<'_>),
+        own: Override,
+        behind: bool,
+    ) -> bool {
+        if domain.conditional().is_some() || is_overlaid(domain, descriptor, behind) {
+            return false;
+        }
+        let limit = Box::new(domain.override_limit(own));
+        let key = keys.key(domain, &limit, &descriptor.entries, &[]);
+        self.charges.push(Charge::new(key, ChargeLimit::Override(limit), descriptor.hits, index));
+        true
+    }
+
+    /// Adds the charges of a limit whose charges are more than the hits of the request: see [`RuleLimit::is_special`].
+    #[inline(never)]
+    fn add_special(
+        &mut self,
+        domain: &DomainRules,
+        keys: &Keys,
+        (limit, shared): (&'r RuleLimit, &[SharedValue<'_>]),
+        (index, descriptor): (u32, &Descriptor<'_>),
+        request: &Request<'_>,
+    ) {
+        let (hits, is_report) = (descriptor.hits, request.is_report());
+        // Slots are given back by ticket only, and hits of a report are in flight no more.
+        let is_without_slots = is_report || matches!(hits, Hits::GiveBack(_));
+        if is_without_slots && limit.algorithm.holds_slots() || !limit.applies(request.descriptors()) {
+            return;
+        }
+        let key = keys.key(domain, limit, &descriptor.entries, shared);
+        let at_start = if is_report { hits } else { limit.hits_at_start(hits) };
+        self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), at_start, index));
+        if let Some(ban) = &limit.ban {
+            let key = keys.key(domain, ban, &descriptor.entries, shared);
+            let charge = Charge::new(key, ChargeLimit::Rule(ban), hits, index);
+            self.charges.push(Charge { is_ban: true, ..charge });
+            self.has_bans = true;
+        }
     }
 
     /// Adds the charges of all limits that apply by conditions, with the hits of this descriptor.
@@ -463,9 +444,15 @@ fn is_overlaid(domain: &DomainRules, descriptor: &Descriptor<'_>, behind: bool) 
 }
 
 /// The counters of a plan, in the order of their keys, not yet located.
-#[inline]
 pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
-    let mut counters: SmallVec<[PlannedCounter; INLINE]> = SmallVec::new();
+    let mut counters = SmallVec::new();
+    add_counters(plan, &mut counters);
+    counters
+}
+
+/// Adds these counters where they stay: returned from a call, they would be copied.
+#[inline]
+pub(super) fn add_counters(plan: &Plan<'_>, counters: &mut SmallVec<[PlannedCounter; INLINE]>) {
     let charges = plan.charges.as_slice();
     for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
         let charge = &charges[charge as usize];
@@ -482,5 +469,4 @@ pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
             }
         }
     }
-    counters
 }

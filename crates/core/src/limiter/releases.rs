@@ -2,7 +2,8 @@
 
 use super::{
     in_force::{InForce, Limiter, OwnedPinned},
-    plan::{Plan, Reached},
+    plan::Plan,
+    reached::Reached,
     reservations::ReservationCounts,
     slots::{SlotCounts, SlotRelease, SlotTicket, ticket_of},
 };

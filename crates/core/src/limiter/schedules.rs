@@ -32,7 +32,9 @@ impl<C: Counters> Deciding<'_, '_, C> {
             };
             let is_joint = charges.len() > 1 && self.charges[charges.clone()].iter().any(has_schedule);
             let is_denial = |charge: &Charge<'_>| {
-                matches!(charge.fit, Fit::Over | Fit::Banned(_)) && !charge.is_ban && charge.reset.is_some()
+                matches!(charge.fit, Fit::Over | Fit::BanBegins | Fit::Banned)
+                    && !charge.is_ban
+                    && charge.reset.is_some()
             };
             let is_shown = is_joint && !plan.reached.is_shadow();
             if !is_shown || !self.charges[charges.clone()].iter().any(is_denial) {

@@ -104,7 +104,7 @@ fn limits<'r>(
                 let state = states.state(counter);
                 let mut limit = service_limit(charge, &state, ban, now);
                 if with_held {
-                    let has_slots = charge.limit.algorithm.concurrency().is_some();
+                    let has_slots = charge.limit.algorithm.holds_slots();
                     limit.slots = has_slots.then(|| held_slots(&state, now));
                     limit.reserved = reserved_hits(&state, now);
                 }
@@ -191,7 +191,7 @@ fn policy(limit: &RuleLimit) -> (u32, Duration) {
     if !matches!(limit.algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) {
         return (limit.requests, window);
     }
-    let quota = limit.capacity();
+    let quota = limit.capacity;
     // `requests` hits are refilled in a window.
     let nanos = window.as_nanos() * u128::from(quota) / u128::from(limit.requests.max(1));
     (quota, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))

@@ -10,11 +10,17 @@
 //!
 //! A ticket states of each counter whether it is in a shared store, and its group there. Every server of the store can release it.
 
-use super::{keys::GROUPS, reservations::Reservations, slot_figures::FiguresByLimit};
+use super::{
+    keys::GROUPS,
+    plan::HitSum,
+    reservations::Reservations,
+    slot_figures::FiguresByLimit,
+    status::{apply, give_back},
+};
 use crate::{
-    algorithm::{Algorithm, Concurrency, Reservation, State},
+    algorithm::{Algorithm, Concurrency, Reservation, Standing, State},
     limit::{Descriptor, Entry, GrantedSlot, Hits, LimitId, Timestamp},
-    rules::{LimitTable, Reserve},
+    rules::{LimitTable, Reserve, RuleLimit},
     store::{Fingerprint, Key, Seed},
     sync::AtomicU64,
 };
@@ -330,7 +336,7 @@ pub(super) struct StoredCharges {
 
 /// The slots that a request takes and its reservations, while it is decided.
 pub(super) struct SlotCharges<'d> {
-    source: Option<&'d SlotSource>,
+    source: &'d SlotSource,
     id: u64,
     keys: SmallVec<[Key; 2]>,
     /// The counters with reservations.
@@ -342,39 +348,60 @@ pub(super) struct SlotCharges<'d> {
 }
 
 impl<'d> SlotCharges<'d> {
-    /// With slots of this source; without one, slots end by their deadlines only.
-    pub(super) fn new(source: Option<&'d SlotSource>) -> Self {
+    /// With ids of this source.
+    #[inline]
+    pub(super) fn new(source: &'d SlotSource) -> Self {
         Self { source, id: 0, keys: SmallVec::new(), reserved: SmallVec::new(), stored: None, cost: 0 }
     }
 
     /// The same with some in counters of a shared store, which has taken them.
     pub(super) fn in_store(source: &'d SlotSource, stored: &'d StoredCharges) -> Self {
-        Self { id: stored.id, stored: Some(stored), ..Self::new(Some(source)) }
+        Self { id: stored.id, stored: Some(stored), ..Self::new(source) }
+    }
+
+    /// Changes a counter of a limit of requests in flight, or of one that reserves.
+    #[cold]
+    pub(super) fn apply(
+        &mut self,
+        counted: HitSum,
+        (limit, reserve): (&RuleLimit, Option<Reserve>),
+        (key, state): (Key, State),
+        now: Timestamp,
+    ) -> Standing {
+        let state = match (&limit.algorithm, reserve) {
+            (Algorithm::Concurrency(concurrency), _) => {
+                self.take((limit.id, concurrency), (key, state), counted.taken, now)
+            }
+            (algorithm, Some(reserve)) => {
+                let state = give_back(counted.given, algorithm, state, now);
+                self.reserve(algorithm, reserve, (key, state), counted.taken, now)
+            }
+            (algorithm, None) => return apply(counted, algorithm, state, now),
+        };
+        limit.algorithm.standing(state, now)
     }
 
     /// Charges hits of an admitted request to a counter.
-    pub(super) fn take(
+    fn take(
         &mut self,
         (limit, concurrency): (LimitId, &Concurrency),
         (key, state): (Key, State),
         hits: u64,
         now: Timestamp,
     ) -> State {
-        if let (0, Some(source)) = (self.id, self.source) {
-            self.id = source.next_id(now);
+        if self.id == 0 {
+            self.id = self.source.next_id(now);
         }
         let (state, expired) = concurrency.take(state, self.id, hits, now);
         self.keys.push(key);
         self.cost = self.cost.max(hits);
-        if let Some(source) = self.source {
-            source.taken.fetch_add(1, Ordering::Relaxed);
-            source.count_expired(limit, expired as u64);
-        }
+        self.source.taken.fetch_add(1, Ordering::Relaxed);
+        self.source.count_expired(limit, expired as u64);
         state
     }
 
-    /// Charges the estimate of an admitted request to a counter. Without a ticket, or room for a reservation, it stays.
-    pub(super) fn reserve(
+    /// Charges the estimate of an admitted request to a counter. Without room for a reservation, it stays.
+    fn reserve(
         &mut self,
         algorithm: &Algorithm,
         Reserve { max_hold, returns, .. }: Reserve,
@@ -385,8 +412,7 @@ impl<'d> SlotCharges<'d> {
         if hits == 0 {
             return state;
         }
-        let Some(source) = self.source else { return algorithm.add(state, hits, now) };
-        let reservations = &source.reservations;
+        let reservations = &self.source.reservations;
         let deadline = now.saturating_add_nanos(max_hold.nanos().get());
         // A store has bounds of its own.
         let is_stored =
@@ -396,7 +422,7 @@ impl<'d> SlotCharges<'d> {
             return algorithm.add(state, hits, now);
         }
         if self.id == 0 {
-            self.id = source.next_id(now);
+            self.id = self.source.next_id(now);
         }
         let estimate = u32::try_from(hits).unwrap_or(u32::MAX);
         let reservation = Reservation { id: self.id, hits: estimate, deadline, returns };
@@ -419,11 +445,14 @@ impl<'d> SlotCharges<'d> {
     }
 
     /// The slots that were taken, and the reservations; none if there are none.
+    #[inline]
     pub(super) fn taken(self) -> Option<TakenSlots> {
+        if self.keys.is_empty() && self.reserved.is_empty() { None } else { Some(self.into_taken()) }
+    }
+
+    #[cold]
+    fn into_taken(self) -> TakenSlots {
         let Self { id, keys, reserved, stored, cost, .. } = self;
-        if id == 0 || keys.is_empty() && reserved.is_empty() {
-            return None;
-        }
         let mut ticket = SlotTicket::new(id);
         let find = |stored: &[(u16, Key)], key| stored.iter().copied().find(|(_, stored)| *stored == key);
         for key in keys {
@@ -438,7 +467,7 @@ impl<'d> SlotCharges<'d> {
                 None => ticket.reserved.push((1, key)),
             }
         }
-        Some(TakenSlots { ticket, cost })
+        TakenSlots { ticket, cost }
     }
 }
 

@@ -1,13 +1,16 @@
 //! The status of each descriptor, read from its counters after the decision.
 
-use super::plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, Reached};
+use super::{
+    plan::{Charge, DescriptorPlan, Fit, HitSum, Plan},
+    reached::Reached,
+};
 use crate::{
-    algorithm::{Algorithm, State},
-    limit::{AppliedBeside, Code, Decision, Hits, Reset, Status, Timestamp},
+    algorithm::{Algorithm, Standing, State, StateView},
+    limit::{AppliedBeside, Code, Decision, GrantedSlot, Hits, RareNumbers, Reset, Status, Timestamp},
     rules::Semantics,
 };
 use smallvec::SmallVec;
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 /// Numbers of one counter after the decision, as one limit reads them.
 #[derive(Clone, Copy)]
@@ -33,7 +36,7 @@ pub(super) fn report<'s>(
     hits: HitSum,
     is_shadow: bool,
     reading: Reading,
-    state: impl FnOnce() -> Cow<'s, State>,
+    state: impl FnOnce() -> StateView<'s>,
     now: Timestamp,
 ) {
     let algorithm = &charge.limit.algorithm;
@@ -61,17 +64,37 @@ pub(super) fn report<'s>(
 #[inline]
 pub(super) fn after_give_back<'s>(
     algorithm: &Algorithm,
-    state: Cow<'s, State>,
+    state: StateView<'s>,
     hits: HitSum,
     now: Timestamp,
-) -> Cow<'s, State> {
-    if hits.given == 0 { state } else { Cow::Owned(algorithm.give_back(state.into_owned(), hits.given, now)) }
+) -> StateView<'s> {
+    if hits.given == 0 {
+        return state;
+    }
+    StateView::Owned(algorithm.give_back(state.into_owned(), hits.given, now))
 }
 
-/// The decision on a request, from the reports of its charges.
+/// Counts hits on a counter.
 #[inline]
-pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r> {
+pub(super) fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
+    let state = give_back(hits.given, algorithm, state, now);
+    if hits.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, hits.taken, now) }
+}
+
+#[inline]
+pub(super) fn give_back(hits: u64, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
+    if hits == 0 { state } else { algorithm.give_back(state, hits, now) }
+}
+
+/// The decision on a request, from the reports of its charges. Complete: one that is completed by the caller is copied.
+pub(super) fn reported_decision<'r>(
+    code: Code,
+    plan: &Plan<'r>,
+    number: u64,
+    slot: Option<Box<GrantedSlot>>,
+) -> Decision<'r> {
     let mut decision = Decision::new(code, SmallVec::new());
+    (decision.number, decision.slot) = (number, slot);
     let mut rest = plan.charges.as_slice();
     for descriptor in &plan.descriptors {
         let charges;
@@ -84,12 +107,12 @@ pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r>
         decision.statuses.push(status(descriptor, tightest));
     }
     if plan.charges.iter().any(|charge| charge.excess > 0) {
-        decision.excess = Some(excess(plan));
+        decision.rare = Some(Box::new(RareNumbers { excess: excess(plan), service_limits: None }));
     }
     decision
 }
 
-/// See [`Decision::excess`]: the most of any limit of the descriptor.
+/// See [`RareNumbers::excess`]: the most of any limit of the descriptor.
 #[cold]
 fn excess(plan: &Plan<'_>) -> Box<[u64]> {
     let mut excess: Box<[u64]> = plan.descriptors.iter().map(|_| 0).collect();
@@ -103,7 +126,7 @@ fn excess(plan: &Plan<'_>) -> Box<[u64]> {
 fn beside(charge: &Charge<'_>) -> AppliedBeside {
     AppliedBeside {
         descriptor: charge.descriptor,
-        capacity: charge.limit.capacity(),
+        capacity: charge.limit.capacity,
         remaining: remaining(charge),
         series: charge.limit.series,
         is_over: charge.fit != Fit::Admitted,

@@ -103,7 +103,7 @@ impl DeclaredQuotas {
     /// Whether each client can have a part of the limit.
     fn division(&self, limit: &RuleLimit) -> Division {
         let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.clients));
-        let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity()));
+        let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity));
         let interval = REPORT_INTERVAL.as_nanos();
         let is_bucket = match &limit.algorithm {
             Algorithm::LeakyBucket(_) => true,

@@ -44,6 +44,8 @@ pub struct RuleLimit {
     pub name: Box<str>,
     /// Hits per window, as statuses report it.
     pub requests: u32,
+    /// The most hits that are available at once: the burst of a bucket, else those of a window.
+    pub capacity: u32,
     /// The time that `requests` are for.
     pub window: Window,
     /// The window's unit, if it is exactly one unit long.
@@ -81,16 +83,16 @@ impl RuleLimit {
         self.when.as_ref().is_none_or(|when| expressions::holds(when, &self.name, descriptors))
     }
 
-    /// The limit as a status reports it.
-    pub fn current(&self) -> CurrentLimit<'_> {
-        let (requests, capacity) = (self.requests, self.capacity());
-        CurrentLimit { name: &self.name, requests, capacity, window: self.window, unit: self.unit }
+    /// Whether its charges are more than the hits of a request: it has a condition, a ban or an estimate, or gives slots.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.when.is_some() || self.ban.is_some() || self.reserve.is_some() || self.algorithm.holds_slots()
     }
 
-    /// The most hits that are available at once: the burst of a bucket, else those of a window.
-    #[inline]
-    pub fn capacity(&self) -> u32 {
-        self.algorithm.capacity().unwrap_or(self.requests)
+    /// The limit as a status reports it.
+    pub fn current(&self) -> CurrentLimit<'_> {
+        let Self { name, requests, capacity, window, unit, .. } = self;
+        CurrentLimit { name, requests: *requests, capacity: *capacity, window: *window, unit: *unit }
     }
 
     /// The hits that a request with these is charged at its start. An estimate is at most what the limit admits at once, which an override
@@ -109,7 +111,7 @@ impl RuleLimit {
     #[inline]
     pub fn hits_of_peek(&self) -> u64 {
         match self.reserve {
-            Some(Reserve { hits: Some(hits), .. }) => hits.get().min(self.capacity().max(1)).into(),
+            Some(Reserve { hits: Some(hits), .. }) => hits.get().min(self.capacity.max(1)).into(),
             _ => 1,
         }
     }
@@ -183,7 +185,8 @@ impl Schedule {
     pub(super) fn new(timetable: Timetable, declared: &RuleLimit, requests: &[u32]) -> Self {
         let limit = |&requests: &u32| {
             let algorithm = declared.algorithm.with_requests(requests, declared.requests, declared.window);
-            RuleLimit { requests, algorithm, ..declared.clone() }
+            let capacity = algorithm.capacity().unwrap_or(requests);
+            RuleLimit { requests, capacity, algorithm, ..declared.clone() }
         };
         Self { timetable, limits: requests.iter().map(limit).collect() }
     }

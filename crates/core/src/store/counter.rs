@@ -1,10 +1,10 @@
 //! One counter, in 24 bytes. Most states are two words; no byte is spent on distinguishing them from the others.
 
 use crate::{
-    algorithm::{Slots, State},
+    algorithm::{Slots, State, StateView},
     limit::{LimitId, Timestamp},
 };
-use std::{borrow::Cow, num::NonZeroU32};
+use std::num::NonZeroU32;
 
 /// One counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,18 +38,21 @@ impl Counter {
     #[inline]
     pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
         let expires_secs = whole_seconds(expires);
-        Self(match state {
-            State::Words(words) => Kept::Words { words, label: Label::new(limit), expires_secs },
-            state => Kept::Boxed { state: Box::new(state), limit, expires_secs },
-        })
+        match state {
+            State::Words(words) => {
+                state.discard();
+                Self(Kept::Words { words, label: Label::new(limit), expires_secs })
+            }
+            state => Self(Kept::Boxed { state: Box::new(state), limit, expires_secs }),
+        }
     }
 
     /// The state.
     #[inline]
-    pub fn state(&self) -> Cow<'_, State> {
+    pub fn state(&self) -> StateView<'_> {
         match &self.0 {
-            Kept::Words { words, .. } => Cow::Owned(State::Words(*words)),
-            Kept::Boxed { state, .. } => Cow::Borrowed(state),
+            Kept::Words { words, .. } => StateView::of_words(*words),
+            Kept::Boxed { state, .. } => StateView::Borrowed(state),
         }
     }
 
@@ -90,18 +93,25 @@ impl Counter {
     }
 
     /// Makes it a counter of this state, limit and expiry. A box that is there already is used again.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, new: State, limit: LimitId, expires: Timestamp) {
-        match (&mut self.0, &new) {
-            (
-                Kept::Boxed { state, limit: of_state, expires_secs },
-                State::Log(_) | State::Counts(_) | State::Slots(_) | State::Leased(_) | State::Reserved(_),
-            ) => {
+        if let (State::Words(new_words), Kept::Words { words, label, expires_secs }) = (&new, &mut self.0) {
+            (*words, *label, *expires_secs) = (*new_words, Label::new(limit), whole_seconds(expires));
+            new.discard();
+        } else {
+            self.set_boxed(new, limit, expires);
+        }
+    }
+
+    /// The same, where the state was in a box or is to be in one.
+    fn set_boxed(&mut self, new: State, limit: LimitId, expires: Timestamp) {
+        match (&mut self.0, new) {
+            (Kept::Boxed { state, limit: of_state, expires_secs }, new) if new.is_boxed() => {
                 **state = new;
                 *of_state = limit;
                 *expires_secs = whole_seconds(expires);
             }
-            _ => *self = Self::new(new, limit, expires),
+            (_, new) => *self = Self::new(new, limit, expires),
         }
     }
 

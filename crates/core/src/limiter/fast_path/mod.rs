@@ -52,8 +52,8 @@ pub(super) fn charge<'r>(
     keys: &Keys,
 ) -> Option<Option<PlainCharge<'r>>> {
     // Checked before the rule lookup, which would be in vain.
-    plain_hits(descriptor)?;
-    charge_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
+    let hits = plain_hits(descriptor)?;
+    charge_with(hits, domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
 }
 
 /// As [`charge`], for a descriptor with the rule `found`.
@@ -64,7 +64,17 @@ pub(super) fn charge_of<'r>(
     domain: &DomainRules,
     keys: &Keys,
 ) -> Option<Option<PlainCharge<'r>>> {
-    let hits = plain_hits(descriptor)?;
+    charge_with(plain_hits(descriptor)?, found, descriptor, domain, keys)
+}
+
+#[inline(always)]
+fn charge_with<'r>(
+    hits: u64,
+    found: Option<&Found<'r>>,
+    descriptor: &Descriptor<'_>,
+    domain: &DomainRules,
+    keys: &Keys,
+) -> Option<Option<PlainCharge<'r>>> {
     let Some(Found { rule, shared }) = found else { return Some(None) };
     let limit = rule.plain_limit()?;
     let key = keys.key(domain, limit, &descriptor.entries, shared);

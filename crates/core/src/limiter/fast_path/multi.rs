@@ -2,7 +2,7 @@
 
 use super::plain_charge::{DESCRIPTORS_MAX, FoundCounter, PlainCharge};
 use crate::{
-    algorithm::{Standing, State},
+    algorithm::{Standing, State, StateView},
     limit::{Code, Decision, Reset, Status, Timestamp},
     store::{Key, Shard, Store},
     sync::MutexGuard,
@@ -33,7 +33,7 @@ pub(in crate::limiter) fn decide<'r>(
     }
     let mut code = Code::Ok;
     for (charge, counter) in charges.iter().flatten().zip(counters.iter().flatten()) {
-        if charge.hits > charge.limit.algorithm.remaining(&State::Words(counter.words), now) {
+        if charge.hits > charge.limit.algorithm.remaining(&StateView::of_words(counter.words), now) {
             code = Code::OverLimit;
         }
     }
@@ -53,7 +53,7 @@ pub(in crate::limiter) fn decide<'r>(
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
             (Some(charge), Some(FoundCounter { words, .. })) => {
-                decision.statuses.push(status_when_denied(charge, &State::Words(words), now));
+                decision.statuses.push(status_when_denied(charge, &StateView::of_words(words), now));
             }
             _ => decision.statuses.push(Status::NO_LIMIT),
         }

@@ -57,12 +57,22 @@ impl<'r> PlainCharge<'r> {
     #[inline(always)]
     pub(super) fn find(&self, shard: &Shard) -> Option<FoundCounter> {
         let Some(slot) = shard.find(self.key) else {
-            let exceeds = self.hits > u64::from(self.limit.capacity());
-            return exceeds.then_some(FoundCounter { slot: None, words: [0; 2] });
+            return self.exceeds_limit().then_some(FoundCounter { slot: None, words: [0; 2] });
         };
+        Some(FoundCounter { slot: Some(slot), words: self.words(shard, slot)? })
+    }
+
+    /// The state of its counter, if it is two words under this limit.
+    #[inline(always)]
+    pub(super) fn words(&self, shard: &Shard, slot: SlotIndex) -> Option<[u64; 2]> {
         let counter = shard.get(slot);
-        let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
-        Some(FoundCounter { slot: Some(slot), words })
+        counter.words().filter(|_| counter.limit() == self.limit.id)
+    }
+
+    /// Whether the hits exceed the limit alone.
+    #[inline(always)]
+    pub(super) fn exceeds_limit(&self) -> bool {
+        self.hits > u64::from(self.limit.capacity)
     }
 
     #[inline]

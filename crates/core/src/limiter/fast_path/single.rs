@@ -1,10 +1,11 @@
 //! One descriptor: one lock, one probe, one dispatch on the algorithm.
 
-use super::plain_charge::{FoundCounter, PlainCharge};
+use super::plain_charge::PlainCharge;
 use crate::{
-    algorithm::{Standing, Taken},
+    algorithm::{Standing, StateView, Taken},
     limit::{Code, Decision, Reset, Timestamp},
-    store::Store,
+    store::{Shard, Store},
+    sync::MutexGuard,
 };
 use smallvec::SmallVec;
 
@@ -16,10 +17,11 @@ pub(in crate::limiter) fn decide<'r>(
     now: Timestamp,
 ) -> Option<Decision<'r>> {
     let mut shard = store.lock(Store::shard_of(charge.key));
-    let FoundCounter { slot, words } = charge.find(&shard)?;
+    let Some(slot) = shard.find(charge.key) else { return without_counter(charge, store, shard, now) };
+    let words = charge.words(&shard, slot)?;
     match charge.limit.algorithm.take(words, charge.hits, now) {
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
-            shard.get_mut(slot?).set(state, charge.limit.id, expires);
+            shard.get_mut(slot).set(state, charge.limit.id, expires);
             let number = store.next_number();
             drop(shard);
             Some(decision(charge, Code::Ok, remaining, Reset::After(until_full), number))
@@ -30,6 +32,25 @@ pub(in crate::limiter) fn decide<'r>(
             Some(decision(charge, Code::OverLimit, remaining, until_admits, number))
         }
     }
+}
+
+/// Denies hits that exceed the limit alone; none if they need a counter.
+#[inline(always)]
+fn without_counter<'r>(
+    charge: PlainCharge<'r>,
+    store: &Store,
+    shard: MutexGuard<'_, Shard>,
+    now: Timestamp,
+) -> Option<Decision<'r>> {
+    let (algorithm, empty) = (&charge.limit.algorithm, StateView::of_words([0; 2]));
+    if !charge.exceeds_limit() {
+        return None;
+    }
+    let remaining = algorithm.remaining(&empty, now);
+    let until_admits = algorithm.until_admits(&empty, charge.hits, now);
+    let number = store.next_number();
+    drop(shard);
+    Some(decision(charge, Code::OverLimit, remaining, until_admits, number))
 }
 
 /// Called in each arm, and inlined there, to build the decision in place: built after the match it would be copied.

@@ -12,21 +12,21 @@
 
 use super::{QueuedHits, SlotWait, Ticket};
 use crate::{
-    algorithm::{Admission, Algorithm, LeakyBucket, State},
+    algorithm::{Admission, Algorithm, LeakyBucket, StateView},
     limit::{Code, Decision, Hits, Request, Timestamp},
     limiter::{
         counters::{Counters, LockedShards},
         deciding::Deciding,
         in_force::{Limiter, Pinned},
         plan::{Fit, Plan, PlannedCounter, counters},
-        slots::TakenSlots,
+        slots::{SlotCharges, TakenSlots},
         status::{Reading, after_give_back, report, reported_decision},
     },
     rules::DomainRules,
     store::Key,
 };
 use smallvec::SmallVec;
-use std::{borrow::Cow, task::Waker, time::Duration};
+use std::{task::Waker, time::Duration};
 
 /// The verdict on a request that may be queued.
 #[derive(Debug)]
@@ -106,10 +106,9 @@ pub(in crate::limiter) fn decide<'p>(
         named.conclude(&mut plan);
     }
     let mut counters = counters(&plan);
-    let (has_bans, has_schedules) = (plan.has_bans, plan.has_schedules);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, &pinned.in_force.rules, now);
-    let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
-    let mut deciding = deciding.with_slots_of(&pinned.limiter.slots);
+    let slots = SlotCharges::new(&pinned.limiter.slots);
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, slots, pinned.limiter.compat, now);
     deciding.evaluate();
     // Where no request waits for slots, those that fit at once, which most do, do not contend for this lock.
     let mut queues = match place {
@@ -137,7 +136,7 @@ pub(in crate::limiter) fn decide<'p>(
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
     deciding.settle(code == Code::Ok, has_room);
-    deciding.combine(has_bans, has_schedules);
+    deciding.combine();
     if would_wait {
         deciding.report_until_accepted(wait_max);
     }
@@ -159,14 +158,14 @@ pub(in crate::limiter) fn decide<'p>(
         number = named.number_of(number, !counters.is_empty());
     }
     drop((queues, shards));
-    if has_bans {
+    if plan.has_bans {
         plan.remove_bans();
     }
     woken.into_iter().for_each(Waker::wake);
     let slot = slots.map(TakenSlots::granted);
     match ticket {
         Some(ticket) => QueueDecision::Queued(Ticket { slot, ..ticket }),
-        None => QueueDecision::Decided(Decision { number, slot, ..reported_decision(code, &plan) }),
+        None => QueueDecision::Decided(reported_decision(code, &plan, number, slot)),
     }
 }
 
@@ -216,7 +215,7 @@ pub(in crate::limiter) fn decision<'p>(
     if plan.has_bans {
         plan.remove_bans();
     }
-    Decision { slot: ticket.slot.clone(), ..reported_decision(Code::Ok, &plan) }
+    reported_decision(Code::Ok, &plan, 0, ticket.slot.clone())
 }
 
 impl<C: Counters> Deciding<'_, '_, C> {
@@ -228,7 +227,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
     }
 
     /// The state that the hits of the request have to fit.
-    fn state_after_give_back(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+    fn state_after_give_back(&self, counter: &PlannedCounter) -> StateView<'_> {
         let algorithm = &self.first(counter).limit.algorithm;
         after_give_back(algorithm, self.shards.state(counter), counter.hits, self.now)
     }

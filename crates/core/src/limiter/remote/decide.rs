@@ -5,7 +5,7 @@ use super::{
         counters::LockedShards,
         decide::decide_plan,
         deciding::Deciding,
-        in_force::OwnedPinned,
+        in_force::{Limiter, OwnedPinned},
         plan::{Charge, Fit, INLINE, PlannedCounter, counters},
         service_limits::{self, ListedLimits},
         slots::{SlotCharges, SlotTicket, TakenSlots},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     algorithm::State,
-    limit::{Code, Decision, Hits, Timestamp},
+    limit::{Code, Decision, Hits, ServiceLimit, Timestamp},
 };
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
@@ -40,18 +40,18 @@ impl<'h> RemoteRequest<'h> {
         if self.has_local_counters() {
             return self.decide_mixed(fetched, listed, local_now);
         }
+        let Limiter { slots, compat, global_shadow, .. } = self.owned.limiter;
+        let slots = SlotCharges::in_store(slots, &self.stored);
         let mut deciding =
-            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.owned.limiter.compat, now)
-                .by_sums()
-                .with_slots(SlotCharges::in_store(&self.owned.limiter.slots, &self.stored));
+            Deciding::new(&mut self.plan, &self.counters, &mut fetched, slots, *compat, now).by_sums();
         deciding.evaluate();
-        let code = if self.owned.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
+        let code = if *global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
         let slot = deciding.slots.taken().map(TakenSlots::granted);
-        let mut decision = Decision { slot, ..reported_decision(code, &self.plan) };
-        let global_shadow = self.owned.limiter.global_shadow;
-        let limits = service_limits::listed(listed, global_shadow, &self.plan, &self.counters, &fetched, now);
-        decision.service_limits = limits.map(Box::new);
+        let mut decision = reported_decision(code, &self.plan, 0, slot);
+        let limits =
+            service_limits::listed(listed, *global_shadow, &self.plan, &self.counters, &fetched, now);
+        set_service_limits(&mut decision, limits);
         decision
     }
 
@@ -64,16 +64,16 @@ impl<'h> RemoteRequest<'h> {
         all.append(&mut self.counters);
         let mut states = Mixed { local: shards, locals, fetched };
         let slots = SlotCharges::in_store(&limiter.slots, &self.stored);
-        let deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now);
-        let mut deciding = deciding.by_sums().with_slots(slots);
+        let deciding = Deciding::new(&mut self.plan, &all, &mut states, slots, limiter.compat, now);
+        let mut deciding = deciding.by_sums();
         deciding.evaluate();
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
         let slot = deciding.slots.taken().map(TakenSlots::granted);
         let number = limiter.store.next_number();
-        let mut decision = Decision { number, slot, ..reported_decision(code, &self.plan) };
+        let mut decision = reported_decision(code, &self.plan, number, slot);
         let limits = service_limits::listed(listed, limiter.global_shadow, &self.plan, &all, &states, now);
-        decision.service_limits = limits.map(Box::new);
+        set_service_limits(&mut decision, limits);
         self.counters = all.drain(locals..).collect();
         self.local = all;
         decision
@@ -101,7 +101,7 @@ impl<'h> RemoteRequest<'h> {
         let OwnedPinned { in_force, limiter } = self.owned;
         let (code, number, slot) =
             decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
-        Decision { number, slot, ..reported_decision(code, &self.plan) }
+        reported_decision(code, &self.plan, number, slot)
     }
 
     /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
@@ -144,6 +144,12 @@ impl<'h> RemoteRequest<'h> {
                 slot.ticket = ticket.text();
             }
         }
-        Decision { number, slot, ..reported_decision(code, &plan) }
+        reported_decision(code, &plan, number, slot)
+    }
+}
+
+fn set_service_limits<'h>(decision: &mut Decision<'h>, limits: Option<Vec<ServiceLimit<'h>>>) {
+    if limits.is_some() {
+        decision.rare.get_or_insert_default().service_limits = limits;
     }
 }

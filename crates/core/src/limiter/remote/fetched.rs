@@ -6,13 +6,12 @@ use super::super::{
     status::Reading,
 };
 use crate::{
-    algorithm::{Standing, State},
+    algorithm::{Standing, State, StateView},
     limit::Timestamp,
     rules::RuleLimit,
     store::Key,
 };
 use smallvec::SmallVec;
-use std::borrow::Cow;
 
 /// The counters of one request as the store returned them, in ascending order of keys.
 pub(super) struct Fetched {
@@ -43,8 +42,8 @@ impl Counters for Fetched {
         self.states[self.index(counter)].1 != State::EMPTY
     }
 
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
-        Cow::Borrowed(&self.states[self.index(counter)].1)
+    fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
+        StateView::Borrowed(&self.states[self.index(counter)].1)
     }
 
     fn change(
@@ -91,7 +90,7 @@ impl Counters for Mixed<'_> {
         self.is_fetched(counter) || self.local.has(counter)
     }
 
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+    fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
         if self.is_fetched(counter) { self.fetched.state(counter) } else { self.local.state(counter) }
     }
 

@@ -18,7 +18,7 @@ use super::{
     keys::Keys,
     plan::{Charge, DescriptorPlan, HitSum, INLINE, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    slots::{self, StoredCharges},
+    slots::{self, SlotCharges, StoredCharges},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -220,10 +220,12 @@ impl<'h> RemoteRequest<'h> {
         if self.local.is_empty() {
             return;
         }
-        let Limiter { store, compat, global_shadow, .. } = self.owned.limiter;
+        let Limiter { store, compat, global_shadow, slots, .. } = self.owned.limiter;
         let mut shards =
             LockedShards::lock(store, &mut self.local, &self.plan, &self.owned.in_force.rules, now);
-        let mut deciding = Deciding::new(&mut self.plan, &self.local, &mut shards, *compat, now).by_sums();
+        let slots = SlotCharges::new(slots);
+        let mut deciding =
+            Deciding::new(&mut self.plan, &self.local, &mut shards, slots, *compat, now).by_sums();
         deciding.evaluate();
         self.is_denied |= !global_shadow && deciding.verdict() == Code::OverLimit;
     }

@@ -221,6 +221,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         series,
         name: declared.name,
         requests: declared.requests,
+        capacity: declared.algorithm.capacity().unwrap_or(declared.requests),
         window: declared.window,
         unit: Unit::of_window(declared.window),
         algorithm: declared.algorithm,

@@ -145,6 +145,7 @@ impl Walk<'_, '_> {
                 series,
                 name: declared.name.into(),
                 requests: declared.requests,
+                capacity: declared.algorithm.capacity().unwrap_or(declared.requests),
                 window: declared.window,
                 unit,
                 algorithm: declared.algorithm.clone(),
@@ -177,6 +178,7 @@ impl Walk<'_, '_> {
         RuleLimit {
             id,
             tag,
+            capacity: limit.requests,
             algorithm,
             charge: Charge::Admitted,
             semantics: Semantics::Exact,

@@ -133,6 +133,7 @@ impl Context<'_> {
             series,
             name: "".into(),
             requests,
+            capacity: algorithm.capacity().unwrap_or(requests),
             window,
             unit: Unit::of_window(window),
             algorithm,

@@ -327,6 +327,7 @@ fn override_template(
         series,
         name,
         requests,
+        capacity: algorithm.capacity().unwrap_or(requests),
         window,
         unit,
         algorithm,

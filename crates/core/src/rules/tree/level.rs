@@ -31,19 +31,21 @@ impl Level {
         entry: &Entry<'_>,
         share: impl FnOnce(SharedForm, &'r str),
     ) -> Option<&'r Node> {
-        let siblings = match self {
-            Self::One(only, siblings) if *only == *entry.key => siblings,
-            Self::One(..) => return None,
-            Self::Many(map) => map.get(entry.key)?,
-            Self::Mixed(_) | Self::Joined(_) => return shared_of(self.step(entry)?, share),
-        };
-        if let Some(node) = siblings.exact.get(entry.value) {
-            return Some(node);
+        // The most common level first.
+        if let Self::One(only, siblings) = self {
+            return if *only == *entry.key { siblings.select(entry.value, share) } else { None };
         }
-        if let Some(wildcard) = siblings.wildcard(entry.value) {
-            return shared_of(wildcard.matched(), share);
+        match self {
+            Self::One(..) => None,
+            Self::Many(map) => map.get(entry.key)?.select(entry.value, share),
+            Self::Mixed(_) | Self::Joined(_) => shared_of(self.step_out_of_line(entry)?, share),
         }
-        siblings.alone.as_deref()
+    }
+
+    /// As [`Level::step`]. Not inlined, because its many values on the stack would slow down levels without patterns.
+    #[inline(never)]
+    fn step_out_of_line(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        self.step(entry)
     }
 
     /// The nodes with exactly this key.
@@ -275,6 +277,18 @@ impl Node {
 }
 
 impl Siblings {
+    /// As [`Level::select`].
+    #[inline(always)]
+    fn select<'r>(&'r self, value: &str, share: impl FnOnce(SharedForm, &'r str)) -> Option<&'r Node> {
+        if let Some(node) = self.exact.get(value) {
+            return Some(node);
+        }
+        if let Some(wildcard) = self.wildcard(value) {
+            return shared_of(wildcard.matched(), share);
+        }
+        self.alone.as_deref()
+    }
+
     /// The node that the value selects.
     #[inline]
     fn step(&self, value: &str) -> Option<(Matched<'_>, &Node)> {

@@ -155,8 +155,8 @@ impl DomainRules {
     /// As [`DomainRules::find`] without overrides and blocks; adds the shared values to `shared`. The result fits a register.
     fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedValues<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
-        for (index, entry) in (0..).zip(entries) {
-            let share = |form, text| shared.push(SharedValue { entry: index, form, text });
+        for (index, entry) in entries.iter().enumerate() {
+            let share = |form, text| shared.push(SharedValue { entry: index as u32, form, text });
             let node = level.select(entry, share)?;
             (level, rule) = (&node.below, Some(&node.rule));
         }
@@ -259,7 +259,8 @@ impl DomainRules {
         let Override { requests, unit } = limit;
         let template = &self.overrides[unit as usize];
         let algorithm = template.semantics.algorithm(requests, template.window);
-        RuleLimit { requests, algorithm, ..template.clone() }
+        let capacity = algorithm.capacity().unwrap_or(requests);
+        RuleLimit { requests, capacity, algorithm, ..template.clone() }
     }
 
     /// Whether any descriptor of the rules has this key, as far as known: conditions may be about any.

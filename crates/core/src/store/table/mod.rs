@@ -238,7 +238,7 @@ impl<T: Default> Table<T> {
         self.pages[index.page as usize].slot(index.slot as usize)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, index: SlotIndex) -> &mut T {
         let page = &mut self.pages[index.page as usize];
         // Written only on change: other cores read the line to find their keys.

@@ -1,0 +1,53 @@
+//! The limit of a charge.
+
+use crate::{
+    algorithm::State,
+    limit::{Reset, Timestamp},
+    rules::RuleLimit,
+};
+use std::ops::Deref;
+
+/// The limit of a charge.
+pub(super) enum ChargeLimit<'r> {
+    /// From a rule.
+    Rule(&'r RuleLimit),
+    /// From the schedule of one: the limit that applies at the time of the request.
+    // The limit in force stands where the other variants have theirs: to read it is one load.
+    Scheduled { in_force: &'r RuleLimit, declared: &'r RuleLimit },
+    /// From the request. Boxed because it is rare and large.
+    Override(Box<RuleLimit>),
+}
+
+impl Deref for ChargeLimit<'_> {
+    type Target = RuleLimit;
+
+    #[inline]
+    fn deref(&self) -> &RuleLimit {
+        match self {
+            Self::Rule(limit) | Self::Scheduled { in_force: limit, .. } => limit,
+            Self::Override(limit) => limit,
+        }
+    }
+}
+
+impl ChargeLimit<'_> {
+    /// Whether another number may apply at another time.
+    pub(super) fn has_schedule(&self) -> bool {
+        match self {
+            Self::Rule(limit) => limit.schedule.is_some(),
+            Self::Scheduled { .. } => true,
+            Self::Override(_) => false,
+        }
+    }
+
+    /// The least wait after which `hits` would be admitted if no other hits arrived.
+    #[inline]
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match self {
+            Self::Rule(declared) | Self::Scheduled { declared, .. } => {
+                declared.until_admits(state, hits, now)
+            }
+            Self::Override(limit) => limit.until_admits(state, hits, now),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The rule that a descriptor of a request reaches.
+
+use super::compat::Compat;
+use crate::{
+    limit::RuleInfo,
+    rules::{ConditionalLimits, Rule, RuleLimit, Semantics},
+};
+
+/// The rule that a descriptor matched.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Reached<'r> {
+    /// No rule, or one without a limit.
+    Nothing,
+    /// A rule with `unlimited: true`.
+    Unlimited(&'r Rule),
+    /// A rule with limits.
+    Rule(&'r Rule),
+    /// The limit in the request itself.
+    Override,
+    /// Limits that apply by conditions: the descriptor has those of the whole request.
+    Conditional(&'r ConditionalLimits),
+    /// No rule, by a renewal of what is not held any more: it denies the request.
+    NotHeld,
+}
+
+impl<'r> Reached<'r> {
+    /// Names of the limits that this rule replaces.
+    pub(super) fn replaces(self) -> impl Iterator<Item = &'r str> {
+        let rule = match self {
+            Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
+            Self::Nothing | Self::Override | Self::Conditional(_) | Self::NotHeld => None,
+        };
+        rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
+    }
+
+    /// Whether the counters of the rule are local although those of its domain are shared.
+    pub(super) fn is_local(self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.is_local())
+    }
+
+    /// Whether the rule is in shadow mode: it never denies.
+    pub(super) fn is_shadow(self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.shadow)
+    }
+
+    /// Facts about the rule of one of its limits that responses may carry.
+    pub(super) fn rule_info(self, limit: &RuleLimit) -> Option<&'r RuleInfo> {
+        match self {
+            Self::Rule(rule) => Some(&rule.info),
+            Self::Conditional(limits) => limits.rule_of(limit).map(|rule| &rule.info),
+            Self::Nothing | Self::Unlimited(_) | Self::Override | Self::NotHeld => None,
+        }
+    }
+
+    /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit. One in shadow
+    /// mode has no part in that; with the reference server it is a quota that is never over.
+    pub(super) fn is_quota(self, compat: Compat) -> bool {
+        match self {
+            Self::Unlimited(_) | Self::NotHeld => false,
+            Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
+            Self::Rule(rule) if rule.info.quota => true,
+            Self::Nothing | Self::Rule(_) | Self::Override | Self::Conditional(_) => compat.quota_mode,
+        }
+    }
+}
