@@ -14,26 +14,27 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 use tempfile::{NamedTempFile, TempDir};
 use tidegate::api::pb::common::RateLimitDescriptor;
+use tokio::task::JoinHandle;
 
 /// The listener of the config.
-const LISTENER: u16 = 8000;
-const LIMIT: usize = 3;
+pub const LISTENER: u16 = 8000;
+pub const LIMIT: usize = 3;
 const CLIENTS: u64 = 12;
 const REQUESTS: usize = 100;
-const KILLS: usize = 3;
+pub const KILLS: usize = 3;
 /// Clients that send one request after the other, each with its key.
 const SEQUENTIAL_CLIENTS: usize = 4;
 /// Requests of each.
 const SEQUENTIAL: usize = 2_500;
 
 /// A slot that is lost is not free again within the test.
-const RULES: &str = "
+pub const RULES: &str = "
 domain: edge
 descriptors:
   - key: api_key
@@ -55,7 +56,7 @@ impl Numbers {
 
 /// A back end that works on each request for some milliseconds, and breaks some connections instead of responding.
 #[derive(Default)]
-struct BackEnd {
+pub struct BackEnd {
     /// Works on each request for at most as many milliseconds.
     work_millis_max: u64,
     in_flight: Mutex<Vec<(usize, TcpStream)>>,
@@ -64,7 +65,7 @@ struct BackEnd {
 }
 
 impl BackEnd {
-    fn start(work_millis_max: u64) -> (Arc<Self>, u16) {
+    pub fn start(work_millis_max: u64) -> (Arc<Self>, u16) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let back_end = Arc::new(Self { work_millis_max, ..Self::default() });
@@ -96,7 +97,7 @@ impl BackEnd {
     }
 
     /// The most requests that were in flight at once, and the number of all.
-    fn figures(&self) -> (usize, usize) {
+    pub fn figures(&self) -> (usize, usize) {
         (self.most.load(Ordering::Relaxed), self.served.load(Ordering::Relaxed))
     }
 
@@ -223,16 +224,28 @@ fn log(folder: &TempDir) -> String {
 
 /// Responses by what they are.
 #[derive(Clone, Copy, Default, Debug)]
-struct Counts {
-    responses: usize,
-    denials: usize,
-    failures: usize,
+pub struct Counts {
+    pub responses: usize,
+    pub denials: usize,
+    /// Of the back end.
+    pub failures: usize,
+    /// Without a response of a server.
+    pub undecided: usize,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Self) {
+        self.responses += other.responses;
+        self.denials += other.denials;
+        self.failures += other.failures;
+        self.undecided += other.undecided;
+    }
 }
 
 /// A client whose requests may end at any time. Some give up, half of these while the decision is on its way.
-async fn restless_client(client: u64, port: u16, requests: usize) -> Counts {
+async fn restless_client(client: u64, port: u16, goes_on: impl Fn(usize) -> bool) -> Counts {
     let (mut numbers, mut counts) = (Numbers(client.wrapping_mul(0x2545_f491_4f6c_dd1d)), Counts::default());
-    for _ in 0..requests {
+    for _ in (0..).take_while(|sent| goes_on(*sent)) {
         let fetched = http1::fetch(Ipv4Addr::LOCALHOST, port, get("one"));
         let patience = match numbers.below(8) {
             0 => Duration::from_micros(numbers.below(2_000)),
@@ -247,6 +260,10 @@ async fn restless_client(client: u64, port: u16, requests: usize) -> Counts {
                 tokio::time::sleep(Duration::from_millis(1 + numbers.below(20))).await;
             }
             Ok(502 | 503) => counts.failures += 1,
+            Ok(500) => {
+                counts.undecided += 1;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             Ok(other) => panic!("HTTP status {other}"),
             // Envoy was killed.
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -259,8 +276,18 @@ fn get(api_key: &str) -> http::request::Builder {
     Request::get("/").header("x-api-key", api_key)
 }
 
-fn restless_clients(port: u16, requests: usize) -> Vec<tokio::task::JoinHandle<Counts>> {
-    (1..=CLIENTS).map(|client| tokio::spawn(restless_client(client, port, requests))).collect()
+fn restless_clients(port: u16, requests: usize) -> Vec<JoinHandle<Counts>> {
+    let goes_on = move |sent| sent < requests;
+    (1..=CLIENTS).map(|client| tokio::spawn(restless_client(client, port, goes_on))).collect()
+}
+
+/// Clients that go on until they are stopped.
+pub fn restless_clients_until(port: u16, is_stopped: &Arc<AtomicBool>) -> Vec<JoinHandle<Counts>> {
+    let client = |client| {
+        let is_stopped = Arc::clone(is_stopped);
+        tokio::spawn(restless_client(client, port, move |_| !is_stopped.load(Ordering::Relaxed)))
+    };
+    (1..=CLIENTS).map(client).collect()
 }
 
 async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
@@ -268,10 +295,7 @@ async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
         let edge = Edge::start(&program, RULES, 30).await;
         let mut sum = Counts::default();
         for client in restless_clients(edge.envoy.port(LISTENER), REQUESTS) {
-            let Counts { responses, denials, failures } = client.await.expect("no client panics");
-            sum.responses += responses;
-            sum.denials += denials;
-            sum.failures += failures;
+            sum.add(&client.await.expect("no client panics"));
         }
         edge.give_up_until_a_reset_is_logged().await;
         let free_after = edge.until_free(LIMIT).await;
@@ -280,7 +304,7 @@ async fn no_more_requests_are_in_flight_than_the_limit_and_no_slot_is_lost() {
             "{}: {served} served, {most} at once; {sum:?}; free after {free_after:?}",
             program.binary.display()
         );
-        assert!(sum.responses > 0 && sum.denials > 0 && sum.failures > 0, "{sum:?}");
+        assert!(sum.responses > 0 && sum.denials > 0 && sum.failures > 0 && sum.undecided == 0, "{sum:?}");
         assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
         let logged = edge.logged();
         println!("{logged:?}");
@@ -302,7 +326,7 @@ async fn an_envoy_that_is_killed_holds_slots_for_max_hold_and_never_lets_more_re
             tokio::time::sleep(Duration::from_millis(300)).await;
             edge.envoy.kill_and_restart(&program).await;
             for client in clients {
-                client.await.expect("no client panics");
+                assert_eq!(client.await.expect("no client panics").undecided, 0);
             }
         }
         let free_after = edge.until_free(LIMIT).await;

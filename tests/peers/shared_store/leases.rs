@@ -27,7 +27,7 @@ tests_with! {
     a_batch_on_a_leased_bucket_admits_no_more_than_is_free,
 }
 
-const SETTINGS: Settings = Settings {
+pub(super) const SETTINGS: Settings = Settings {
     length: Duration::from_millis(200),
     grant_min: 4,
     limit_min: 0,
@@ -38,7 +38,7 @@ const DAY: u64 = 86_400_000_000;
 const CALENDAR_STEP: u64 = 1_200_000_000;
 
 /// A node's first request for credits.
-const FIRST_REQUEST: LeaseRequest = LeaseRequest {
+pub(super) const FIRST_REQUEST: LeaseRequest = LeaseRequest {
     node: NodeId(1),
     holder: 1,
     sequence: 1,

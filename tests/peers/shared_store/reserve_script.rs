@@ -4,6 +4,7 @@
 use super::{
     RedisServer,
     arithmetic::{Store, limiter},
+    lease_script, leases,
     random_rules::{ALGORITHMS, KINDS, Random, is_meter, later, limit},
     slot_script::{at, hits, request},
 };
@@ -14,7 +15,10 @@ use tidegate_core::{
     limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
-use tidegate_shared::script::{EncodedRequest, End, Undo, conclude, undo_of};
+use tidegate_shared::{
+    lease::{LeaseRequest, Terms},
+    script::{EncodedRequest, End, Undo, conclude, undo_of},
+};
 
 tests_with! {
     REDIS:
@@ -23,6 +27,7 @@ tests_with! {
     many_reservations_have_the_same_verdicts_and_short_replies,
     a_start_beyond_the_bound_is_charged_and_has_no_end,
     reservations_of_a_clock_far_ahead_count_for_a_window_at_most,
+    ends_of_counters_with_leases_leave_the_credits_out,
 }
 
 /// Worlds of each algorithm; `TIDEGATE_RESERVE_WORLDS` raises the number.
@@ -346,4 +351,87 @@ async fn reservations_of_a_clock_far_ahead_count_for_a_window_at_most() {
     assert!(take(&mut world.store, behind + 4).is_some());
     let later = behind + 2 * Duration::from_secs(10).as_micros() as u64;
     assert!(take(&mut world.store, later).is_some() && take(&mut world.store, later + 1).is_some());
+}
+
+/// Rules that reserve are not leased, but credits are still out where a rule has just begun to. The counter equals one without leases, but
+/// for the credits.
+async fn ends_of_counters_with_leases_leave_the_credits_out() {
+    const KEYS: [&str; 9] = [
+        "",
+        "precision: 7, ",
+        "algorithm: sliding_log, ",
+        "algorithm: fixed_window, ",
+        "algorithm: fixed_window, aligned: first_hit, ",
+        "algorithm: fixed_window, calendar: true, ",
+        "algorithm: token_bucket, ",
+        "algorithm: token_bucket, refill: intervals, ",
+        "algorithm: leaky_bucket, ",
+    ];
+    let server = RedisServer::start();
+    for (index, keys) in KEYS.iter().enumerate() {
+        let limit = format!("{keys}unit: day, requests_per_unit: 1000");
+        // No refill is due within the test.
+        let (now, prefixes) =
+            (1_700_000_400_000_000, ["leased", "alone"].map(|name| format!("{name}:{index}:")));
+        let free = prefixes.map(|prefix| of_reserving_counter(&server, &limit, &prefix, now));
+        let [leased, alone] = free;
+        assert_eq!(alone.len(), 5);
+        println!("{limit}: {leased:?} free with leases, {alone:?} without");
+        let credits: Vec<u32> = leased.iter().zip(&alone).map(|(leased, alone)| alone - leased).collect();
+        assert!(credits[0] > 0 && credits.iter().all(|out| *out == credits[0]), "{limit}: {credits:?}");
+    }
+}
+
+/// Hits that are free after each step; with credits out if the prefix says so.
+fn of_reserving_counter(server: &RedisServer, limit: &str, prefix: &str, now: u64) -> Vec<u32> {
+    let (mut store, is_leased) = (Store::new(server, prefix.to_owned()), prefix.starts_with("leased"));
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let shared = limiter(&lease_script::rules(limit), &options).expect("a good rule");
+    let hit = |store: &mut Store, taken| {
+        store.decide(&shared.pin_owned(), &[request(&[("k", "v", taken)])], at(now)).remove(0).code
+    };
+    assert_eq!(hit(&mut store, hits(5)), Code::Ok);
+    if is_leased {
+        let owned = shared.pin_owned();
+        let (key, algorithm) = lease_script::counter(&owned);
+        let terms = Terms::of(&algorithm, leases::SETTINGS).expect("a rule that is leased");
+        let mut of_leases = lease_script::Store::new(server, prefix.to_owned());
+        let first = leases::FIRST_REQUEST;
+        // A store grants nothing in its first length of a lease.
+        let before = now - 2 * lease_script::LENGTH;
+        for (sequence, at) in [(1, before), (2, now)] {
+            let granted = of_leases.lease(key, terms, &LeaseRequest { sequence, ..first }, at);
+            assert_eq!(granted.expect("a response").spend_to > 0, at == now);
+        }
+    }
+    let reserving = lease_script::rules(&format!("{limit}, reserve: 40, max_hold: 1h"));
+    let next = shared.update_rules().build(&reserving, &options);
+    drop(next.expect("a good rule").put_in_force());
+    let owned = shared.pin_owned();
+    let mut start = || {
+        let decision = store.decide(&owned, &[request(&[("k", "v", hits(1))])], at(now)).remove(0);
+        decision.slot.expect("an estimate").ticket
+    };
+    let tickets: Vec<_> = (0..4).map(|_| start()).collect();
+    let has_leases = || {
+        let keys = redis::cmd("KEYS").arg(format!("{prefix}*")).query(&mut server.connection());
+        let values = keys.map(|keys: Vec<String>| {
+            let get = |key: &String| redis::cmd("GET").arg(key).query(&mut server.connection());
+            keys.iter().map(|key| get(key).unwrap_or_default()).collect::<Vec<Vec<u8>>>()
+        });
+        values.expect("keys").iter().any(|value| value.first() == Some(&0))
+    };
+    let mut free = Vec::new();
+    for (step, cost) in
+        [None, Some(hits(7)), Some(less(10)), Some(hits(70)), Some(hits(0))].into_iter().enumerate()
+    {
+        if let Some(cost) = cost {
+            let end = end_of(&tickets[step - 1], cost);
+            assert_eq!([store.end(&end, at(now)), store.end(&end, at(now))], [1, 0], "an end counts once");
+        }
+        assert_eq!(has_leases(), is_leased, "{limit}: step {step}");
+        let peek = store.decide(&owned, &[request(&[("k", "v", hits(0))])], at(now)).remove(0);
+        free.push(peek.statuses[0].remaining);
+    }
+    free
 }

@@ -49,15 +49,19 @@ descriptors:
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000000}}
 ";
 
-struct World {
-    servers: Vec<Server>,
+pub(super) struct World {
+    pub(super) servers: Vec<Server>,
     rules: NamedTempFile,
     args: Vec<String>,
 }
 
 impl World {
     fn start(servers: usize, url: &str, policy: &[&str]) -> Self {
-        let rules = rules_file(RULES);
+        Self::with_rules(RULES, servers, url, policy)
+    }
+
+    pub(super) fn with_rules(rules: &str, servers: usize, url: &str, policy: &[&str]) -> Self {
+        let rules = rules_file(rules);
         let args = [&["--counters", url, "--http-listen", "127.0.0.1:0"], policy].concat();
         let mut world =
             Self { servers: Vec::new(), rules, args: args.into_iter().map(str::to_owned).collect() };
@@ -70,20 +74,29 @@ impl World {
         Server::with_rules(self.rules.path(), &args)
     }
 
-    async fn metric(&self, server: usize, name: &str) -> u64 {
+    pub(super) async fn metric(&self, server: usize, name: &str) -> u64 {
         self.servers[server].metric(name).await
+    }
+
+    /// Kills a server, and starts another one at its address.
+    pub(super) fn replace(&mut self, server: usize) {
+        let address = self.servers[server].address().to_owned();
+        self.servers[server].signal_until_it_ends(Signal::KILL);
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let args = [&args[..], &["--rules", self.rules.path().to_str().expect("UTF-8")]].concat();
+        self.servers[server] = Server::start_on(&address, &args);
     }
 }
 
 /// The ticket of an admitted request.
-fn ticket(response: &RateLimitResponse) -> Option<String> {
+pub(super) fn ticket(response: &RateLimitResponse) -> Option<String> {
     let Kind::StringValue(ticket) = response.dynamic_metadata.as_ref()?.fields["slot"].kind.as_ref()? else {
         panic!("{response:?}")
     };
     Some(ticket.clone())
 }
 
-async fn take(client: &mut Client, keys: &[&str]) -> Option<String> {
+pub(super) async fn take(client: &mut Client, keys: &[&str]) -> Option<String> {
     let descriptors = keys.iter().map(|key| descriptor(&[(key, "v")])).collect();
     let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
     assert_eq!(response.overall_code() == Code::Ok, ticket(&response).is_some(), "{response:?}");
@@ -100,12 +113,12 @@ fn ticket_is_none(response: &RateLimitResponse) -> bool {
 }
 
 /// Hits that are free.
-async fn free(client: &mut Client, key: &str) -> u32 {
+pub(super) async fn free(client: &mut Client, key: &str) -> u32 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, "v")]) };
     client.should_rate_limit("d", vec![peek]).await.expect("a decision").statuses[0].limit_remaining
 }
 
-async fn wait_until_free(client: &mut Client, key: &str, expected: u32) -> Duration {
+pub(super) async fn wait_until_free(client: &mut Client, key: &str, expected: u32) -> Duration {
     let began = Instant::now();
     eventually(&format!("{expected} are free"), async || match free(client, key).await {
         free if free == expected => Ok(()),
@@ -115,7 +128,7 @@ async fn wait_until_free(client: &mut Client, key: &str, expected: u32) -> Durat
     began.elapsed()
 }
 
-const DENY: [&str; 4] = ["--on-store-failure", "deny", "--counters-timeout", "2s"];
+pub(super) const DENY: [&str; 4] = ["--on-store-failure", "deny", "--counters-timeout", "2s"];
 
 #[derive(Default)]
 struct InFlight {
@@ -132,17 +145,16 @@ async fn three_servers_never_have_more_in_flight_than_the_limit() {
     let mut world = World::start(3, &url, &DENY);
     let figures = Arc::new(InFlight::default());
     let until = Instant::now() + Duration::from_secs(6);
-    let addresses: Vec<String> = world.servers.iter().map(|server| server.address().to_owned()).collect();
     let mut callers = JoinSet::new();
     for caller in 0..12_u64 {
-        let (figures, addresses, mut random) = (Arc::clone(&figures), addresses.clone(), Random(caller));
+        let (figures, mut random) = (Arc::clone(&figures), Random(caller));
         let mut clients = Vec::new();
         for server in &world.servers {
             clients.push(server.client().await);
         }
         callers.spawn(async move {
             while Instant::now() < until {
-                let [first, second] = [0, 1].map(|_| random.below(addresses.len() as u64) as usize);
+                let [first, second] = [0, 1].map(|_| random.below(clients.len() as u64) as usize);
                 let wanted = vec![descriptor(&[("short", "v")])];
                 // A server that was killed has no decision.
                 let Ok(response) = clients[first].should_rate_limit("d", wanted).await else {
@@ -166,12 +178,9 @@ async fn three_servers_never_have_more_in_flight_than_the_limit() {
             }
         });
     }
-    for (kill, address) in addresses.iter().enumerate() {
+    for server in 0..world.servers.len() {
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        world.servers[kill].signal_until_it_ends(Signal::KILL);
-        let args: Vec<&str> = world.args.iter().map(String::as_str).collect();
-        let args = [&args[..], &["--rules", world.rules.path().to_str().expect("UTF-8")]].concat();
-        world.servers[kill] = Server::start_on(address, &args);
+        world.replace(server);
     }
     callers.join_all().await;
     let [most, admitted, denied] = [

@@ -1,0 +1,104 @@
+//! Requests in flight behind a real Envoy with three servers and one store, as the back end counts them, while each of these is killed.
+
+#![expect(clippy::disallowed_methods, reason = "times how long slots are held after the last request")]
+
+use super::{
+    RedisServer, free_port,
+    slot_servers::{DENY, World},
+};
+use crate::{
+    envoy::concurrency::{BackEnd, Counts, KILLS, LIMIT, LISTENER, RULES, restless_clients_until},
+    envoy_process::{Envoy, Program},
+    support::{Server, descriptor, eventually},
+    tests_with,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tidegate::api::pb::common::RateLimitDescriptor;
+
+tests_with! {
+    ENVOY, REDIS:
+    no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_the_store_are_killed
+}
+
+const MAX_HOLD: Duration = Duration::from_secs(2);
+
+/// The ports of the servers in the config, besides that of the first.
+const FURTHER_SERVERS: [u16; 2] = [8082, 8083];
+
+fn port(server: &Server) -> u16 {
+    server.address().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+/// The config of the documentation with three servers.
+fn config() -> String {
+    let config =
+        include_str!("../../../deploy/envoy/concurrency.yaml").replace("timeout: 0.25s", "timeout: 5s");
+    let endpoint = |port: u16| {
+        format!(
+            "{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }} }}"
+        )
+    };
+    assert!(config.contains(&endpoint(8081)));
+    let [second, third] = FURTHER_SERVERS.map(endpoint);
+    config.replace(&endpoint(8081), &[endpoint(8081), second, third].join(", "))
+}
+
+/// The store is killed with its data on disk. One that returns empty knows of no request in flight.
+async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_the_store_are_killed() {
+    let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
+    let (store_port, data) = (free_port(), tempfile::tempdir().expect("a folder"));
+    let folder = data.path().to_str().expect("temporary paths are UTF-8");
+    let args = ["--dir", folder, "--appendonly", "yes", "--appendfsync", "always"];
+    let mut store = RedisServer::start_on(store_port, &args);
+    let rules = RULES.replace("max_hold: 1h", "max_hold: 2s");
+    let mut world = World::with_rules(&rules, 3, &format!("redis://127.0.0.1:{store_port}"), &DENY);
+    let (back_end, application) = BackEnd::start(30);
+    let [second, third] = FURTHER_SERVERS;
+    let given = [(8080, application), (second, port(&world.servers[1])), (third, port(&world.servers[2]))];
+    let mut envoy = Envoy::start_program(&program, &config(), world.servers[0].address(), &given).await;
+    let served_after_another = async |requests: usize| {
+        let before = back_end.figures().1;
+        eventually("requests reach the back end", async || back_end.figures().1 >= before + requests).await;
+    };
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let clients = restless_clients_until(envoy.port(LISTENER), &is_stopped);
+    for kill in 0..KILLS {
+        served_after_another(10).await;
+        world.replace(kill % 3);
+        served_after_another(10).await;
+        drop(store);
+        store = RedisServer::start_on(store_port, &args);
+        served_after_another(10).await;
+        envoy.kill_and_restart(&program).await;
+    }
+    served_after_another(10).await;
+    is_stopped.store(true, Ordering::Relaxed);
+    let mut sum = Counts::default();
+    for client in clients {
+        sum.add(&client.await.expect("no client panics"));
+    }
+    let (mut client, began) = (world.servers[0].client().await, Instant::now());
+    eventually("all slots are free", async || {
+        let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("api_key", "one")]) };
+        let response = client.should_rate_limit("edge", vec![peek]).await.expect("a decision");
+        match response.statuses[0].limit_remaining as usize {
+            free if free == LIMIT => Ok(()),
+            free => Err(free),
+        }
+    })
+    .await;
+    let (free_after, (most, served)) = (began.elapsed(), back_end.figures());
+    println!(
+        "{}: {served} served, {most} at once; {sum:?}; {KILLS} kills each of Envoy, a server and the store; free after {free_after:?}",
+        program.binary.display()
+    );
+    assert!(sum.responses > 0 && sum.denials > 0, "{sum:?}");
+    assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
+    assert!(free_after < MAX_HOLD + Duration::from_millis(500), "free after {free_after:?}");
+}
