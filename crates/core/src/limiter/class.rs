@@ -3,7 +3,7 @@
 use super::{
     fast_path,
     in_force::{InForce, Pinned},
-    slots,
+    ticket,
 };
 use crate::{
     limit::{Descriptor, Hits, Request},
@@ -65,7 +65,7 @@ fn class_apart<'r>(domain: &'r DomainRules, descriptors: &[Descriptor<'_>]) -> O
         return Some(Class::General(domain));
     }
     // Requests that take slots reach the general path by their rules.
-    let releases = domain.has_slots() && descriptors.iter().any(slots::names_ticket);
+    let releases = domain.has_slots() && descriptors.iter().any(ticket::names_ticket);
     releases.then_some(Class::General(domain))
 }
 

@@ -8,8 +8,9 @@ use super::{
     in_force::{Limiter, Pinned},
     plan::{Plan, PlannedCounter, add_counters, counters},
     queue::{self, Queues},
-    slots::{self, SlotCharges, TakenSlots},
+    slots::{SlotCharges, TakenSlots},
     status::reported_decision,
+    ticket,
 };
 use crate::{
     limit::{Code, Decision, GrantedSlot, Request, Status, Timestamp},
@@ -138,7 +139,7 @@ pub(super) fn decide_unless_waits<'p>(
         class => return Some(decide_other(pinned, class, request, now)),
     };
     // They are to be made once.
-    if request.descriptors().iter().any(slots::names_ticket) {
+    if request.descriptors().iter().any(ticket::names_ticket) {
         return None;
     }
     let mut plan = Plan::new(domain, &in_force.keys, request, now);

@@ -4,7 +4,7 @@
 use super::{
     fast_path::{DESCRIPTORS_MAX, PlainCharge},
     in_force::{InForce, Limiter, OwnedPinned, Pinned},
-    slots,
+    ticket,
 };
 use crate::{
     algorithm::Algorithm,
@@ -63,7 +63,7 @@ pub(super) fn leasable<'p>(
     if descriptors.len() > 1 && domain.has_replaces() {
         return None;
     }
-    if domain.has_slots() && descriptors.iter().any(slots::names_ticket) {
+    if domain.has_slots() && descriptors.iter().any(ticket::names_ticket) {
         return None;
     }
     if let Some(limits) = domain.conditional() {

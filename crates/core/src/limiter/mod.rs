@@ -42,6 +42,7 @@ mod status;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod update;
 
 pub use class::Class;
@@ -58,5 +59,6 @@ pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
 pub use slot_figures::SlotFigures;
-pub use slots::{SlotCounts, SlotRelease, slots_of_ticket};
+pub use slots::SlotCounts;
+pub use ticket::{SlotRelease, slots_of_ticket};
 pub use update::{NextRules, RetiredRules, RuleUpdate};

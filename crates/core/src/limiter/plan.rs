@@ -1,6 +1,6 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, slots};
+use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, ticket};
 use crate::{
     limit::{BanPhase, CurrentLimit, Descriptor, Hits, Override, Request, Reset, Timestamp},
     rules::{
@@ -306,7 +306,7 @@ impl<'r> Plan<'r> {
         request: &Request<'_>,
         behind: bool,
     ) -> Reached<'r> {
-        if domain.has_slots() && slots::names_ticket(descriptor) {
+        if domain.has_slots() && ticket::names_ticket(descriptor) {
             return Reached::Nothing;
         }
         // A block takes no hits and gives none back: those given back are those of the counters behind it.

@@ -5,7 +5,8 @@ use super::{
     plan::Plan,
     reached::Reached,
     reservations::ReservationCounts,
-    slots::{SlotCounts, SlotRelease, SlotTicket, ticket_of},
+    slots::SlotCounts,
+    ticket::{SlotRelease, SlotTicket, ticket_of},
 };
 use crate::{
     algorithm::{Ended, Released},

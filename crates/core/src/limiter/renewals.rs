@@ -15,7 +15,7 @@ use super::{
     in_force::{InForce, Limiter},
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    slots::{SlotTicket, renewal_of, renewed_entries},
+    ticket::{SlotTicket, renewal_of, renewed_entries},
 };
 use crate::{
     limit::{Descriptor, Hits, Request, Timestamp, Window},

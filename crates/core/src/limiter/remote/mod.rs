@@ -18,7 +18,8 @@ use super::{
     keys::Keys,
     plan::{Charge, DescriptorPlan, HitSum, INLINE, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    slots::{self, SlotCharges, StoredCharges},
+    slots::{SlotCharges, StoredCharges},
+    ticket,
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -326,7 +327,7 @@ impl Pinned<'_> {
 
 /// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of one.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
-    if domain.has_slots() && request.descriptors().iter().any(slots::names_stored_ticket) {
+    if domain.has_slots() && request.descriptors().iter().any(ticket::names_stored_ticket) {
         return true;
     }
     request.descriptors().iter().any(|descriptor| {

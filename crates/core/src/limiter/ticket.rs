@@ -1,0 +1,224 @@
+//! Tickets: the texts by which requests name what they hold, and the descriptors that release or renew it.
+//!
+//! A ticket is the id of the slots that one request took, and of the estimates that it was charged, and the keys of their counters. It states
+//! of each counter whether it is in a shared store, and its group there: every server of the store can release it.
+//!
+//! A descriptor with an entry `slot` whose value is a ticket is a release, and one with an entry `renew` a renewal, in domains whose rules
+//! give tickets; it is no charge, whatever its other entries are.
+
+use super::keys::GROUPS;
+use crate::{
+    limit::{Descriptor, Entry, Hits},
+    store::Key,
+};
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// The key of the entry that has a ticket.
+const SLOT: &str = "slot";
+
+/// The key of the entry that has the ticket of a renewal.
+const RENEW: &str = "renew";
+
+/// The beginning of the text of a ticket.
+const PREFIX: &str = "slot-";
+
+/// Hexadecimal digits of an id, and of half a key.
+const DIGITS: usize = 16;
+
+/// Stands before the group and the key of a counter in a shared store.
+const STORED: u8 = b's';
+
+/// Stands before the key of a counter with a reservation.
+const RESERVED: u8 = b'r';
+
+/// The same, before the number of times that each of its hits counts.
+const WEIGHED: u8 = b'w';
+
+/// Stands before the group and the key of a counter with a reservation in a shared store.
+const STORED_RESERVED: u8 = b't';
+
+/// Hexadecimal digits of the times that a hit counts.
+const WEIGHT_DIGITS: usize = 8;
+
+/// Hexadecimal digits of a group.
+const GROUP_DIGITS: usize = 3;
+
+/// The slots that one request took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SlotTicket {
+    pub(super) id: u64,
+    /// Of the counters in this process.
+    pub(super) keys: SmallVec<[Key; 2]>,
+    /// Of those with reservations, each with the number of times that a hit of the request counts there.
+    pub(super) reserved: SmallVec<[(u32, Key); 1]>,
+    /// Of those in a shared store, each with its group.
+    pub(super) stored: SmallVec<[(u16, Key); 1]>,
+    /// Of those with reservations there.
+    pub(super) stored_reserved: SmallVec<[(u16, Key); 1]>,
+}
+
+/// Slots and reservations in a shared store, to be released and ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotRelease {
+    /// Their id.
+    pub id: u64,
+    /// The hits of the release. Negative ones are those at most of each slot, all others for all of them; of reservations they are the
+    /// actual cost, or by how much the estimate is above it.
+    pub hits: Hits,
+    /// The counters of slots, each with its group.
+    pub slots: SmallVec<[(u16, Key); 1]>,
+    /// Those of reservations.
+    pub reserved: SmallVec<[(u16, Key); 1]>,
+}
+
+impl SlotRelease {
+    /// What a ticket names in a shared store, if anything, of a request that was cancelled at its start: slots are released, and estimates
+    /// returned.
+    pub fn of_ticket(ticket: &str) -> Option<Self> {
+        SlotTicket::parse(ticket)?.in_store(Hits::Peek)
+    }
+}
+
+impl SlotTicket {
+    pub(super) fn new(id: u64) -> Self {
+        let (stored, stored_reserved) = (SmallVec::new(), SmallVec::new());
+        Self { id, keys: SmallVec::new(), reserved: SmallVec::new(), stored, stored_reserved }
+    }
+
+    pub(super) fn text(&self) -> Box<str> {
+        let mut text = format!("{PREFIX}{:016x}", self.id);
+        let keys = self.keys.iter().map(|key| (String::new(), key));
+        let reserved = self.reserved.iter().map(|(weight, key)| match weight {
+            1 => (char::from(RESERVED).to_string(), key),
+            weight => (format!("{}{weight:08x}", char::from(WEIGHED)), key),
+        });
+        let in_store = |mark: u8| move |(group, key)| (format!("{}{group:03x}", char::from(mark)), key);
+        let stored = self.stored.iter().map(|(group, key)| (group, key)).map(in_store(STORED));
+        let stored_reserved = self.stored_reserved.iter().map(|(group, key)| (group, key));
+        let stored = stored.chain(stored_reserved.map(in_store(STORED_RESERVED)));
+        for (mark, key) in keys.chain(reserved).chain(stored) {
+            let (high, low) = key.halves();
+            write!(text, "{mark}{high:016x}{low:016x}").expect("a string accepts all texts");
+        }
+        text.into()
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (id, rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
+        let mut ticket = Self::new(number(id)?);
+        let mut digits = Digits(rest);
+        while let Some(&first) = digits.0.first() {
+            if matches!(first, RESERVED | WEIGHED | STORED | STORED_RESERVED) {
+                digits.0 = &digits.0[1..];
+            }
+            match first {
+                RESERVED => ticket.reserved.push((1, digits.key()?)),
+                WEIGHED => {
+                    let weight = u32::try_from(digits.next(WEIGHT_DIGITS)?).ok()?;
+                    ticket.reserved.push((weight, digits.key()?));
+                }
+                STORED => ticket.stored.push((digits.group()?, digits.key()?)),
+                STORED_RESERVED => ticket.stored_reserved.push((digits.group()?, digits.key()?)),
+                _ => ticket.keys.push(digits.key()?),
+            }
+        }
+        let has_counters = !ticket.keys.is_empty() || !ticket.reserved.is_empty() || ticket.is_stored();
+        has_counters.then_some(ticket)
+    }
+
+    /// Whether it names counters in a shared store.
+    pub(super) fn is_stored(&self) -> bool {
+        !(self.stored.is_empty() && self.stored_reserved.is_empty())
+    }
+
+    /// Numbers of the slots and the reservations that it names.
+    pub(super) fn numbers(&self) -> [usize; 2] {
+        [self.keys.len() + self.stored.len(), self.reserved.len() + self.stored_reserved.len()]
+    }
+
+    /// Whether it names a counter of this process.
+    pub(super) fn names(&self, key: Key) -> bool {
+        self.keys.contains(&key) || self.reserved.iter().any(|(_, reserved)| *reserved == key)
+    }
+
+    /// Whether it names reservations.
+    pub(super) fn reserves(&self) -> bool {
+        !(self.reserved.is_empty() && self.stored_reserved.is_empty())
+    }
+
+    /// The release of what is in a shared store, if anything is.
+    pub(super) fn in_store(self, hits: Hits) -> Option<SlotRelease> {
+        let is_stored = self.is_stored();
+        let Self { id, stored: slots, stored_reserved: reserved, .. } = self;
+        is_stored.then_some(SlotRelease { id, hits, slots, reserved })
+    }
+}
+
+/// The rest of the text of a ticket.
+struct Digits<'t>(&'t [u8]);
+
+impl Digits<'_> {
+    fn next(&mut self, length: usize) -> Option<u64> {
+        let (digits, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        number(digits)
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        Some(Key::from_halves(self.next(DIGITS)?, self.next(DIGITS)?))
+    }
+
+    fn group(&mut self) -> Option<u16> {
+        u16::try_from(self.next(GROUP_DIGITS)?).ok().filter(|group| *group < GROUPS)
+    }
+}
+
+/// The ticket of the slots alone, without the reservations; none if it has no slots.
+pub fn slots_of_ticket(ticket: &str) -> Option<Box<str>> {
+    let (reserved, stored_reserved) = (SmallVec::new(), SmallVec::new());
+    let slots = SlotTicket { reserved, stored_reserved, ..SlotTicket::parse(ticket)? };
+    let has_slots = !(slots.keys.is_empty() && slots.stored.is_empty());
+    has_slots.then(|| slots.text())
+}
+
+/// The number of lower-case hexadecimal digits.
+fn number(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |number: u64, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
+}
+
+/// The ticket of a descriptor that is a release.
+pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
+    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == SLOT)?;
+    SlotTicket::parse(entry.value)
+}
+
+/// The ticket of a descriptor that is a renewal, with its text. One with a ticket to be released is none.
+pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(SlotTicket, &'t str)> {
+    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEW)?;
+    let ticket = SlotTicket::parse(entry.value)?;
+    ticket_of(descriptor).is_none().then_some((ticket, entry.value))
+}
+
+/// The entries of a renewal besides its ticket: those of the request that has it.
+pub(super) fn renewed_entries<'t>(descriptor: &Descriptor<'t>) -> SmallVec<[Entry<'t>; 3]> {
+    descriptor.entries.iter().copied().filter(|entry| entry.key != RENEW).collect()
+}
+
+/// Whether a descriptor is a release or a renewal of what is in a shared store, in a domain whose rules give tickets.
+pub(super) fn names_stored_ticket(descriptor: &Descriptor<'_>) -> bool {
+    let renewed = || renewal_of(descriptor).map(|(ticket, _)| ticket);
+    ticket_of(descriptor).or_else(renewed).is_some_and(|ticket| ticket.is_stored())
+}
+
+/// Whether a descriptor is a release or a renewal, in a domain whose rules give tickets. It is charged nothing.
+pub(super) fn names_ticket(descriptor: &Descriptor<'_>) -> bool {
+    ticket_of(descriptor).is_some() || renewal_of(descriptor).is_some()
+}
