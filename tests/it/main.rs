@@ -40,6 +40,7 @@ mod reserve;
 mod response_options;
 mod restoring;
 mod rlqs;
+mod rlqs_bounds;
 mod rule_keys;
 mod rules;
 mod rules_page;

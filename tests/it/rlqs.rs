@@ -30,7 +30,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming, transport::Endpoint};
 
-const RULES: &str = "
+pub const RULES: &str = "
 domain: shop
 rlqs: { clients: 2 }
 descriptors:
@@ -50,18 +50,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LEARNING: Duration = Duration::from_secs(17);
 
 /// A client, and what it is sent.
-struct Client {
-    reports: mpsc::Sender<RateLimitQuotaUsageReports>,
-    responses: Streaming<RateLimitQuotaResponse>,
+pub struct Client {
+    pub reports: mpsc::Sender<RateLimitQuotaUsageReports>,
+    pub responses: Streaming<RateLimitQuotaResponse>,
 }
 
 impl Client {
-    async fn open(server: &Server) -> Self {
+    pub async fn open(server: &Server) -> Self {
         Self::open_from(server, Ipv4Addr::LOCALHOST).await
     }
 
     /// On a connection from this address.
-    async fn open_from(server: &Server, address: Ipv4Addr) -> Self {
+    pub async fn open_from(server: &Server, address: Ipv4Addr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).expect("host:port");
         let channel = endpoint.local_address(Some(address.into())).connect().await;
         let (reports, receiver) = mpsc::channel(8);
@@ -70,7 +70,7 @@ impl Client {
         Self { reports, responses: opened.expect("the response begins at once").into_inner() }
     }
 
-    async fn report(&self, domain: &str, buckets: &[&[(&str, &str)]], allowed: u64) {
+    pub async fn report(&self, domain: &str, buckets: &[&[(&str, &str)]], allowed: u64) {
         self.report_usage(domain, buckets, allowed, 0).await;
     }
 
@@ -86,7 +86,7 @@ impl Client {
         self.reports.send(message).await.expect("the stream is open");
     }
 
-    async fn next(&mut self) -> Result<Vec<(BucketId, BucketAction)>, Status> {
+    pub async fn next(&mut self) -> Result<Vec<(BucketId, BucketAction)>, Status> {
         let next = timeout(PATIENCE, self.responses.message()).await.expect("something is sent")?;
         let actions = next.expect("a status ends the stream").bucket_action.into_iter();
         let pair = |action: tidegate::api::pb::quota::rate_limit_quota_response::BucketAction| {
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// The next assignment, of the only bucket.
-    async fn strategy(&mut self) -> Strategy {
+    pub async fn strategy(&mut self) -> Strategy {
         let actions = self.next().await.expect("an assignment");
         let [(_, action)] = &*actions else { panic!("one bucket: {actions:?}") };
         strategy(action)
@@ -111,7 +111,7 @@ impl Client {
     }
 }
 
-fn bucket(pairs: &[(&str, &str)]) -> BucketId {
+pub fn bucket(pairs: &[(&str, &str)]) -> BucketId {
     let owned = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     BucketId { bucket: owned.collect() }
 }
@@ -127,10 +127,10 @@ fn strategy(action: &BucketAction) -> Strategy {
     }
 }
 
-const ALLOW_ALL: Strategy = Strategy::BlanketRule(BlanketRule::AllowAll as i32);
+pub const ALLOW_ALL: Strategy = Strategy::BlanketRule(BlanketRule::AllowAll as i32);
 const DENY_ALL: Strategy = Strategy::BlanketRule(BlanketRule::DenyAll as i32);
 
-fn serve(rules: &str, args: &[&str]) -> Server {
+pub fn serve(rules: &str, args: &[&str]) -> Server {
     Server::with_rules(rules_file(rules).path(), args)
 }
 

@@ -19,13 +19,15 @@ const ADMIN_PORT: u16 = 9901;
 pub struct Program {
     pub binary: PathBuf,
     pub workers: u32,
+    /// Folder of its dynamic modules.
+    pub modules: Option<PathBuf>,
 }
 
 impl Program {
     /// The Envoy of tests, with one worker.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let binary = envoy_binary().expect("tests that start Envoy are ignored where it is not installed");
-        Self { binary, workers: 1 }
+        Self { binary, workers: 1, modules: None }
     }
 
     /// Envoys with two workers: that of tests, and those that `TIDEGATE_ENVOY_OLDER` names, separated by colons.
@@ -33,7 +35,7 @@ impl Program {
         let older = std::env::var_os("TIDEGATE_ENVOY_OLDER").unwrap_or_default();
         let older = std::env::split_paths(&older).filter(|path| !path.as_os_str().is_empty());
         let binaries = [Self::new().binary].into_iter().chain(older);
-        binaries.map(|binary| Self { binary, workers: 2 }).collect()
+        binaries.map(|binary| Self { binary, workers: 2, modules: None }).collect()
     }
 
     /// Starts it with a config; its log is added to a file of the same folder.
@@ -46,6 +48,7 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
+            .envs(self.modules.iter().map(|folder| ("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", folder)))
             .spawn()
             .expect("Envoy can be run")
     }

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         envoy::reserve::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
+        envoy::one_limit::tests,
         envoy::quotas::tests,
         envoy::rlqs_filters::tests,
         envoy_gateway::tests,

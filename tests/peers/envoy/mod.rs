@@ -4,6 +4,8 @@
 
 pub mod concurrency;
 pub mod denials;
+mod load;
+pub mod one_limit;
 pub mod queueing;
 pub mod quotas;
 pub mod reserve;

@@ -71,7 +71,7 @@ const RULES: [(&str, &[&str]); 7] = [
 ];
 
 /// The filter for rules, as it is printed.
-fn printed(rules: &Path, inputs: &[&str], fallback: &str) -> String {
+pub(super) fn printed(rules: &Path, inputs: &[&str], fallback: &str) -> String {
     let mut print = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     print.args(["rlqs", "envoy-config", "--fallback", fallback, "--rules"]).arg(rules);
     inputs.iter().for_each(|input| _ = print.args(["--input", input]));
@@ -82,7 +82,7 @@ fn printed(rules: &Path, inputs: &[&str], fallback: &str) -> String {
 }
 
 /// The configuration in deploy/ with another filter.
-fn config(filter: &str) -> String {
+pub(super) fn config(filter: &str) -> String {
     let deployed = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/envoy/rlqs.yaml");
     let deployed = fs::read_to_string(deployed).expect("it is there");
     let indent = " ".repeat(18);
