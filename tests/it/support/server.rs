@@ -103,7 +103,7 @@ impl Server {
             for line in stderr.lines().map_while(Result::ok) {
                 let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
                 lines.lock().expect("no thread panics while holding it").push(line);
-                if parsed["message"] == "listening" {
+                if address.is_empty() && parsed["message"] == "listening" {
                     parsed["address"].as_str().unwrap_or_default().clone_into(&mut address);
                 } else if parsed["message"] == "serving" {
                     // The receiver is gone if the time limit has passed.
@@ -121,7 +121,7 @@ impl Server {
         Self { child, _lifetime: lifetime, address, log }
     }
 
-    /// Address it listens on: `host:port` or `unix:/path`.
+    /// First address it listens on: `host:port` or `unix:/path`.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -102,7 +102,7 @@ async fn calls_credits_and_quotas_spend_one_limit() {
             match http1::fetch(
                 Ipv4Addr::LOCALHOST,
                 port_of_clients,
-                Request::get("/").header("x-api-key", "of no limit"),
+                Request::get("/").header("x-api-key", "of no limit").header("x-sent", "0"),
             )
             .await
             {
