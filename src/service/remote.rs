@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Decision, Request, Reset, Timestamp},
-    limiter::{ListedLimits, OwnedPinned},
+    limiter::{ListedLimits, NamedChanges, OwnedPinned, WithoutStore},
 };
 use tidegate_shared::{
     holders::Holders,
@@ -58,9 +58,13 @@ impl RateLimitService {
             }
             response
         };
-        let named = owned.change_named(request, received);
+        let mut named = owned.change_named(request, received);
         if !named.in_store().is_empty() {
             store.release(named.in_store(), self.release_counter()).await;
+        }
+        if !named.renewals().is_empty() {
+            let are_held = renew(store, &named, wait_max).await?;
+            owned.renewed_in_store(request, &mut named, &are_held, received);
         }
         let Some(mut plan) = owned.remote(request, received) else {
             // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
@@ -118,6 +122,22 @@ impl RateLimitService {
     fn needs_service_limits(&self) -> bool {
         self.options.as_deref().is_some_and(|options| options.headers.need_service_limits())
     }
+}
+
+/// Renews what tickets name in the store; returns whether each is held. Without its response, the policy decides.
+async fn renew(store: &SharedStore, named: &NamedChanges, wait_max: Duration) -> Result<Vec<bool>, NotReady> {
+    let mut are_held = Vec::with_capacity(named.renewals().len());
+    for renewal in named.renewals() {
+        are_held.push(match store.renew(renewal, wait_max).await {
+            Ok(is_held) => is_held,
+            Err(failure) => match store.without_store().ok_or(NotReady::Store(failure))? {
+                WithoutStore::Allow => true,
+                // What is in the store is not counted here.
+                WithoutStore::Deny | WithoutStore::Local { .. } => false,
+            },
+        });
+    }
+    Ok(are_held)
 }
 
 /// Notes which counters have denied and admitted hits of a request sent at `sent`, by the decision of the store.

@@ -10,16 +10,18 @@ use crate::{
     support::vectors::{START_UNIX_MS, Scenario, scenarios},
     tests_with,
 };
+use smallvec::SmallVec;
 use std::{collections::BTreeMap, env};
 use tidegate_core::{
-    limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp},
-    limiter::{Compat, Limiter, ListedLimits},
+    limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp, Window},
+    limiter::{Compat, Limiter, ListedLimits, OwnedPinned, StoredRenewal},
     rules::{LoadOptions, RuleSet, Source},
     store::{Key, OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, EncodedRequest, End, Release, Reply, Undo, Verdict, end_script_with_argument_clock, mark,
-    release_script_with_argument_clock, script_with_argument_clock, undo_script_with_argument_clock,
+    Batch, EncodedRequest, End, Release, Renewal, Reply, Undo, Verdict, end_script_with_argument_clock, mark,
+    release_script_with_argument_clock, renew_script_with_argument_clock, script_with_argument_clock,
+    undo_script_with_argument_clock,
 };
 
 tests_with! {
@@ -45,6 +47,7 @@ pub(super) struct Store {
     undo_sha: String,
     release_sha: String,
     end_sha: String,
+    renew_sha: String,
     prefix: String,
     /// Reservations that had passed their deadlines.
     pub(super) lost: u64,
@@ -60,13 +63,14 @@ impl Store {
         let (sha, undo_sha) = (load(script_with_argument_clock()), load(undo_script_with_argument_clock()));
         let release_sha = load(release_script_with_argument_clock());
         let end_sha = load(end_script_with_argument_clock());
-        Self { connection, sha, undo_sha, release_sha, end_sha, prefix, lost: 0 }
+        let renew_sha = load(renew_script_with_argument_clock());
+        Self { connection, sha, undo_sha, release_sha, end_sha, renew_sha, prefix, lost: 0 }
     }
 
     /// The decisions of the store on requests at one moment.
     pub(super) fn decide<'h>(
         &mut self,
-        owned: &'h tidegate_core::limiter::OwnedPinned<'h>,
+        owned: &'h OwnedPinned<'h>,
         requests: &[Request<'_>],
         now: Timestamp,
     ) -> Vec<Decision<'h>> {
@@ -118,6 +122,33 @@ impl Store {
         let (ended, lost): (u64, u64) = call.query(&mut self.connection).expect("the script runs");
         self.lost += lost;
         ended
+    }
+
+    /// Renews what the tickets of a request name; returns whether all of it is held.
+    pub(super) fn renew(&mut self, owned: &OwnedPinned<'_>, wanted: &Request<'_>, now: Timestamp) -> bool {
+        let mut named = owned.change_named(wanted, now);
+        let renew = |renewal: &StoredRenewal| {
+            let keys = |of: &[(u16, Key, Window)]| of.iter().map(|(_, key, hold)| (*key, *hold)).collect();
+            let [slots, reserved] = [renewal.slots(), renewal.reserved()].map(keys);
+            self.call_renew(&Renewal::new(renewal.id(), slots, reserved, renewal.is_peek()), now)
+        };
+        let are_held: Vec<bool> = named.renewals().iter().map(renew).collect();
+        owned.renewed_in_store(wanted, &mut named, &are_held, now);
+        let mut remote = owned.remote(wanted, now).expect("the domain is shared");
+        remote.conclude(&named);
+        assert!(remote.needs_no_store());
+        remote.decide(SmallVec::new(), now, &[], ListedLimits::None, now).code == Code::Ok
+    }
+
+    fn call_renew(&mut self, renewal: &Renewal, now: Timestamp) -> bool {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.renew_sha).arg(renewal.keys().len());
+        renewal.keys().for_each(|key| _ = call.arg(self.name(key)));
+        renewal.arguments().for_each(|argument| _ = call.arg(argument));
+        call.arg(now.as_nanos() / 1_000);
+        let (held, lost): (u64, u64) = call.query(&mut self.connection).expect("the script runs");
+        self.lost += lost;
+        held > 0
     }
 
     /// Releases slots; returns how many were owned.

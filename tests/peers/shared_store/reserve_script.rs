@@ -6,7 +6,7 @@ use super::{
     arithmetic::{Store, limiter},
     lease_script, leases,
     random_rules::{ALGORITHMS, KINDS, Random, is_meter, later, limit},
-    slot_script::{at, hits, request},
+    slot_script::{at, hits, named, renewal, request},
 };
 use crate::tests_with;
 use std::time::Duration;
@@ -54,6 +54,8 @@ struct World {
     store: Store,
     /// Tickets in the store and in the limiter.
     tickets: Vec<[Box<str>; 2]>,
+    /// The descriptors of their requests, where they are renewed.
+    named: Vec<Vec<(String, String, Hits)>>,
     /// The rules and what happened so far.
     history: Vec<String>,
 }
@@ -63,7 +65,8 @@ impl World {
         let source = [Source::file("reserve.yaml", rules.to_owned())];
         let new = || limiter(&source, &LoadOptions::default());
         let (shared, model, store) = (new()?.with_groups(), new()?, Store::new(server, prefix));
-        Some(Self { shared, model, store, tickets: Vec::new(), history: vec![rules.to_owned()] })
+        let (tickets, named, history) = (Vec::new(), Vec::new(), vec![rules.to_owned()]);
+        Some(Self { shared, model, store, tickets, named, history })
     }
 
     fn put_rules(&mut self, rules: &str) {
@@ -96,6 +99,17 @@ impl World {
         model.code == Code::Ok
     }
 
+    /// Renews a ticket in both; returns whether it is held.
+    fn renew(&mut self, index: usize, is_peek: bool, now: Timestamp) -> bool {
+        self.history.push(format!("{}: renewal of {index}, a peek: {is_peek}", now.as_nanos() / 1_000));
+        let ([stored, local], named) = (&self.tickets[index], &self.named[index]);
+        let expected = self.model.pin().decide(&renewal(named, local, is_peek), now).code == Code::Ok;
+        let owned = self.shared.pin_owned();
+        let held = self.store.renew(&owned, &renewal(named, stored, is_peek), now);
+        assert_eq!(held, expected, "{}", self.history.join("\n"));
+        held
+    }
+
     /// Ends the reservations of a ticket in both; returns how many were open.
     fn end(&mut self, index: usize, cost: Hits, now: Timestamp) -> u64 {
         self.history.push(format!("{}: end of {index} with {cost:?}", now.as_nanos() / 1_000));
@@ -114,9 +128,10 @@ fn random_rules(random: &mut Random, kind: usize, reserves: bool) -> (String, u6
     let (keys, window) = limit(random, kind);
     let lost_end = if random.one_in(2) { "keep" } else { "return" };
     let hold = ["1ms", "40ms", "700ms", "30s", "8m", "24h"][random.below(6) as usize];
+    // The store alone bounds what a bucket lacks after its limit was changed, unless it reserves or counts denied hits.
     let reserve = match reserves {
         true => format!(", reserve: hits, max_hold: {hold}, on_lost_end: {lost_end}"),
-        false => String::new(),
+        false => ", charge: always".to_owned(),
     };
     let text = format!(
         "domain: d\ndescriptors:\n- {{key: user, rate_limit: {{{keys}{reserve}}}}}\n\
@@ -133,6 +148,7 @@ struct Counts {
     denied: u64,
     ended: u64,
     unknown: u64,
+    renewed: [u64; 2],
     lost: u64,
 }
 
@@ -145,9 +161,14 @@ async fn estimates_are_charged_and_corrected_as_by_a_limiter() {
             play(&server, kind, number, &mut counts);
         }
         println!("{name}: {counts:?}, 0 deviations");
-        let Counts { admitted, denied, ended, unknown, lost } = counts;
+        let Counts { admitted, denied, ended, unknown, renewed, lost } = counts;
         assert!(
-            admitted > 100 && denied > 50 && ended > 50 && unknown > 20 && lost > 5,
+            admitted > 100
+                && denied > 50
+                && ended > 50
+                && unknown > 20
+                && lost > 5
+                && renewed.iter().all(|&all| all > 20),
             "{name} is one-sided: {counts:?}"
         );
     }
@@ -168,6 +189,12 @@ fn play(server: &RedisServer, kind: usize, number: u64, counts: &mut Counts) {
             let (rules, of_rules) = random_rules(&mut random, kind, reserves);
             world.put_rules(&rules);
             window = of_rules;
+        }
+        if !world.tickets.is_empty() && random.one_in(6) {
+            let back = random.below(world.tickets.len().min(4) as u64) as usize;
+            let is_held = world.renew(world.tickets.len() - 1 - back, random.one_in(5), at(now));
+            counts.renewed[usize::from(is_held)] += 1;
+            continue;
         }
         if !world.tickets.is_empty() && random.one_in(3) {
             let back = random.below(world.tickets.len().min(8) as u64) as usize;
@@ -198,6 +225,9 @@ fn play(server: &RedisServer, kind: usize, number: u64, counts: &mut Counts) {
         match world.decide(&request(&descriptors), at(now)) {
             true => counts.admitted += 1,
             false => counts.denied += 1,
+        }
+        if world.named.len() < world.tickets.len() {
+            world.named.push(named(&descriptors));
         }
     }
     counts.lost += world.store.lost;

@@ -7,7 +7,7 @@ use super::{
     RedisCluster, RedisServer,
     process::{free_port, watched_pair},
     random_rules::Random,
-    slot_servers::{DENY, World, free, take, ticket, wait_until_free},
+    slot_servers::{DENY, World, free, renew, take, ticket, wait_until_free},
 };
 use crate::{
     support::{Client, descriptor, eventually, http1},
@@ -29,6 +29,7 @@ tests_with! {
     REDIS:
     three_servers_never_spend_more_than_the_budget,
     a_reservation_is_ended_once_by_another_server_also_when_its_own_is_gone,
+    a_reservation_is_renewed_by_another_server_until_it_is_ended,
     an_end_reaches_a_suspended_store_when_it_resumes,
     an_end_reaches_a_killed_store_when_it_returns_with_its_data,
     a_store_that_returns_empty_has_the_whole_budget_and_charges_no_former_end,
@@ -52,6 +53,8 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 80, algorithm: fixed_window, reserve: 40, max_hold: 1h}
   - key: most
     rate_limit: {unit: year, requests_per_unit: 100, algorithm: fixed_window, reserve: 60, max_hold: 1h}
+  - key: short
+    rate_limit: {unit: year, requests_per_unit: 1000, algorithm: fixed_window, reserve: 40, max_hold: 1s, on_lost_end: return}
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000000}}
 ";
 
@@ -186,6 +189,28 @@ async fn a_reservation_is_ended_once_by_another_server_also_when_its_own_is_gone
     end(&mut second, &tickets[1], -10).await;
     end(&mut second, &tickets[2], 500).await;
     assert_eq!(free(&mut second, "k").await, BUDGET - 7 - 30 - 500);
+}
+
+/// A second at a time, from a server that has not admitted it.
+async fn a_reservation_is_renewed_by_another_server_until_it_is_ended() {
+    let store = RedisServer::start();
+    let world = World::with_rules(RULES, 2, &store.url(), &DENY);
+    let (mut first, mut second) = (world.servers[0].client().await, world.servers[1].client().await);
+    let (held, lost) = (take(&mut first, &["short"]).await, take(&mut first, &["short"]).await);
+    let (held, lost) = (held.expect("admitted"), lost.expect("admitted"));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2_500) {
+        assert!(renew(&mut second, &["short"], &held).await, "after {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(free(&mut first, "short").await, BUDGET - ESTIMATE, "the other estimate is returned");
+    assert!(!renew(&mut second, &["short"], &lost).await);
+    assert!(!renew(&mut second, &["short"], &forged(&held)).await);
+    end(&mut first, &held, 7).await;
+    assert!(!renew(&mut second, &["short"], &held).await);
+    assert_eq!(free(&mut second, "short").await, BUDGET - 7);
+    assert_eq!(world.metric(1, "tidegate_reservations_total{event=\"unknown_renewal\"}").await, 3);
+    assert!(world.metric(1, "tidegate_reservations_total{event=\"renewed\"}").await > 5);
 }
 
 /// The caller does not wait for the store.

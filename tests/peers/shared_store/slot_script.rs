@@ -43,6 +43,25 @@ pub(super) fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
+/// The request of descriptors with a ticket to be renewed, of which each may be a peek.
+pub(super) fn renewal<'t>(
+    named: &'t [(String, String, Hits)],
+    ticket: &'t str,
+    is_peek: bool,
+) -> Request<'t> {
+    let mut request = Request::new("d");
+    for (key, value, _) in named {
+        let entries = [Entry { key, value }, Entry { key: "renew", value: ticket }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: hits(u64::from(!is_peek)) });
+    }
+    request.checked(&RequestLimits::default()).expect("a good request")
+}
+
+/// Descriptors of a request that has a ticket.
+pub(super) fn named(descriptors: &[(&str, &str, Hits)]) -> Vec<(String, String, Hits)> {
+    descriptors.iter().map(|&(key, value, hits)| (key.to_owned(), value.to_owned(), hits)).collect()
+}
+
 fn of_ticket(ticket: &str, hits: Option<u64>) -> Release {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of slots in the store");
     Release::new(release.id, hits, release.slots.iter().map(|(_, key)| *key))
@@ -55,13 +74,16 @@ struct World {
     store: Store,
     /// Tickets in the store and in the limiter.
     tickets: Vec<[Box<str>; 2]>,
+    /// The descriptors of their requests, where they are renewed.
+    named: Vec<Vec<(String, String, Hits)>>,
 }
 
 impl World {
     fn new(server: &RedisServer, rules: &str, prefix: String) -> Self {
         let source = [Source::file("slots.yaml", rules.to_owned())];
         let new = || limiter(&source, &LoadOptions::default()).unwrap_or_else(|| panic!("{rules}"));
-        Self { shared: new(), model: new(), store: Store::new(server, prefix), tickets: Vec::new() }
+        let (store, tickets, named) = (Store::new(server, prefix), Vec::new(), Vec::new());
+        Self { shared: new(), model: new(), store, tickets, named }
     }
 
     fn put_rules(&self, rules: &str) {
@@ -88,6 +110,16 @@ impl World {
             slots => assert_eq!(slots, (None, None), "{wanted:?}\n{}", context()),
         }
         model.code == Code::Ok
+    }
+
+    /// Renews a ticket in both; returns whether it is held.
+    fn renew(&mut self, index: usize, is_peek: bool, now: Timestamp, context: &dyn Fn() -> String) -> bool {
+        let ([stored, local], named) = (&self.tickets[index], &self.named[index]);
+        let expected = self.model.pin().decide(&renewal(named, local, is_peek), now).code == Code::Ok;
+        let owned = self.shared.pin_owned();
+        let held = self.store.renew(&owned, &renewal(named, stored, is_peek), now);
+        assert_eq!(held, expected, "a renewal of {named:?}\n{}", context());
+        held
     }
 
     /// Releases the slots of a ticket in both; returns how many were owned.
@@ -122,7 +154,7 @@ fn random_rules(random: &mut Random) -> String {
 async fn slots_are_taken_and_released_as_by_a_limiter() {
     let server = RedisServer::start();
     let worlds = std::env::var("TIDEGATE_SLOT_WORLDS").ok().and_then(|text| text.parse().ok());
-    let (mut taken, mut denied, mut released) = (0_u64, 0_u64, [0_u64; 2]);
+    let (mut taken, mut denied, mut released, mut renewed) = (0_u64, 0_u64, [0_u64; 2], [0_u64; 2]);
     for number in 0..worlds.unwrap_or(WORLDS) {
         let mut random = Random(number);
         let mut rules = random_rules(&mut random);
@@ -135,6 +167,13 @@ async fn slots_are_taken_and_released_as_by_a_limiter() {
                 world.put_rules(&rules);
             }
             let context = || format!("world {number}, step {step}, {now}, under\n{rules}");
+            if !world.tickets.is_empty() && random.one_in(5) {
+                let back = random.below(world.tickets.len().min(8) as u64) as usize;
+                let index = world.tickets.len() - 1 - back;
+                let is_held = world.renew(index, random.one_in(5), at(now), &context);
+                renewed[usize::from(is_held)] += 1;
+                continue;
+            }
             if !world.tickets.is_empty() && random.one_in(3) {
                 let back = random.below(world.tickets.len().min(8) as u64) as usize;
                 let part = random.one_in(4).then(|| 1 + random.below(3));
@@ -154,13 +193,17 @@ async fn slots_are_taken_and_released_as_by_a_limiter() {
                 true => taken += 1,
                 false => denied += 1,
             }
+            if world.named.len() < world.tickets.len() {
+                world.named.push(named(&descriptors));
+            }
         }
     }
     println!(
-        "{taken} admitted, {denied} denied, {} releases of slots, {} of none: 0 deviations",
-        released[1], released[0]
+        "{taken} admitted, {denied} denied, {} releases of slots, {} of none, {} renewals of all slots, {} of not all: 0 deviations",
+        released[1], released[0], renewed[1], renewed[0]
     );
     assert!(taken > 500 && denied > 500 && released[0] > 200 && released[1] > 200, "one-sided");
+    assert!(renewed[0] > 100 && renewed[1] > 100, "one-sided");
 }
 
 /// Charges `a` for a request that `b` denies, or whose caller has gone.

@@ -33,6 +33,8 @@ tests_with! {
     REDIS:
     three_servers_never_have_more_in_flight_than_the_limit,
     a_slot_is_released_by_another_server_also_when_its_own_is_gone,
+    a_slot_is_renewed_by_another_server_until_it_is_released,
+    a_renewal_without_a_response_of_the_store_is_by_the_policy,
     calls_that_are_reset_hold_no_slot,
     a_call_without_a_response_of_the_store_in_time_holds_no_slot,
     an_end_reaches_the_store_when_it_is_back,
@@ -110,6 +112,14 @@ async fn release(client: &mut Client, ticket: &str) {
 
 fn ticket_is_none(response: &RateLimitResponse) -> bool {
     ticket(response).is_none()
+}
+
+/// Renews a ticket of a request with these keys; whether it is held.
+pub(super) async fn renew(client: &mut Client, keys: &[&str], ticket: &str) -> bool {
+    let descriptors = keys.iter().map(|key| descriptor(&[(key, "v"), ("renew", ticket)])).collect();
+    let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
+    assert!(ticket_is_none(&response));
+    response.overall_code() == Code::Ok
 }
 
 /// Hits that are free.
@@ -328,8 +338,54 @@ async fn slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_
     wait_until_free(&mut first, "k", LIMIT - 2).await;
     assert_eq!(free(&mut first, "window").await, 1_000_000 - 2);
     for ticket in &tickets {
+        assert!(renew(&mut second, &["k", "two", "window"], ticket).await);
+        assert!(!renew(&mut second, &["k", "window"], ticket).await, "a slot of another limit");
         release(&mut second, ticket).await;
+        assert!(!renew(&mut first, &["k", "two", "window"], ticket).await);
     }
     assert_eq!((free(&mut first, "k").await, free(&mut first, "two").await), (LIMIT, 2));
     assert_eq!(world.metric(1, "tidegate_slots_total{event=\"released\"}").await, 4);
+}
+
+/// Half a second at a time, from a server that has not admitted it.
+async fn a_slot_is_renewed_by_another_server_until_it_is_released() {
+    let store = RedisServer::start();
+    let world = World::start(2, &store.url(), &DENY);
+    let (mut first, mut second) = (world.servers[0].client().await, world.servers[1].client().await);
+    let (held, lost) = (take(&mut first, &["short"]).await, take(&mut first, &["short"]).await);
+    let (held, lost) = (held.expect("a slot"), lost.expect("a slot"));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1_500) {
+        assert!(renew(&mut second, &["short"], &held).await, "after {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(free(&mut first, "short").await, LIMIT - 1);
+    assert!(!renew(&mut second, &["short"], &lost).await);
+    release(&mut first, &held).await;
+    assert!(!renew(&mut second, &["short"], &held).await);
+    assert_eq!(free(&mut first, "short").await, LIMIT);
+    assert_eq!(world.metric(1, "tidegate_slots_total{event=\"unknown_renewal\"}").await, 2);
+    assert!(world.metric(1, "tidegate_slots_total{event=\"renewed\"}").await > 5);
+}
+
+async fn a_renewal_without_a_response_of_the_store_is_by_the_policy() {
+    for (policy, is_held) in [("deny", false), ("allow", true)] {
+        let store = RedisServer::start();
+        let args = ["--on-store-failure", policy, "--counters-timeout", "200ms"];
+        let world = World::start(1, &store.url(), &args);
+        let mut client = world.servers[0].client().await;
+        let ticket = take(&mut client, &["k"]).await.expect("a slot");
+        let signal = |signal| {
+            let pid = rustix::process::Pid::from_raw(store.pid() as i32).expect("a process");
+            rustix::process::kill_process(pid, signal).expect("it runs");
+        };
+        signal(Signal::STOP);
+        assert_eq!(renew(&mut client, &["k"], &ticket).await, is_held, "{policy}");
+        signal(Signal::CONT);
+        eventually("the store decides again", async || match renew(&mut client, &["k"], &ticket).await {
+            true => Ok(()),
+            false => Err(()),
+        })
+        .await;
+    }
 }

@@ -116,7 +116,7 @@ fn fill_named<'p>(
     now: Timestamp,
 ) -> Option<u64> {
     let Pinned { in_force, limiter } = pinned;
-    let named = limiter.change_named(in_force, domain, request, now);
+    let named = limiter.change_named((in_force, domain), request, false, now);
     plan.fill(domain, &in_force.keys, request, now);
     named.conclude(plan);
     named.number

@@ -54,6 +54,7 @@ pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decisio
 pub use queue::{Due, QueueDecision, QueuePoll, SlotWait, Ticket};
 pub use releases::NamedChanges;
 pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, StoredReservation, WithoutStore};
+pub use renewals::StoredRenewal;
 pub use reservations::ReservationCounts;
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;

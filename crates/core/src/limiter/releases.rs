@@ -4,6 +4,7 @@ use super::{
     in_force::{InForce, Limiter, OwnedPinned},
     plan::Plan,
     reached::Reached,
+    renewals::StoredRenewal,
     reservations::ReservationCounts,
     slots::SlotCounts,
     ticket::{SlotRelease, SlotTicket, ticket_of},
@@ -24,6 +25,8 @@ pub struct NamedChanges {
     pub(super) in_store: Vec<SlotRelease>,
     /// The number of the last change of a counter of this process, taken under its lock.
     pub(super) number: Option<u64>,
+    /// Renewals that it has to make.
+    pub(super) renewals: Vec<StoredRenewal>,
     /// Indices of descriptors that renew what is not held any more.
     pub(super) not_held: SmallVec<[u32; 1]>,
 }
@@ -46,19 +49,25 @@ impl NamedChanges {
     pub fn in_store(&self) -> &[SlotRelease] {
         &self.in_store
     }
+
+    /// Renewals that it has to make: [`OwnedPinned::renewed_in_store`] is to follow.
+    pub fn renewals(&self) -> &[StoredRenewal] {
+        &self.renewals
+    }
 }
 
 impl Limiter {
-    /// Makes the releases and then the renewals of a request, in a domain whose rules give tickets.
+    /// Makes the releases and then the renewals of a request, in a domain whose rules give tickets. Without a store, what is in one is not
+    /// held.
     pub(super) fn change_named(
         &self,
-        in_force: &InForce,
-        domain: &DomainRules,
+        (in_force, domain): (&InForce, &DomainRules),
         request: &Request<'_>,
+        has_store: bool,
         now: Timestamp,
     ) -> NamedChanges {
         let mut made = self.release_named(request, now);
-        self.renew_named(in_force, domain, request, now, &mut made);
+        self.renew_named((in_force, domain), request, has_store, now, &mut made);
         made
     }
 
@@ -231,9 +240,22 @@ impl OwnedPinned<'_> {
     pub fn change_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
         match self.in_force.rules.domain(request.domain()) {
             Some(domain) if domain.has_slots() => {
-                self.limiter.change_named(&self.in_force, domain, request, now)
+                self.limiter.change_named((&self.in_force, domain), request, true, now)
             }
             _ => NamedChanges::default(),
+        }
+    }
+
+    /// Completes the renewals of a request that a store had to make, each of which it has made or not.
+    pub fn renewed_in_store(
+        &self,
+        request: &Request<'_>,
+        named: &mut NamedChanges,
+        are_held: &[bool],
+        now: Timestamp,
+    ) {
+        if let Some(domain) = self.in_force.rules.domain(request.domain()) {
+            self.limiter.renewed_in_store((&self.in_force, domain), request, named, are_held, now);
         }
     }
 }

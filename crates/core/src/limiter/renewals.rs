@@ -6,12 +6,12 @@
 //!
 //! Invariants:
 //!
-//! - All that a ticket names is renewed, or nothing: its counters are locked together.
+//! - All that a ticket names is renewed, or nothing: its counters are locked together. Of one that also names counters of a shared store,
+//!   those of this process are renewed last.
 //! - Only what is held is renewed, a deadline never moves to an earlier time, and nothing is taken.
 //! - A renewal of what is not held any more denies its request, which charges nothing then.
 
 use super::{
-    counters::{Counters, LockedShards},
     in_force::{InForce, Limiter},
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
@@ -20,7 +20,8 @@ use super::{
 use crate::{
     limit::{Descriptor, Hits, Request, Timestamp, Window},
     rules::DomainRules,
-    sync::AtomicU64,
+    store::{Counter, Key, Shard, Store},
+    sync::{AtomicU64, MutexGuard},
 };
 use smallvec::SmallVec;
 use std::{iter::zip, sync::atomic::Ordering};
@@ -35,6 +36,70 @@ struct Renewal<'t> {
     is_peek: bool,
 }
 
+/// What a ticket names in a shared store, to be renewed there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredRenewal {
+    ticket: SlotTicket,
+    /// Indices of the descriptors with this ticket.
+    descriptors: SmallVec<[u32; 2]>,
+    is_peek: bool,
+    /// The counters of slots, each with its group, and for how long they hold.
+    slots: StoredHolds,
+    /// Those of reservations.
+    reserved: StoredHolds,
+}
+
+type StoredHolds = SmallVec<[(u16, Key, Window); 1]>;
+
+impl StoredRenewal {
+    /// The id of the slots and reservations.
+    pub fn id(&self) -> u64 {
+        self.ticket.id
+    }
+
+    /// Whether the store is to look only.
+    pub fn is_peek(&self) -> bool {
+        self.is_peek
+    }
+
+    /// The counters of slots, each with its group, and for how long they hold.
+    pub fn slots(&self) -> &[(u16, Key, Window)] {
+        &self.slots
+    }
+
+    /// The counters of reservations, likewise.
+    pub fn reserved(&self) -> &[(u16, Key, Window)] {
+        &self.reserved
+    }
+}
+
+/// The shards of the counters that a ticket names, locked.
+struct NamedShards<'s>(SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>);
+
+impl<'s> NamedShards<'s> {
+    /// Locks them in ascending order, which is that of the keys: two requests that share two shards must not deadlock.
+    fn lock(store: &'s Store, named: &[PlannedCounter]) -> Self {
+        let mut shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]> = SmallVec::new();
+        for counter in named {
+            let shard = Store::shard_of(counter.key);
+            if shards.last().is_none_or(|(last, _)| *last != shard) {
+                shards.push((shard, store.lock(shard)));
+            }
+        }
+        Self(shards)
+    }
+
+    fn get(&self, key: Key) -> Option<&Counter> {
+        let (_, shard) = self.0.iter().find(|(number, _)| *number == Store::shard_of(key))?;
+        shard.find(key).map(|slot| shard.get(slot))
+    }
+
+    fn get_mut(&mut self, key: Key) -> Option<&mut Counter> {
+        let (_, shard) = self.0.iter_mut().find(|(number, _)| *number == Store::shard_of(key))?;
+        shard.find(key).map(|slot| shard.get_mut(slot))
+    }
+}
+
 /// For how long a limit holds what a ticket names.
 #[derive(Clone, Copy)]
 enum Hold {
@@ -46,9 +111,9 @@ impl Limiter {
     /// Makes the renewals of a request. A peek renews nothing, and is OK if a renewal would be.
     pub(super) fn renew_named(
         &self,
-        in_force: &InForce,
-        domain: &DomainRules,
+        (in_force, domain): (&InForce, &DomainRules),
         request: &Request<'_>,
+        has_store: bool,
         now: Timestamp,
         made: &mut NamedChanges,
     ) {
@@ -58,16 +123,48 @@ impl Limiter {
         }
         let plan = Plan::of_counters(domain, &in_force.keys, &renewed_request(request));
         for Renewal { ticket, descriptors, is_peek, .. } in renewals {
-            let is_peek = is_peek || request.is_check();
-            let is_held = !ticket.is_stored()
+            let (is_peek, is_stored) = (is_peek || request.is_check(), ticket.is_stored());
+            let is_held = (has_store || !is_stored)
                 && is_of(&ticket, &plan)
-                && self.renew_ticket(in_force, &ticket, (&plan, is_peek), now, made);
-            if !is_held {
-                made.not_held.extend(descriptors);
+                && self.renew_ticket(in_force, &ticket, (&plan, is_peek || is_stored), now, made);
+            if is_held && is_stored {
+                let [slots, reserved] = [&ticket.stored, &ticket.stored_reserved].map(|of| holds(of, &plan));
+                made.renewals.push(StoredRenewal { ticket, descriptors, is_peek, slots, reserved });
+            } else {
+                self.conclude_renewal(&ticket, descriptors, (is_peek, is_held), made);
             }
-            if !is_peek {
-                self.count_renewals(&ticket, is_held);
-            }
+        }
+    }
+
+    /// Completes renewals that a store has made or not.
+    pub(super) fn renewed_in_store(
+        &self,
+        (in_force, domain): (&InForce, &DomainRules),
+        request: &Request<'_>,
+        made: &mut NamedChanges,
+        are_held: &[bool],
+        now: Timestamp,
+    ) {
+        let plan = Plan::of_counters(domain, &in_force.keys, &renewed_request(request));
+        for (renewal, &is_held) in zip(std::mem::take(&mut made.renewals), are_held) {
+            let StoredRenewal { ticket, descriptors, is_peek, .. } = renewal;
+            let is_held = is_held && self.renew_ticket(in_force, &ticket, (&plan, is_peek), now, made);
+            self.conclude_renewal(&ticket, descriptors, (is_peek, is_held), made);
+        }
+    }
+
+    fn conclude_renewal(
+        &self,
+        ticket: &SlotTicket,
+        descriptors: SmallVec<[u32; 2]>,
+        (is_peek, is_held): (bool, bool),
+        made: &mut NamedChanges,
+    ) {
+        if !is_held {
+            made.not_held.extend(descriptors);
+        }
+        if !is_peek {
+            self.count_renewals(ticket, is_held);
         }
     }
 
@@ -82,54 +179,59 @@ impl Limiter {
     ) -> bool {
         let mut named = counters(plan);
         named.retain(|counter| ticket.names(counter.key));
-        let mut shards = LockedShards::lock(&self.store, &mut named, plan, &in_force.rules, now);
+        if named.is_empty() {
+            return true;
+        }
+        let mut shards = NamedShards::lock(&self.store, &named);
         let is_held = |counter: &PlannedCounter| {
-            let state = shards.state(counter);
-            match hold(plan.first(counter)) {
-                Some(Hold::Slot(_)) => state.slots().is_some_and(|slots| slots.holds(ticket.id, now)),
-                Some(Hold::Reservation(_)) => {
+            shards.get(counter.key).is_some_and(|found| match (hold(plan.first(counter)), &*found.state()) {
+                (Some(Hold::Slot(_)), state) => {
+                    state.slots().is_some_and(|slots| slots.holds(ticket.id, now))
+                }
+                (Some(Hold::Reservation(_)), state) => {
                     state.reserved().is_some_and(|reserved| reserved.is_open(ticket.id, now))
                 }
-                None => false,
-            }
+                (None, _) => false,
+            })
         };
         let is_held = named.iter().all(is_held);
         if is_held && !is_peek {
-            named.iter().for_each(|counter| self.renew_one(&mut shards, plan, counter, ticket.id, now));
+            for counter in &named {
+                let (Some(hold), Some(found)) = (hold(plan.first(counter)), shards.get_mut(counter.key))
+                else {
+                    continue;
+                };
+                self.renew_one(in_force, (found, hold), ticket.id, now);
+            }
         }
         made.number = Some(self.store.next_number());
         is_held
     }
 
-    fn renew_one(
-        &self,
-        shards: &mut LockedShards<'_>,
-        plan: &Plan<'_>,
-        counter: &PlannedCounter,
-        id: u64,
-        now: Timestamp,
-    ) {
-        let charge = plan.first(counter);
-        let (Some(hold), limit) = (hold(charge), &*charge.limit) else { return };
-        shards.change(counter, limit, now, |mut state| {
-            match hold {
-                Hold::Slot(max_hold) => {
-                    let (_, expired) = state.renew_slot(id, max_hold, now);
-                    self.slots.count_expired(limit.id, expired as u64);
-                }
-                Hold::Reservation(max_hold) => {
-                    let deadline = now.saturating_add_nanos(max_hold.nanos().get());
-                    let (renewed, former, lost) = limit.algorithm.renew_reservation(state, id, deadline, now);
-                    let reservations = &self.slots.reservations;
-                    reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
-                    if let Some(former) = former.filter(|former| *former < deadline) {
-                        reservations.renew(former, deadline);
-                    }
-                    state = renewed;
-                }
+    /// Renews under the limit that the counter was counted under, as an end does: one that has replaced it converts the counter at the
+    /// next request.
+    fn renew_one(&self, in_force: &InForce, (counter, hold): (&mut Counter, Hold), id: u64, now: Timestamp) {
+        let limit = counter.limit();
+        let Some(info) = in_force.rules.limits().get(limit) else { return };
+        let mut state = counter.take_state();
+        match hold {
+            Hold::Slot(max_hold) => {
+                let (_, expired) = state.renew_slot(id, max_hold, now);
+                self.slots.count_expired(limit, expired as u64);
             }
-            limit.algorithm.standing(state, now)
-        });
+            Hold::Reservation(max_hold) => {
+                let deadline = now.saturating_add_nanos(max_hold.nanos().get());
+                let (renewed, former, lost) = info.algorithm.renew_reservation(state, id, deadline, now);
+                let reservations = &self.slots.reservations;
+                reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                if let Some(former) = former.filter(|former| *former < deadline) {
+                    reservations.renew(former, deadline);
+                }
+                state = renewed;
+            }
+        }
+        let expires = info.algorithm.expires(&state);
+        counter.set(state, limit, expires);
     }
 
     /// Counts what a ticket names as renewed or as not held.
@@ -183,8 +285,19 @@ fn is_of(ticket: &SlotTicket, plan: &Plan<'_>) -> bool {
     };
     let is_slot = |hold| matches!(hold, Hold::Slot(_));
     let is_reservation = |hold| matches!(hold, Hold::Reservation(_));
-    ticket.keys.iter().all(|key| has(*key, is_slot))
-        && ticket.reserved.iter().all(|(_, key)| has(*key, is_reservation))
+    let slots = ticket.keys.iter().chain(ticket.stored.iter().map(|(_, key)| key));
+    let reserved = ticket.reserved.iter().map(|(_, key)| key);
+    let mut reserved = reserved.chain(ticket.stored_reserved.iter().map(|(_, key)| key));
+    slots.into_iter().all(|key| has(*key, is_slot)) && reserved.all(|key| has(*key, is_reservation))
+}
+
+/// For how long limits of a plan hold what a store has.
+fn holds(stored: &[(u16, Key)], plan: &Plan<'_>) -> StoredHolds {
+    let hold_of = |key| plan.charges.iter().filter(|charge| charge.key == key).find_map(hold);
+    let window = |hold| match hold {
+        Hold::Slot(window) | Hold::Reservation(window) => window,
+    };
+    stored.iter().filter_map(|&(group, key)| Some((group, key, window(hold_of(key)?)))).collect()
 }
 
 fn hold(charge: &Charge<'_>) -> Option<Hold> {

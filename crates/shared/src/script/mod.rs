@@ -10,6 +10,7 @@ mod batch;
 mod mark;
 mod parts;
 mod release;
+mod renewal;
 mod reply;
 mod reserved;
 mod signature;
@@ -22,6 +23,7 @@ pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
 pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use release::{End, Release};
+pub use renewal::Renewal;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
@@ -60,6 +62,17 @@ pub const END_SCRIPT: &str = concat!(
     include_str!("end.lua"),
 );
 
+/// The script that renews what a ticket names.
+pub const RENEW_SCRIPT: &str = concat!(
+    include_str!("clock.lua"),
+    include_str!("slots.lua"),
+    include_str!("arithmetic.lua"),
+    include_str!("lease.lua"),
+    include_str!("reserved.lua"),
+    include_str!("write.lua"),
+    include_str!("renew.lua"),
+);
+
 /// The script that resets counters.
 pub const RESET_SCRIPT: &str = concat!(include_str!("mark.lua"), include_str!("reset.lua"));
 
@@ -88,6 +101,11 @@ pub fn release_script_with_argument_clock() -> String {
 /// The same of the script that ends reservations.
 pub fn end_script_with_argument_clock() -> String {
     with_argument_clock(END_SCRIPT)
+}
+
+/// The same of the script that renews what a ticket names.
+pub fn renew_script_with_argument_clock() -> String {
+    with_argument_clock(RENEW_SCRIPT)
 }
 
 /// The same of the script that resets counters.

@@ -371,9 +371,9 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- Changes the reservation of this id, by a function of its estimate that returns how many hits of it stay open, and how many become known.
+  -- Changes a counter of which the reservation of this id is open, by a function of its limit, itself and the position of the reservation.
   -- Returns the value, the time from which on it may be dropped, and whether it has leases; nil if no such reservation is open.
-  local function change(value, id, change_hits)
+  local function with_open(value, id, edit)
     local leases, leasing
     if byte(value, 1) == 0 then
       leasing = make_lease_functions()
@@ -388,22 +388,39 @@ make_reserving = function()
       lost = before
       return nil
     end
-    local estimate = unpack_from('<I4', counter.open, at + 32)
-    local stays, known = change_hits(estimate)
-    if stays > 0 then
-      local open = counter.open
-      counter.open = sub(open, 1, at + 31) .. pack('<I4', stays) .. sub(open, at + 36)
-    elseif known > 0 and is_bucket(limit) then
-      settle(limit, counter, function(other) return other == id and known or nil end)
-    else
-      local place = unpack_from('<d', counter.open, at + 16)
-      counter.open = sub(counter.open, 1, at - 1) .. sub(counter.open, at + OPEN_BYTES)
-      if known > 0 then counter.settled = insert_one(limit, counter.settled, known, place) end
-    end
-    if stays + known ~= estimate then see(limit, counter) end
+    edit(limit, counter, at)
     local state, expires = join(limit, counter)
     if leases then state = leasing.join(state, leases) end
     return state, expires, leases ~= nil
+  end
+
+  -- Changes the reservation of this id, by a function of its estimate that returns how many hits of it stay open, and how many become known.
+  local function change(value, id, change_hits)
+    return with_open(value, id, function(limit, counter, at)
+      local estimate = unpack_from('<I4', counter.open, at + 32)
+      local stays, known = change_hits(estimate)
+      if stays > 0 then
+        local open = counter.open
+        counter.open = sub(open, 1, at + 31) .. pack('<I4', stays) .. sub(open, at + 36)
+      elseif known > 0 and is_bucket(limit) then
+        settle(limit, counter, function(other) return other == id and known or nil end)
+      else
+        local place = unpack_from('<d', counter.open, at + 16)
+        counter.open = sub(counter.open, 1, at - 1) .. sub(counter.open, at + OPEN_BYTES)
+        if known > 0 then counter.settled = insert_one(limit, counter.settled, known, place) end
+      end
+      if stays + known ~= estimate then see(limit, counter) end
+    end)
+  end
+
+  -- Renews the reservation of this id: its deadline becomes this one, or stays if it is later.
+  local function renew(value, id, deadline)
+    return with_open(value, id, function(_, counter, at)
+      local open = counter.open
+      deadline = max(deadline, (unpack_from('<d', open, at + 8)))
+      counter.open = sub(open, 1, at + 7) .. pack('<d', deadline) .. sub(open, at + 16)
+      counter.last = max(counter.last, deadline)
+    end)
   end
 
   -- The state that is seen instead of many reservations, or of a long log. A charge has the same decision by it; the reset is then as if no
@@ -423,5 +440,6 @@ make_reserving = function()
     present = present,
     convert = convert_reserved,
     change = change,
+    renew = renew,
   }
 end

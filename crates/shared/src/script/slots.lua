@@ -21,20 +21,25 @@ local function write_slots(mean, hits, slots)
   return SLOT_SIGNATURE .. struct.pack('<dd', mean, hits) .. slots
 end
 
+-- Slots with one more of this id.
+local function insert_slot(slots, id, deadline, hits, millis)
+  -- Last, unless another was renewed, `max_hold` has become shorter or the clock was set back.
+  local before = #slots
+  while before > 0 and struct.unpack('<d', slots, before - 15) > deadline do before = before - SLOT_BYTES end
+  return string.sub(slots, 1, before)
+    .. struct.pack(SLOT, id, deadline, hits, millis)
+    .. string.sub(slots, before + 1)
+end
+
 -- Takes a slot of this id, whether its hits fit or not, for so many microseconds. Returns the state, and the time from which on it is empty.
 local function take_slot(state, id, hits, hold)
-  local mean, total, slots, deadline = 0, 0, '', now + hold
+  local mean, total, slots = 0, 0, ''
   if state ~= '' then
     local position
     position, total = view_slots(state)
     mean, slots = struct.unpack('<d', state, 3), string.sub(state, position)
   end
-  -- Last, unless `max_hold` has become shorter or the clock was set back.
-  local before = #slots
-  while before > 0 and struct.unpack('<d', slots, before - 15) > deadline do before = before - SLOT_BYTES end
-  slots = string.sub(slots, 1, before)
-    .. struct.pack(SLOT, id, deadline, hits, math.floor(hold / 1000))
-    .. string.sub(slots, before + 1)
+  slots = insert_slot(slots, id, now + hold, hits, math.floor(hold / 1000))
   return write_slots(mean, total + hits, slots), (struct.unpack('<d', slots, #slots - 15))
 end
 

@@ -5,7 +5,7 @@
 //! load.
 
 use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
-use crate::script::{Batch, EncodedRequest, End, Release, Undo, Verdict};
+use crate::script::{Batch, EncodedRequest, End, Release, Renewal, Undo, Verdict};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
@@ -60,6 +60,8 @@ pub(super) enum Task {
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
     /// Release slots, or end reservations; the reply is the number that were held or open.
     Close { closing: Arc<Closing>, reply: oneshot::Sender<Result<u64, Failure>> },
+    /// Renew what a ticket names in counters of one group; the reply is 1 if it is all held, else 0.
+    Renew { renewal: Renewal, reply: oneshot::Sender<Result<u64, Failure>> },
     /// Reset counters; the reply is their number.
     Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
 }
@@ -88,7 +90,9 @@ impl Call {
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
             Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Close { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Close { reply, .. } | Task::Renew { reply, .. } | Task::Reset { reply, .. } => {
+                _ = reply.send(Err(Failure::Failed));
+            }
         }
     }
 
@@ -108,7 +112,7 @@ impl Call {
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// Hits to be taken back, slots to be released, reservations to be ended, or counters to be reset.
+    /// Hits to be taken back, slots to be released, reservations to be ended, tickets to be renewed, or counters to be reset.
     Alone(Call),
 }
 

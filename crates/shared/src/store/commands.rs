@@ -11,8 +11,8 @@ use super::{
     parts, slots,
 };
 use crate::script::{
-    Batch, END_SCRIPT, EncodedRequest, End, RELEASE_SCRIPT, RESET_SCRIPT, Release, Reply, SCRIPT,
-    UNDO_SCRIPT, Undo, Verdict, mark, undo_of,
+    Batch, END_SCRIPT, EncodedRequest, End, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, Release, Renewal,
+    Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, mark, undo_of,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -29,7 +29,8 @@ const TOKEN_MS: u64 = 120_000;
 enum Replied {
     /// To a batch of decisions.
     Batch(Reply),
-    /// To another one: the number of slots that were released, of reservations that have ended, or of counters that were reset.
+    /// To another one: the number of slots that were released, of reservations that have ended, of counters that were reset, or 1 for a ticket
+    /// that is held.
     Alone(u64),
 }
 
@@ -100,7 +101,9 @@ impl Inner {
                     }
                 }
                 Task::Undo { reply, .. } => _ = reply.send(Ok(())),
-                Task::Close { reply, .. } | Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
+                Task::Close { reply, .. } | Task::Renew { reply, .. } | Task::Reset { reply, .. } => {
+                    _ = reply.send(Ok(counters));
+                }
             }
         }
     }
@@ -217,8 +220,8 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Calls the script that takes hits back, that releases slots, that ends reservations, or that resets counters. Returns the number of
-    /// these.
+    /// Calls the script that takes hits back, that releases slots, that ends reservations, that renews both, or that resets counters. Returns
+    /// the number of these.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
@@ -237,6 +240,7 @@ impl Inner {
                     self.end_reservations(connection, (call.group, end), is_asking).await
                 }
             },
+            Task::Renew { renewal, .. } => self.renew(connection, (call.group, renewal), is_asking).await,
             Task::Reset { keys, .. } => self.reset_keys(connection, (call.group, keys), is_asking).await,
             Task::Decide { .. } => Ok(0),
         }
@@ -290,16 +294,37 @@ impl Inner {
             end.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
             command
         };
-        match self.run(connection, (&self.digests().end, END_SCRIPT), is_asking, command).await? {
-            Value::Array(numbers) if numbers.len() == 2 => {
-                let mut numbers = numbers.into_iter().map(number);
-                let mut next = || numbers.next().unwrap_or(Ok(0));
-                let (ended, lost) = (next()?, next()?);
-                self.counts.lost(lost);
-                Ok(ended)
-            }
-            _ => Err((ErrorKind::UnexpectedReturnType, "not two numbers").into()),
-        }
+        self.closed(self.run(connection, (&self.digests().end, END_SCRIPT), is_asking, command).await?)
+    }
+
+    /// Calls the script that renews what a ticket names; returns 1 if it is all held, else 0.
+    async fn renew(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (group, renewal): (u16, &Renewal),
+        is_asking: bool,
+    ) -> Result<u64, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(renewal.keys().len());
+            self.write_keys(group, renewal.keys(), &mut command);
+            renewal.arguments().for_each(|argument| _ = command.arg(argument));
+            command
+        };
+        self.closed(self.run(connection, (&self.digests().renew, RENEW_SCRIPT), is_asking, command).await?)
+    }
+
+    /// The first number of a reply; the second one is that of reservations that had passed their deadlines.
+    fn closed(&self, reply: Value) -> Result<u64, RedisError> {
+        let Value::Array(numbers) = reply else {
+            return Err((ErrorKind::UnexpectedReturnType, "not two numbers").into());
+        };
+        let numbers: Vec<u64> = numbers.into_iter().map(number).collect::<Result<_, _>>()?;
+        let [closed, lost] = numbers[..] else {
+            return Err((ErrorKind::UnexpectedReturnType, "not two numbers").into());
+        };
+        self.counts.lost(lost);
+        Ok(closed)
     }
 
     /// Calls the script that takes hits back.
@@ -347,6 +372,7 @@ impl Inner {
             undo: NOT_LOADED,
             release: NOT_LOADED,
             end: NOT_LOADED,
+            renew: NOT_LOADED,
             reset: NOT_LOADED,
         };
         self.digests.get().unwrap_or(&NONE)

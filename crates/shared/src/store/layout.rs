@@ -33,6 +33,8 @@ pub(super) struct Digests {
     pub(super) release: String,
     /// That of the script that ends reservations.
     pub(super) end: String,
+    /// That of the script that renews what a ticket names.
+    pub(super) renew: String,
     /// That of the script that resets counters.
     pub(super) reset: String,
 }

@@ -24,6 +24,7 @@ mod leasing;
 mod nodes;
 mod parts;
 mod releases;
+mod renewals;
 mod reports;
 mod resets;
 mod settings;

@@ -100,7 +100,8 @@ pub(in crate::limiter) fn decide<'p>(
         Caller::Again(SlotWait { number, arrived, ends, .. }) => (Some(number), arrived, ends),
     };
     let is_first = domain.has_slots() && place.is_none();
-    let named = is_first.then(|| pinned.limiter.change_named(&pinned.in_force, domain, request, now));
+    let named =
+        is_first.then(|| pinned.limiter.change_named((&pinned.in_force, domain), request, false, now));
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     if let Some(named) = &named {
         named.conclude(&mut plan);

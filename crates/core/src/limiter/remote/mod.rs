@@ -164,7 +164,9 @@ impl OwnedPinned<'_> {
     ) -> Option<RemoteRequest<'h>> {
         let is_local = |counter: &PlannedCounter| plan.first(counter).limit.is_local;
         let (local, counters): (SmallVec<_>, SmallVec<_>) = counters(&plan).into_iter().partition(is_local);
-        if counters.is_empty() && !local.is_empty() {
+        // What tickets name is changed already: the rest is decided with it.
+        let names_ticket = domain.has_slots() && request.descriptors().iter().any(ticket::names_ticket);
+        if counters.is_empty() && !local.is_empty() && !names_ticket {
             return None;
         }
         let groups = match domain.conditional() {

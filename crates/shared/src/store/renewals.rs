@@ -1,0 +1,76 @@
+//! Renewals of slots of requests in flight and of reservations. Every server of the store makes them, by their ticket.
+//!
+//! A ticket is renewed as a whole or not at all by one call of the script. Where its counters are in several slots of a cluster, all of them are read
+//! first: only what ends between the two calls leaves the others renewed. A renewal is not repeated here: its caller waits for
+//! the result, and repeats it in time.
+
+use super::{
+    SharedStore,
+    batches::{Call, Links, Task},
+    failure::Failure,
+    inner::Inner,
+};
+use crate::script::{COUNTERS_MAX, Renewal};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tidegate_core::{limit::Window, limiter::StoredRenewal, store::Key};
+use tokio::sync::oneshot;
+
+/// Counters of slots and of reservations, each with the time for which it holds.
+type Named = [Vec<(Key, Window)>; 2];
+
+impl SharedStore {
+    /// Renews what a ticket names if it is all held, for a caller that waits up to `wait_max`; returns whether it is.
+    pub async fn renew(&self, renewal: &StoredRenewal, wait_max: Duration) -> Result<bool, Failure> {
+        // No request has so many counters.
+        if renewal.slots().len() + renewal.reserved().len() > COUNTERS_MAX {
+            return Ok(false);
+        }
+        let parts = parts(renewal);
+        let renewed = async {
+            if parts.len() > 1
+                && !are_held(&self.0, parts.iter().map(|(group, part)| (*group, part.peek()))).await?
+            {
+                return Ok(false);
+            }
+            are_held(&self.0, parts).await
+        };
+        let timeout = self.0.settings.timeout.min(wait_max);
+        tokio::time::timeout(timeout, renewed).await.unwrap_or(Err(Failure::Timeout))
+    }
+}
+
+/// What is to be renewed in counters of each group.
+fn parts(renewal: &StoredRenewal) -> Vec<(u16, Renewal)> {
+    let mut groups: BTreeMap<u16, Named> = BTreeMap::new();
+    for (kind, named) in [renewal.slots(), renewal.reserved()].into_iter().enumerate() {
+        for &(group, key, hold) in named {
+            groups.entry(group).or_default()[kind].push((key, hold));
+        }
+    }
+    let (id, is_peek) = (renewal.id(), renewal.is_peek());
+    groups
+        .into_iter()
+        .map(|(group, [slots, reserved])| (group, Renewal::new(id, slots, reserved, is_peek)))
+        .collect()
+}
+
+/// Calls the script for all parts at once; returns whether all of them are held.
+async fn are_held(
+    store: &Arc<Inner>,
+    parts: impl IntoIterator<Item = (u16, Renewal)>,
+) -> Result<bool, Failure> {
+    let responses: Vec<_> = parts
+        .into_iter()
+        .map(|(group, renewal)| {
+            let (reply, response) = oneshot::channel();
+            Links::send(store, Call::new(group, Task::Renew { renewal, reply }));
+            response
+        })
+        .collect();
+    let mut are_held = true;
+    for response in responses {
+        // A link that has ended sends no response.
+        are_held &= response.await.unwrap_or(Err(Failure::Failed))? > 0;
+    }
+    Ok(are_held)
+}
