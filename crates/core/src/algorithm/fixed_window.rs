@@ -113,6 +113,7 @@ impl FixedWindow {
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut count = Count::read(&state, now);
+        state.discard();
         if count.hits == 0 {
             count.last = self.schedule.last(now);
         }

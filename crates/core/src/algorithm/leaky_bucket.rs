@@ -130,7 +130,9 @@ impl LeakyBucket {
 
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        self.rate.add(&state, hits, now)
+        let added = self.rate.add(&state, hits, now);
+        state.discard();
+        added
     }
 
     /// The bucket with hits taken out.

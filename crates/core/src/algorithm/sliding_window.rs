@@ -134,6 +134,7 @@ impl SlidingWindow {
     #[inline(always)]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut buckets = self.buckets(state.words(), now);
+        state.discard();
         buckets.current = saturating_count(buckets.current, hits);
         buckets.pack()
     }

@@ -95,14 +95,16 @@ impl TokenBucket {
 
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        match self.refill {
+        let added = match self.refill {
             Refill::Greedy(rate) => rate.add(&state, hits, now),
             Refill::Intervals { tokens, interval } => {
                 let mut missing = Missing::read(&state, tokens, interval, now);
                 missing.tokens = saturating_count(missing.tokens, hits);
                 missing.pack()
             }
-        }
+        };
+        state.discard();
+        added
     }
 
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
