@@ -54,12 +54,11 @@ pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decisio
 pub use queue::{Due, QueueDecision, QueuePoll, SlotWait, Ticket};
 pub use releases::NamedChanges;
 pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, StoredReservation, WithoutStore};
-pub use renewals::StoredRenewal;
 pub use reservations::ReservationCounts;
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
 pub use slot_figures::SlotFigures;
 pub use slots::SlotCounts;
-pub use ticket::{SlotRelease, slots_of_ticket};
+pub use ticket::{SlotRelease, StoredRenewal, slots_of_ticket};
 pub use update::{NextRules, RetiredRules, RuleUpdate};

@@ -4,10 +4,9 @@ use super::{
     in_force::{InForce, Limiter, OwnedPinned},
     plan::Plan,
     reached::Reached,
-    renewals::StoredRenewal,
     reservations::ReservationCounts,
     slots::SlotCounts,
-    ticket::{SlotRelease, SlotTicket, ticket_of},
+    ticket::{SlotRelease, SlotTicket, StoredRenewal, ticket_of},
 };
 use crate::{
     algorithm::{Ended, Released},

@@ -15,7 +15,7 @@ use super::{
     in_force::{InForce, Limiter},
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    ticket::{SlotTicket, renewal_of, renewed_entries},
+    ticket::{SlotTicket, StoredHolds, StoredRenewal, renewal_of, renewed_entries},
 };
 use crate::{
     limit::{Descriptor, Hits, Request, Timestamp, Window},
@@ -34,43 +34,6 @@ struct Renewal<'t> {
     descriptors: SmallVec<[u32; 2]>,
     /// Whether they are peeks: what is held stays as it is.
     is_peek: bool,
-}
-
-/// What a ticket names in a shared store, to be renewed there.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredRenewal {
-    ticket: SlotTicket,
-    /// Indices of the descriptors with this ticket.
-    descriptors: SmallVec<[u32; 2]>,
-    is_peek: bool,
-    /// The counters of slots, each with its group, and for how long they hold.
-    slots: StoredHolds,
-    /// Those of reservations.
-    reserved: StoredHolds,
-}
-
-type StoredHolds = SmallVec<[(u16, Key, Window); 1]>;
-
-impl StoredRenewal {
-    /// The id of the slots and reservations.
-    pub fn id(&self) -> u64 {
-        self.ticket.id
-    }
-
-    /// Whether the store is to look only.
-    pub fn is_peek(&self) -> bool {
-        self.is_peek
-    }
-
-    /// The counters of slots, each with its group, and for how long they hold.
-    pub fn slots(&self) -> &[(u16, Key, Window)] {
-        &self.slots
-    }
-
-    /// The counters of reservations, likewise.
-    pub fn reserved(&self) -> &[(u16, Key, Window)] {
-        &self.reserved
-    }
 }
 
 /// The shards of the counters that a ticket names, locked.

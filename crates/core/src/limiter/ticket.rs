@@ -8,7 +8,7 @@
 
 use super::keys::GROUPS;
 use crate::{
-    limit::{Descriptor, Entry, Hits},
+    limit::{Descriptor, Entry, Hits, Window},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -70,6 +70,43 @@ pub struct SlotRelease {
     pub slots: SmallVec<[(u16, Key); 1]>,
     /// Those of reservations.
     pub reserved: SmallVec<[(u16, Key); 1]>,
+}
+
+/// What a ticket names in a shared store, to be renewed there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredRenewal {
+    pub(super) ticket: SlotTicket,
+    /// Indices of the descriptors with this ticket.
+    pub(super) descriptors: SmallVec<[u32; 2]>,
+    pub(super) is_peek: bool,
+    /// The counters of slots, each with its group, and for how long they hold.
+    pub(super) slots: StoredHolds,
+    /// Those of reservations.
+    pub(super) reserved: StoredHolds,
+}
+
+pub(super) type StoredHolds = SmallVec<[(u16, Key, Window); 1]>;
+
+impl StoredRenewal {
+    /// The id of the slots and reservations.
+    pub fn id(&self) -> u64 {
+        self.ticket.id
+    }
+
+    /// Whether the store is to look only.
+    pub fn is_peek(&self) -> bool {
+        self.is_peek
+    }
+
+    /// The counters of slots, each with its group, and for how long they hold.
+    pub fn slots(&self) -> &[(u16, Key, Window)] {
+        &self.slots
+    }
+
+    /// The counters of reservations, likewise.
+    pub fn reserved(&self) -> &[(u16, Key, Window)] {
+        &self.reserved
+    }
 }
 
 impl SlotRelease {
