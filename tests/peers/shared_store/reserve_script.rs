@@ -412,7 +412,7 @@ async fn ends_of_counters_with_leases_leave_the_credits_out() {
     }
 }
 
-/// Hits that are free after each step; with outstanding credits if the prefix says so.
+/// Hits that are free after each step; with outstanding credits where the prefix marks them.
 fn of_reserving_counter(server: &RedisServer, limit: &str, prefix: &str, now: u64) -> Vec<u32> {
     let (mut store, is_leased) = (Store::new(server, prefix.to_owned()), prefix.starts_with("leased"));
     let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
