@@ -1,10 +1,11 @@
 //! Output and exit codes of the commands.
 
-use crate::support::{Server, rules_file};
+use crate::support::{Server, eventually, rules_file};
 use serde_json::Value;
 use std::{
+    io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 const RULES: &str = "
@@ -101,6 +102,52 @@ descriptors:
     let nothing = call(&["user=ann", "--hits", "0", "--hold", "1h"]);
     assert!(nothing.status.success() && stderr(&nothing).contains("no response has a ticket"));
     assert_eq!(call(&["user=ann", "--cost", "3"]).status.code(), Some(2));
+}
+
+/// `--hold` kept a slot for no longer than `max_hold` of its rule.
+#[tokio::test]
+async fn call_renews_what_it_holds_and_reports_what_is_not_held_any_more() {
+    let rules = rules_file(
+        "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { algorithm: concurrency, requests_in_flight: 2, max_hold: 1h }
+",
+    );
+    let server = Server::with_rules(rules.path(), &["--http-listen", "127.0.0.1:0"]);
+    let renewals = async || server.metric("tidegate_slots_total{event=\"renewed\"}").await;
+    let args = [
+        "call",
+        "--addr",
+        server.address(),
+        "edge",
+        "user=ann",
+        "--json",
+        "--hold",
+        "1h",
+        "--renew-every",
+        "10ms",
+    ];
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut holder =
+        holder.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let mut first = String::new();
+    let mut printed = BufReader::new(holder.stdout.as_mut().expect("it is piped"));
+    printed.read_line(&mut first).expect("a response");
+    let response: Value = serde_json::from_str(&first).expect("JSON");
+    let ticket = response["metadata"]["slot"].as_str().expect("a ticket");
+    eventually("the slot is renewed again and again", async || renewals().await >= 3).await;
+
+    let mut client = server.client().await;
+    client.hit("edge", &[("slot", ticket)]).await.expect("a response");
+    let mut errors = BufReader::new(holder.stderr.as_mut().expect("it is piped"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("a line");
+    assert_eq!(line, format!("not held any more: {ticket}\n"));
+    let pid = rustix::process::Pid::from_child(&holder);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    assert!(holder.wait().expect("it ends").success());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
     },
     cli::{
         Failure,
-        arguments::{client_tls::ClientTlsFlags, descriptor::DescriptorText},
+        arguments::{client_tls::ClientTlsFlags, descriptor::DescriptorText, interval},
         commands::{target, ticket::Ticket},
         output::{details, table},
     },
@@ -23,6 +23,7 @@ use crate::{
 use clap::Args;
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
+use tokio::time::MissedTickBehavior;
 use tonic::{
     Request,
     metadata::{MetadataMap, MetadataValue},
@@ -32,7 +33,7 @@ use tonic::{
 /// Sends rate limit requests to a running server and prints its decisions.
 ///
 /// Admitted requests are counted. `--hits 0` checks without consuming. `--hold` keeps the slots of requests in flight, and
-/// estimates of costs, for a while before their end.
+/// estimates of costs, for a while before their end, and renews them.
 #[derive(Args)]
 pub(in crate::cli) struct Call {
     /// Domain of the request.
@@ -55,6 +56,9 @@ pub(in crate::cli) struct Call {
     /// Hold slots and estimates of admitted requests this long after the last response, or until Ctrl-C, then end them.
     #[arg(long, value_name = "TIME", conflicts_with = "give_back", value_parser = humantime::parse_duration)]
     hold: Option<Duration>,
+    /// Renew what is held this often, so that it may be held for longer than `max_hold` of its rule: at most a third of that.
+    #[arg(long, value_name = "TIME", requires = "hold", default_value = "1s", value_parser = interval)]
+    renew_every: Duration,
     /// Actual cost of each request at its end, in the place of its estimate, which stays by default; 0 gives it back.
     #[arg(long, value_name = "N", requires = "hold")]
     cost: Option<u64>,
@@ -97,6 +101,7 @@ impl Call {
                         () = tokio::time::sleep(hold) => {}
                         // If the signal cannot be handled, it ends the process as by default.
                         Ok(()) = tokio::signal::ctrl_c() => {}
+                        () = self.renew_all(client.clone(), &tickets) => {}
                     }
                 }
                 let ended = self.end_all(&mut client, tickets).await;
@@ -147,6 +152,32 @@ impl Call {
         request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
         let sent = client.should_rate_limit(request).await;
         sent.map_err(|status| target::call_failure(&self.addr, &self.tls, &status))
+    }
+
+    /// Renews what admitted requests hold, for as long as it is polled. Once something is not held any more, its ticket is not renewed again.
+    async fn renew_all(&self, mut client: RateLimitServiceClient<Channel>, tickets: &[Ticket]) {
+        let mut held: Vec<&Ticket> = tickets.iter().collect();
+        let mut times = tokio::time::interval(self.renew_every);
+        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is due at once.
+        times.tick().await;
+        loop {
+            times.tick().await;
+            let mut renewed = Vec::with_capacity(held.len());
+            for ticket in held {
+                match self.send(&mut client, ticket.renewal(self.message())).await {
+                    Ok(response) if response.get_ref().overall_code() == Code::OverLimit => {
+                        eprintln!("not held any more: {}", ticket.slot);
+                        continue;
+                    }
+                    Ok(_) => {}
+                    // The next one may be in time.
+                    Err(failure) => eprintln!("not renewed: {failure}"),
+                }
+                renewed.push(ticket);
+            }
+            held = renewed;
+        }
     }
 
     /// Ends what admitted requests hold, and prints it.

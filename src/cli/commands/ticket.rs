@@ -1,4 +1,4 @@
-//! Tickets of admitted requests, and the calls that end them.
+//! Tickets of admitted requests, and the calls that renew and end them.
 
 use crate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
@@ -21,6 +21,14 @@ impl Ticket {
         let Kind::StringValue(slot) = field("slot")? else { return None };
         let cost = if let Some(Kind::NumberValue(cost)) = field("cost") { *cost as u64 } else { 1 };
         Some(Self { slot: slot.clone(), cost })
+    }
+
+    /// The request that renews it: the one by which it was taken, with the ticket in every descriptor.
+    pub(super) fn renewal(&self, mut taken: RateLimitRequest) -> RateLimitRequest {
+        for descriptor in &mut taken.descriptors {
+            descriptor.entries.push(Entry { key: "renew".to_owned(), value: self.slot.clone() });
+        }
+        taken
     }
 
     /// The request that ends it: its slots are released, and its estimates replaced by the actual cost. Without one they stay.
