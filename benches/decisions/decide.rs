@@ -7,7 +7,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::{fmt::Write, hint::black_box};
 use tidegate_core::{
-    algorithm::{Algorithm, SlidingWindow, Standing, State, Taken},
+    algorithm::{Algorithm, SlidingWindow, Standing, Taken},
     limit::{Descriptor, Entry, Hits, Request, Timestamp, Window},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
@@ -85,7 +85,7 @@ fn steps(c: &mut Criterion) {
         b.iter(|| {
             now = now.saturating_add_nanos(1_000);
             let taken = black_box(&algorithm).take(words, 1, now);
-            if let Taken::Admitted(Standing { state: State::Words(after), .. }) = &taken {
+            if let Some(Taken::Admitted(Standing { state: after, .. })) = &taken {
                 words = *after;
             }
             black_box(taken)

@@ -4,7 +4,7 @@
 //! schedule, and no window moves while it counts. Two bursts around an end can add up to twice the limit in a window's
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
-use super::{State, calendar::Calendar};
+use super::{Standing, State, Taken, calendar::Calendar};
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
@@ -56,7 +56,11 @@ impl Count {
     /// The count as of `now`. At a time before the window, its hits count as in it.
     #[inline]
     fn read(state: &State, now: Timestamp) -> Self {
-        let [last, hits] = state.words();
+        Self::of_words(state.words(), now)
+    }
+
+    #[inline]
+    fn of_words([last, hits]: [u64; 2], now: Timestamp) -> Self {
         Self { last, hits: if now.as_nanos() <= last { hits as u32 } else { 0 } }
     }
 
@@ -110,6 +114,25 @@ impl FixedWindow {
         u64::from(self.limit.saturating_sub(Count::read(state, now).hits))
     }
 
+    /// See [`Algorithm::take`](super::Algorithm::take).
+    #[inline(always)]
+    pub(super) fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        let mut count = Count::of_words(words, now);
+        let remaining = u64::from(self.limit.saturating_sub(count.hits));
+        if hits > remaining {
+            return Taken::Over { remaining, until_admits: self.until_admits_of(count, hits, now) };
+        }
+        if count.hits == 0 {
+            count.last = self.schedule.last(now);
+        }
+        Taken::Admitted(Standing {
+            state: [count.last, u64::from(count.hits) + hits],
+            expires: end(count.last),
+            remaining: remaining - hits,
+            until_full: count.until_ends(now),
+        })
+    }
+
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut count = Count::read(&state, now);
@@ -142,12 +165,16 @@ impl FixedWindow {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        self.until_admits_of(Count::read(state, now), hits, now)
+    }
+
+    fn until_admits_of(&self, count: Count, hits: u64, now: Timestamp) -> Reset {
         if hits > u64::from(self.limit) {
             Reset::Never
-        } else if hits <= self.remaining(state, now) {
+        } else if hits <= u64::from(self.limit.saturating_sub(count.hits)) {
             Reset::NOW
         } else {
-            Reset::After(Count::read(state, now).until_ends(now))
+            Reset::After(count.until_ends(now))
         }
     }
 

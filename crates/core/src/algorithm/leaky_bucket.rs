@@ -10,6 +10,7 @@
 use super::{
     State,
     meter::{self, Rate},
+    taken::{Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp};
 use std::time::Duration;
@@ -128,6 +129,12 @@ impl LeakyBucket {
         u64::from(self.burst).saturating_sub(self.used(state, now))
     }
 
+    /// See [`Algorithm::take`](super::Algorithm::take).
+    #[inline(always)]
+    pub(super) fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        self.rate.take(self.burst, words, hits, now)
+    }
+
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let added = self.rate.add(&state, hits, now);
@@ -141,10 +148,7 @@ impl LeakyBucket {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match u64::from(self.burst).checked_sub(hits) {
-            None => Reset::Never,
-            Some(target) => Reset::After(self.rate.until_at_most(state, target, now)),
-        }
+        until_room(self.burst, hits, |target| self.rate.until_at_most(state, target, now))
     }
 
     #[inline]

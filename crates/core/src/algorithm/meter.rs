@@ -7,7 +7,10 @@
 //!
 //! Invariant: adding a hit moves that moment by exactly `nanos` parts; waiting moves it not at all.
 
-use super::State;
+use super::{
+    State,
+    taken::{Standing, Taken, until_room},
+};
 use crate::limit::{Timestamp, Window};
 use std::{num::NonZeroU32, time::Duration};
 
@@ -60,7 +63,11 @@ impl Rate {
     /// Hits in the meter. Rounded up: a hit counts until its last part has drained.
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
-        let level = self.level(dry_at(state), now);
+        self.hits_of(self.level(dry_at(state), now))
+    }
+
+    #[inline]
+    fn hits_of(&self, level: u128) -> u64 {
         match u64::try_from(level) {
             // The common case stays in 64 bits, where division is several times faster.
             Ok(level) => level.div_ceil(self.nanos),
@@ -71,6 +78,27 @@ impl Rate {
     /// Hits that are in the meter with all their parts.
     pub(super) fn whole_hits(&self, dry: u128, now: Timestamp) -> u64 {
         u64::try_from(self.level(dry, now) / u128::from(self.nanos)).unwrap_or(u64::MAX)
+    }
+
+    /// Counts the hits, one or more, if no more than `capacity` are in the meter then.
+    #[inline(always)]
+    pub(super) fn take(&self, capacity: u32, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        let dry = dry_of(words);
+        let (parts, level) = (self.parts(now), self.level(dry, now));
+        let remaining = u64::from(capacity).saturating_sub(self.hits_of(level));
+        if hits > remaining {
+            let until_admits = until_room(capacity, hits, |target| self.until_at_most_of(dry, target, now));
+            return Taken::Over { remaining, until_admits };
+        }
+        let dry = parts + level + self.weight(hits);
+        let dries = self.moment(dry);
+        Taken::Admitted(Standing {
+            state: words_of(dry),
+            expires: dries,
+            // Each hit adds its whole weight, so that as many fewer remain.
+            remaining: remaining - hits,
+            until_full: dries.since(now),
+        })
     }
 
     /// The meter with more hits in it. It holds up to `u32::MAX`: more cannot matter, as no limit is above that.
@@ -95,7 +123,12 @@ impl Rate {
     /// The least wait after which at most `hits` are in the meter.
     #[inline]
     pub(super) fn until_at_most(&self, state: &State, hits: u64, now: Timestamp) -> Duration {
-        self.moment(dry_at(state).saturating_sub(self.weight(hits))).since(now)
+        self.until_at_most_of(dry_at(state), hits, now)
+    }
+
+    #[inline]
+    fn until_at_most_of(&self, dry: u128, hits: u64, now: Timestamp) -> Duration {
+        self.moment(dry.saturating_sub(self.weight(hits))).since(now)
     }
 
     /// Time at which the meter is empty.
@@ -117,14 +150,23 @@ impl Rate {
 /// The moment, in parts since the epoch, at which the meter runs dry. It has at most 98 bits.
 #[inline]
 pub(super) fn dry_at(state: &State) -> u128 {
-    let [low, high] = state.words();
+    dry_of(state.words())
+}
+
+#[inline]
+fn dry_of([low, high]: [u64; 2]) -> u128 {
     // The bits beyond what any meter can hold are cut off, so that a state from a damaged file cannot overflow a sum.
     u128::from(high & ((1 << 34) - 1)) << 64 | u128::from(low)
 }
 
 #[inline]
 pub(super) fn dry_state(dry: u128) -> State {
-    State::Words([dry as u64, (dry >> 64) as u64])
+    State::Words(words_of(dry))
+}
+
+#[inline]
+fn words_of(dry: u128) -> [u64; 2] {
+    [dry as u64, (dry >> 64) as u64]
 }
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

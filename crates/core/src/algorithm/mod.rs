@@ -204,26 +204,22 @@ impl Algorithm {
         if let Self::SlidingWindow(sliding) = self {
             let words = state.words();
             state.discard();
-            return sliding.charge(words, hits, now);
+            let Standing { state, expires, remaining, until_full } = sliding.charge(words, hits, now);
+            return Standing { state: State::Words(state), expires, remaining, until_full };
         }
         each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
 
-    /// Counts the hits if they fit, for states of two words.
+    /// Counts the hits, one or more, if they fit; none if states of this algorithm are not two words.
     #[inline(always)]
-    pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
-        if let Self::SlidingWindow(sliding) = self {
-            return sliding.take(words, hits, now);
+    pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Option<Taken> {
+        match self {
+            Self::SlidingWindow(sliding) => Some(sliding.take(words, hits, now)),
+            Self::FixedWindow(fixed) => Some(fixed.take(words, hits, now)),
+            Self::TokenBucket(bucket) => Some(bucket.take(words, hits, now)),
+            Self::LeakyBucket(bucket) => Some(bucket.take(words, hits, now)),
+            Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Ban(_) => None,
         }
-        let state = State::Words(words);
-        each!(self, algorithm => {
-            let remaining = algorithm.remaining(&state, now);
-            if hits > remaining {
-                Taken::Over { remaining, until_admits: algorithm.until_admits(&state, hits, now) }
-            } else {
-                Taken::Admitted(standing!(algorithm, algorithm.add(state, hits, now), now))
-            }
-        })
     }
 
     /// Takes hits back, newest first; stops at empty.

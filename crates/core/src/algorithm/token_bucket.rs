@@ -4,7 +4,12 @@
 //! (greedy), or all of an interval's at once, at its end. Bursts are up to `size`; in any stretch of time, no more hits are
 //! admitted than `size` and the tokens refilled meanwhile.
 
-use super::{State, fixed_window::saturating_count, meter::Rate};
+use super::{
+    State,
+    fixed_window::saturating_count,
+    meter::Rate,
+    taken::{Standing, Taken, until_room},
+};
 use crate::limit::{Reset, Timestamp, Window};
 use std::{num::NonZeroU32, time::Duration};
 
@@ -44,7 +49,11 @@ impl Missing {
     /// The missing tokens as of `now`; at an earlier time, as of the interval of the state.
     #[inline]
     fn read(state: &State, refill: NonZeroU32, interval: Window, now: Timestamp) -> Self {
-        let [number, tokens] = state.words();
+        Self::of_words(state.words(), refill, interval, now)
+    }
+
+    #[inline]
+    fn of_words([number, tokens]: [u64; 2], refill: NonZeroU32, interval: Window, now: Timestamp) -> Self {
         let current = now.as_nanos() / interval.nanos();
         let came_back = current.saturating_sub(number).saturating_mul(u64::from(refill.get()));
         Self {
@@ -54,7 +63,11 @@ impl Missing {
     }
 
     fn pack(self) -> State {
-        if self.tokens == 0 { State::EMPTY } else { State::Words([self.number, u64::from(self.tokens)]) }
+        if self.tokens == 0 { State::EMPTY } else { State::Words(self.words()) }
+    }
+
+    fn words(self) -> [u64; 2] {
+        [self.number, u64::from(self.tokens)]
     }
 
     /// Time from which at most `target` tokens are missing.
@@ -93,6 +106,42 @@ impl TokenBucket {
         u64::from(self.size).saturating_sub(self.used(state, now))
     }
 
+    /// See [`Algorithm::take`](super::Algorithm::take).
+    #[inline(always)]
+    pub(super) fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        match self.refill {
+            Refill::Greedy(rate) => rate.take(self.size, words, hits, now),
+            Refill::Intervals { tokens, interval } => {
+                let missing = Missing::of_words(words, tokens, interval, now);
+                self.take_by_intervals(missing, hits, tokens, interval, now)
+            }
+        }
+    }
+
+    fn take_by_intervals(
+        &self,
+        mut missing: Missing,
+        hits: u64,
+        refill: NonZeroU32,
+        interval: Window,
+        now: Timestamp,
+    ) -> Taken {
+        let remaining = u64::from(self.size.saturating_sub(missing.tokens));
+        let full = |missing: Missing, target| missing.at_most(target, refill, interval);
+        if hits > remaining {
+            let until_admits = until_room(self.size, hits, |target| full(missing, target).since(now));
+            return Taken::Over { remaining, until_admits };
+        }
+        missing.tokens = saturating_count(missing.tokens, hits);
+        let expires = full(missing, 0);
+        Taken::Admitted(Standing {
+            state: missing.words(),
+            expires,
+            remaining: remaining - hits,
+            until_full: expires.since(now),
+        })
+    }
+
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let added = match self.refill {
@@ -119,10 +168,7 @@ impl TokenBucket {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match u64::from(self.size).checked_sub(hits) {
-            None => Reset::Never,
-            Some(target) => Reset::After(self.until_at_most(state, target, now)),
-        }
+        until_room(self.size, hits, |target| self.until_at_most(state, target, now))
     }
 
     #[inline]

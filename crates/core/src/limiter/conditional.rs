@@ -1,6 +1,6 @@
 //! Counters of limits that apply by conditions, for operators and checks of several hits.
 
-use super::{in_force::Pinned, status::Reading};
+use super::in_force::Pinned;
 use crate::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     rules::ConditionalLimit,
@@ -36,8 +36,9 @@ impl Pinned<'_> {
             let counter = shard.get(shard.find(key)?);
             // One that was counted under another limit is converted by the next decision.
             let is_current = counter.limit() == limit.limit().id;
-            let Reading { remaining, until_full } =
-                is_current.then(|| Reading::of(&limit.limit().algorithm, &counter.state(), now))?;
+            let (algorithm, state) = is_current.then(|| (&limit.limit().algorithm, counter.state()))?;
+            let (remaining, until_full) =
+                (algorithm.remaining(&state, now), algorithm.until_full(&state, now));
             (!until_full.is_zero()).then_some(CounterNumbers { remaining, until_full })
         };
         unqualified.filter_map(|limit| Some((limit, counter(limit)?))).collect()

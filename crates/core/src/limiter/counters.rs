@@ -130,12 +130,12 @@ impl Counters for LockedShards<'_> {
             let dropped = shard.insert(counter.key, Counter::new(state, limit.id, expires), now);
             self.store.release_expired(dropped);
             self.moved = true;
-            return Reading { remaining, until_full };
+            return Reading { remaining, until_full: Some(until_full) };
         };
         let stored = shard.get_mut(slot);
         let Standing { state, expires, remaining, until_full } = change(stored.take_state());
         stored.set(state, limit.id, expires);
-        Reading { remaining, until_full }
+        Reading { remaining, until_full: Some(until_full) }
     }
 
     #[inline]

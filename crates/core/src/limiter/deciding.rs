@@ -82,11 +82,12 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             self.stop_counting();
         }
         for counter in self.counters {
-            if self.is_in_order(counter) {
+            let limit = &*self.first(counter).limit;
+            let (algorithm, is_joined) = (&limit.algorithm, limit.is_joined);
+            if is_joined && self.in_order {
                 self.evaluate_in_order(counter);
                 continue;
             }
-            let algorithm = &self.first(counter).limit.algorithm;
             let now = self.shards.time(counter, self.now);
             let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, now);
             for &charge in &self.by_key[counter.charges()] {
@@ -96,7 +97,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                     self.descriptors[charge.descriptor as usize].is_over = true;
                 }
             }
-            if self.first(counter).limit.is_joined {
+            if is_joined {
                 self.set_excess_of_sum(counter);
             }
         }
@@ -213,7 +214,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
-                let is_shadow = self.descriptors[charge.descriptor as usize].reached.is_shadow();
+                let descriptor = &self.descriptors[charge.descriptor as usize];
                 let reading = match &charge.limit {
                     _ if is_in_order => Reading { remaining: charge.remaining, ..reading },
                     ChargeLimit::Rule(_) | ChargeLimit::Scheduled { .. } => reading,
@@ -223,7 +224,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                     }
                 };
                 let state = || self.shards.state(counter);
-                report(charge, counter.hits, is_shadow, reading, state, now);
+                report(charge, counter.hits, || descriptor.reached.is_shadow(), reading, state, now);
             }
         }
     }

@@ -17,14 +17,14 @@ use std::time::Duration;
 pub(super) struct Reading {
     /// Hits that would be admitted now.
     pub(super) remaining: u64,
-    /// Time until the whole limit is free.
-    pub(super) until_full: Duration,
+    /// Time until the whole limit is free, if it was computed with the state; of a denial it is not needed.
+    pub(super) until_full: Option<Duration>,
 }
 
 impl Reading {
     #[inline]
     pub(super) fn of(algorithm: &Algorithm, state: &State, now: Timestamp) -> Self {
-        Self { remaining: algorithm.remaining(state, now), until_full: algorithm.until_full(state, now) }
+        Self { remaining: algorithm.remaining(state, now), until_full: None }
     }
 }
 
@@ -34,7 +34,7 @@ impl Reading {
 pub(super) fn report<'s>(
     charge: &mut Charge<'_>,
     hits: HitSum,
-    is_shadow: bool,
+    is_shadow: impl FnOnce() -> bool,
     reading: Reading,
     state: impl FnOnce() -> StateView<'s>,
     now: Timestamp,
@@ -46,7 +46,10 @@ pub(super) fn report<'s>(
         (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
             Reset::After(fixed.until_window_ends(&state(), now))
         }
-        (_, _, Code::Ok) => Reset::After(reading.until_full),
+        (_, _, Code::Ok) => Reset::After(match reading.until_full {
+            Some(until_full) => until_full,
+            None => algorithm.until_full(&state(), now),
+        }),
         (_, Algorithm::Concurrency(concurrency), Code::OverLimit) => {
             let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
             concurrency.expected_wait(&state(), taken, now)
@@ -141,8 +144,7 @@ fn remaining(charge: &Charge<'_>) -> u32 {
 /// The tightest limit of one descriptor, the first of equally tight ones.
 #[inline]
 fn tightest<'c, 'r>(descriptor: &DescriptorPlan<'r>, charges: &'c [Charge<'r>]) -> Option<&'c Charge<'r>> {
-    let is_shadow = descriptor.reached.is_shadow();
-    charges.iter().reduce(|tightest, next| tighter(tightest, next, is_shadow))
+    charges.iter().reduce(|tightest, next| tighter(tightest, next, descriptor.reached.is_shadow()))
 }
 
 /// The status of one descriptor: that of its tightest limit.
@@ -153,7 +155,7 @@ fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) ->
         (Reached::NotHeld, _) => Status { code: Code::OverLimit, is_over: true, ..Status::NO_LIMIT },
         (_, None) => Status::NO_LIMIT,
         (_, Some(charge)) => Status {
-            code: code(charge, descriptor.reached.is_shadow()),
+            code: code(charge, || descriptor.reached.is_shadow()),
             limit: Some(charge.current()),
             remaining: remaining(charge),
             reset: charge.reset,
@@ -169,7 +171,7 @@ fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) ->
 /// The tighter of two limits of one descriptor, the first if they are equal. A denial is tighter than an admission; of two
 /// denials the one with the longer known reset, of two admissions the one with fewer hits remaining.
 fn tighter<'c, 'r>(first: &'c Charge<'r>, second: &'c Charge<'r>, is_shadow: bool) -> &'c Charge<'r> {
-    let is_second = match (code(first, is_shadow), code(second, is_shadow)) {
+    let is_second = match (code(first, || is_shadow), code(second, || is_shadow)) {
         (Code::Ok, Code::OverLimit) => true,
         (Code::OverLimit, Code::Ok) => false,
         (Code::OverLimit, Code::OverLimit) => second.reset > first.reset,
@@ -179,6 +181,6 @@ fn tighter<'c, 'r>(first: &'c Charge<'r>, second: &'c Charge<'r>, is_shadow: boo
 }
 
 #[inline]
-fn code(charge: &Charge<'_>, is_shadow: bool) -> Code {
-    if charge.fit == Fit::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
+fn code(charge: &Charge<'_>, is_shadow: impl FnOnce() -> bool) -> Code {
+    if charge.fit == Fit::Admitted || is_shadow() { Code::Ok } else { Code::OverLimit }
 }

@@ -103,6 +103,16 @@ impl Counter {
         }
     }
 
+    /// The same for a state of two words.
+    #[inline(always)]
+    pub fn set_words(&mut self, new: [u64; 2], limit: LimitId, expires: Timestamp) {
+        if let Kept::Words { words, label, expires_secs } = &mut self.0 {
+            (*words, *label, *expires_secs) = (new, Label::new(limit), whole_seconds(expires));
+        } else {
+            self.set_boxed(State::Words(new), limit, expires);
+        }
+    }
+
     /// The same, where the state was in a box or is to be in one.
     fn set_boxed(&mut self, new: State, limit: LimitId, expires: Timestamp) {
         match (&mut self.0, new) {

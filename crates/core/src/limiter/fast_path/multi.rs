@@ -2,7 +2,7 @@
 
 use super::plain_charge::{DESCRIPTORS_MAX, FoundCounter, PlainCharge};
 use crate::{
-    algorithm::{Standing, State, StateView},
+    algorithm::{Standing, StateView, Taken},
     limit::{Code, Decision, Reset, Status, Timestamp},
     store::{Key, Shard, Store},
     sync::MutexGuard,
@@ -32,9 +32,14 @@ pub(in crate::limiter) fn decide<'r>(
         }
     }
     let mut code = Code::Ok;
-    for (charge, counter) in charges.iter().flatten().zip(counters.iter().flatten()) {
-        if charge.hits > charge.limit.algorithm.remaining(&StateView::of_words(counter.words), now) {
-            code = Code::OverLimit;
+    let mut taken = [const { None }; DESCRIPTORS_MAX];
+    for ((taken, charge), counter) in taken.iter_mut().zip(charges).zip(counters) {
+        if let (Some(charge), Some(FoundCounter { words, .. })) = (charge, counter) {
+            let of_charge = charge.limit.algorithm.take(words, charge.hits, now)?;
+            if let Taken::Over { .. } = of_charge {
+                code = Code::OverLimit;
+            }
+            *taken = Some(of_charge);
         }
     }
     if code == Code::Ok && counters.iter().flatten().any(|counter| counter.slot.is_none()) {
@@ -43,19 +48,29 @@ pub(in crate::limiter) fn decide<'r>(
     // Nothing was charged before this line, and nothing can fail after it.
     let mut decision = Decision::new(code, SmallVec::new());
     decision.number = store.next_number();
-    for ((charge, counter), guard) in charges.iter().zip(counters).zip(guard_of) {
+    for (((charge, counter), taken), guard) in charges.iter().zip(counters).zip(taken).zip(guard_of) {
+        let (Some(charge), Some(counter), Some(taken)) = (charge, counter, taken) else {
+            decision.statuses.push(Status::NO_LIMIT);
+            continue;
+        };
         // Each arm pushes its own status: a common variable would cost a copy.
-        match (charge, counter) {
-            (Some(charge), Some(FoundCounter { slot: Some(slot), words })) if code == Code::Ok => {
-                let Standing { state, expires, remaining, until_full } =
-                    charge.limit.algorithm.charge(State::Words(words), charge.hits, now);
-                guards[guard].get_mut(slot).set(state, charge.limit.id, expires);
+        match (taken, counter.slot) {
+            (Taken::Admitted(Standing { state, expires, remaining, until_full }), Some(slot))
+                if code == Code::Ok =>
+            {
+                guards[guard].get_mut(slot).set_words(state, charge.limit.id, expires);
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
-            (Some(charge), Some(FoundCounter { words, .. })) => {
-                decision.statuses.push(status_when_denied(charge, &StateView::of_words(words), now));
+            (Taken::Over { remaining, until_admits }, _) => {
+                decision.statuses.push(charge.status(Code::OverLimit, remaining, until_admits));
             }
-            _ => decision.statuses.push(Status::NO_LIMIT),
+            // Another descriptor denies the request.
+            (Taken::Admitted(_), _) => {
+                let (algorithm, state) = (charge.algorithm(), StateView::of_words(counter.words));
+                let (remaining, until_full) =
+                    (algorithm.remaining(&state, now), algorithm.until_full(&state, now));
+                decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
+            }
         }
     }
     Some(decision)
@@ -81,15 +96,4 @@ fn lock<'s>(store: &'s Store, charges: &[Option<PlainCharge<'_>>]) -> Option<Loc
         last = Some(key);
     }
     Some(locked)
-}
-
-/// The status of a descriptor of a denied request, whether its own limit denies or another one.
-fn status_when_denied<'r>(charge: &PlainCharge<'r>, state: &State, now: Timestamp) -> Status<'r> {
-    let algorithm = &charge.limit.algorithm;
-    let remaining = algorithm.remaining(state, now);
-    if charge.hits > remaining {
-        charge.status(Code::OverLimit, remaining, algorithm.until_admits(state, charge.hits, now))
-    } else {
-        charge.status(Code::Ok, remaining, Reset::After(algorithm.until_full(state, now)))
-    }
 }

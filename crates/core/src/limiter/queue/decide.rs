@@ -206,9 +206,9 @@ pub(in crate::limiter) fn decision<'p>(
             if ticket.over.contains(&charge.descriptor) {
                 charge.fit = Fit::Over;
             }
-            let is_shadow = plan.descriptors[charge.descriptor as usize].reached.is_shadow();
+            let reached = plan.descriptors[charge.descriptor as usize].reached;
             let reading = Reading::of(&charge.limit.algorithm, &shards.state(counter), now);
-            report(charge, counter.hits, is_shadow, reading, || shards.state(counter), now);
+            report(charge, counter.hits, || reached.is_shadow(), reading, || shards.state(counter), now);
         }
     }
     drop(shards);

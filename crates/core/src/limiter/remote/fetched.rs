@@ -56,7 +56,7 @@ impl Counters for Fetched {
         let index = self.index(counter);
         let Standing { state, remaining, until_full, .. } = change(std::mem::take(&mut self.states[index].1));
         self.states[index].1 = state;
-        Reading { remaining, until_full }
+        Reading { remaining, until_full: Some(until_full) }
     }
 
     fn make_room(&mut self, _: &[PlannedCounter], _: &[bool], _: Timestamp) -> bool {
