@@ -257,6 +257,7 @@ fn check_shows_every_rule() {
     let checked = run(&["check", path]);
     assert_eq!(checked.status.code(), Some(0));
     assert!(stdout(&checked).contains("10 per minute"), "{}", stdout(&checked));
+    assert_eq!(stdout(&run(&["check", "--rules", path])), stdout(&checked));
     let json: Value = serde_json::from_str(&stdout(&run(&["check", "--json", path]))).unwrap();
     assert_eq!(json["ok"], true);
     assert_eq!(json["domains"][0]["rules"].as_array().unwrap().len(), 4);

@@ -22,8 +22,17 @@ use tidegate_core::rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet};
 #[derive(Args)]
 pub(in crate::cli) struct Check {
     /// Rule files, or directories of them; - is standard input.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "rules", value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// The same, as other commands have it; by default those of the server, if its variable is set.
+    #[arg(
+        long,
+        env = "TIDEGATE_RULES",
+        value_name = "PATH",
+        value_delimiter = ':',
+        conflicts_with = "paths"
+    )]
+    rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
     /// Print one JSON object.
@@ -33,8 +42,8 @@ pub(in crate::cli) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let loaded =
-            rules::read(&self.paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
+        let paths = if self.paths.is_empty() { &self.rules } else { &self.paths };
+        let loaded = rules::read(paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {
                 self.show(&rules);
