@@ -16,7 +16,10 @@ use smallvec::SmallVec;
 
 /// Hits of a descriptor for the counter of its only limit.
 #[derive(Clone, Copy)]
-pub struct LeasableCharge<'r>(PlainCharge<'r>);
+pub struct LeasableCharge<'r> {
+    charge: PlainCharge<'r>,
+    is_shared: bool,
+}
 
 /// One charge for each descriptor, none for a descriptor that nothing limits. No two are for one counter.
 pub type LeasableCharges<'r> = SmallVec<[Option<LeasableCharge<'r>>; DESCRIPTORS_MAX]>;
@@ -81,7 +84,8 @@ pub(super) fn leasable<'p>(
         if charges.iter().flatten().any(|charge: &LeasableCharge<'_>| charge.key() == key) {
             return None;
         }
-        charges.push(Some(LeasableCharge(PlainCharge::new(key, found.rule, limit, hits.get()))));
+        let charge = PlainCharge::new(key, found.rule, limit, hits.get());
+        charges.push(Some(LeasableCharge { charge, is_shared }));
     }
     charges.iter().any(Option::is_some).then_some(charges)
 }
@@ -103,7 +107,8 @@ fn conditional_charge<'p>(
     limits.for_request(descriptors, |rule, limit, values| {
         applied += 1;
         let key = in_force.keys.of_values(domain, limit, values);
-        let charge = |limit| LeasableCharge(PlainCharge::new(key, rule, limit, hits.get()));
+        let charge = |limit| PlainCharge::new(key, rule, limit, hits.get());
+        let charge = |limit| LeasableCharge { charge: charge(limit), is_shared: domain.is_shared() };
         only = rule.leasable_limit().map(charge);
     });
     let mut charges: LeasableCharges<'_> = descriptors.iter().map(|_| None).collect();
@@ -114,27 +119,32 @@ fn conditional_charge<'p>(
 impl<'r> LeasableCharge<'r> {
     /// Key of the counter.
     pub fn key(&self) -> Key {
-        self.0.key
+        self.charge.key
+    }
+
+    /// Whether the counter is in a shared store.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Algorithm of the limit.
     pub fn algorithm(&self) -> &'r Algorithm {
-        self.0.algorithm()
+        self.charge.algorithm()
     }
 
     /// Whether a denial has a response of its own.
     pub fn has_on_deny(&self) -> bool {
-        self.0.has_on_deny()
+        self.charge.has_on_deny()
     }
 
     /// The limit.
     pub fn limit(&self) -> &'r RuleLimit {
-        self.0.limit()
+        self.charge.limit()
     }
 
     /// Hits.
     pub fn hits(&self) -> u64 {
-        self.0.hits()
+        self.charge.hits()
     }
 }
 
@@ -146,7 +156,7 @@ pub fn leased_decision<'r>(
     let mut decision = Decision::new(Code::Ok, SmallVec::new());
     for charge in charges {
         let status = charge.as_ref().and_then(|_| statuses.next());
-        let (Some(LeasableCharge(charge)), Some(status)) = (charge, status) else {
+        let (Some(LeasableCharge { charge, .. }), Some(status)) = (charge, status) else {
             decision.statuses.push(Status::NO_LIMIT);
             continue;
         };

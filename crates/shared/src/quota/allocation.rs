@@ -56,6 +56,62 @@ impl Level {
     }
 }
 
+/// The clients of a server together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Claimant {
+    /// What they demand.
+    pub(super) demand: u64,
+    /// Their number.
+    pub(super) clients: u64,
+}
+
+/// The shares of servers, of a rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Levels {
+    /// The upper bound of a client's share, unless no other server demands the rest.
+    of_client: u64,
+    /// What each client gets beyond its demand.
+    headroom: u64,
+}
+
+impl Levels {
+    /// The share of a server.
+    pub(super) fn of(self, server: Claimant) -> u64 {
+        let most = self.of_client.saturating_mul(server.clients);
+        server.demand.min(most).saturating_add(self.headroom.saturating_mul(server.clients))
+    }
+}
+
+/// Divides a rate by the demands of servers, each of which counts by its number of clients, and that of requests to servers, which count as
+/// those of one client. Sorts the servers.
+///
+/// As among clients, half of what no server demands is headroom.
+pub(super) fn levels(servers: &mut [Claimant], direct: u64, rate: u64) -> Levels {
+    let direct = Claimant { demand: direct, clients: u64::from(direct > 0) };
+    let of_each = |server: &Claimant| server.demand / server.clients.max(1);
+    servers.sort_unstable_by_key(of_each);
+    let clients = servers.iter().fold(0, |sum: u64, server| sum.saturating_add(server.clients));
+    let (mut left, mut others, mut is_direct_met) = (rate, clients + direct.clients, direct.clients == 0);
+    for &server in &*servers {
+        for met in [(!is_direct_met && direct.demand <= of_each(&server)).then_some(direct), Some(server)] {
+            let Some(met) = met else { continue };
+            let level = left / others.max(1);
+            if met.demand > level.saturating_mul(met.clients) {
+                return Levels { of_client: level, headroom: 0 };
+            }
+            (left, others) = (left - met.demand, others - met.clients);
+            is_direct_met |= met == direct;
+        }
+    }
+    if !is_direct_met {
+        if direct.demand > left {
+            return Levels { of_client: left, headroom: 0 };
+        }
+        left -= direct.demand;
+    }
+    Levels { of_client: u64::MAX, headroom: left / 2 / clients.max(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +131,35 @@ mod tests {
         assert_eq!(shares(&[], 0, 100).0, [0; 0]);
     }
 
+    fn parts(servers: &[(u64, u64)], direct: u64, rate: u64) -> Vec<u64> {
+        let servers: Vec<Claimant> =
+            servers.iter().map(|&(demand, clients)| Claimant { demand, clients }).collect();
+        let level = levels(&mut servers.clone(), direct, rate);
+        servers.into_iter().map(|server| level.of(server)).collect()
+    }
+
+    #[test]
+    fn servers_have_parts_by_their_demand_and_their_number_of_clients() {
+        assert_eq!(parts(&[(900, 1), (900, 9)], 0, 1_000), [100, 900]);
+        assert_eq!(parts(&[(900, 1), (90, 9)], 0, 1_000), [900, 90]);
+        assert_eq!(parts(&[(900, 1), (900, 1)], 500, 900), [300, 300]);
+        assert_eq!(parts(&[(900, 1), (900, 1)], 100, 900), [400, 400]);
+        assert_eq!(parts(&[(100, 1), (0, 1)], 0, 1_000), [325, 225]);
+        assert_eq!(parts(&[(100, 1), (0, 0)], 2_000, 1_000), [100, 0]);
+    }
+
     proptest! {
+        #[test]
+        fn all_parts_fit_and_one_client_for_each_server_is_the_division_among_clients(
+            servers in prop::collection::vec((0..2_000_u64, 0..9_u64), 1..12), direct in 0..3_000_u64, rate in 0..9_000_u64
+        ) {
+            let fitting: Vec<(u64, u64)> = servers.iter().map(|&(demand, clients)| (demand.min(clients * 2_000), clients)).collect();
+            prop_assert!(parts(&fitting, direct, rate).iter().sum::<u64>() <= rate);
+            let wanted: Vec<u64> = servers.iter().map(|&(demand, _)| demand).collect();
+            let of_one: Vec<(u64, u64)> = wanted.iter().map(|&demand| (demand, 1)).collect();
+            prop_assert_eq!(parts(&of_one, direct, rate), shares(&wanted, direct, rate).0);
+        }
+
         #[test]
         fn all_shares_fit_and_a_smaller_demand_is_no_smaller_part(
             wanted in prop::collection::vec(0..2_000_u64, 0..12), direct in 0..3_000_u64, rate in 0..9_000_u64

@@ -5,11 +5,14 @@ use super::{
     claim::{Claim, Usage},
     debts::Debts,
     member::{Member, Remnant},
+    part::{Part, PartRequest},
     peers::Peers,
     rates::Rates,
+    server_part::ServerPart,
     taken::Taken,
     terms::{Indivisible, SliceTerms, Terms},
 };
+use crate::lease::NodeId;
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::{LimitId, Timestamp},
@@ -25,6 +28,8 @@ pub(super) struct Bucket {
     /// The limit of the terms.
     pub(super) limit: LimitId,
     pub(super) kind: Kind,
+    /// What this server has of it, if the counter is in a shared store.
+    pub(super) part: Option<Box<ServerPart>>,
     /// In no order.
     pub(super) members: Vec<Member>,
     pub(super) remnants: Vec<Remnant>,
@@ -69,16 +74,20 @@ pub(super) struct Report {
 }
 
 impl Bucket {
-    /// A bucket of which a former process may have assigned shares until `former_end`.
+    /// A bucket of which a former process may have assigned shares until `former_end`. One in a shared store has the parts of all processes
+    /// there.
     pub(super) fn new(
         charge: &LeasableCharge<'_>,
         former_end: Timestamp,
+        server: Option<NodeId>,
         moment: &Moment<'_, '_>,
     ) -> Result<Self, Indivisible> {
+        let server = server.filter(|_| charge.is_shared());
         let mut bucket = Self {
             key: charge.key(),
             limit: charge.limit().id,
-            kind: Kind::of(charge.algorithm(), moment.now)?,
+            kind: Kind::of(charge, moment.now)?,
+            part: server.map(|server| Box::new(ServerPart::new(server, moment.now))),
             members: Vec::new(),
             remnants: Vec::new(),
             share_max: Percent::ALL,
@@ -88,7 +97,7 @@ impl Bucket {
             is_dirty: true,
             summed: InForce::default(),
         };
-        if let (Kind::Rates(rates), true) = (&bucket.kind, moment.is_learning) {
+        if let (Kind::Rates(rates), true, None) = (&bucket.kind, moment.is_learning, &bucket.part) {
             bucket.remnants.push(rates.of_former(former_end));
         }
         Ok(bucket)
@@ -101,7 +110,7 @@ impl Bucket {
         moment: &Moment<'_, '_>,
     ) -> Result<(), Indivisible> {
         let now = moment.now;
-        let kind = Kind::of(charge.algorithm(), now)?;
+        let kind = Kind::of(charge, now)?;
         match (&mut self.kind, kind) {
             (Kind::Rates(rates), Kind::Rates(new)) => rates.terms = new.terms,
             (Kind::Slices(terms), Kind::Slices(new)) => *terms = new,
@@ -158,6 +167,7 @@ impl Bucket {
         let member = &mut self.members[index];
         member.peer = reporter.peer_to_bound();
         (member.is_heard, member.is_bare) = (true, usage.is_first);
+        member.has_former = self.part.is_some() && !usage.is_first && usage.allowed > 0;
         let elapsed = now.since(member.reported).as_nanos() as u64;
         let report = Report { index, usage, elapsed };
         match self.kind {
@@ -184,7 +194,8 @@ impl Bucket {
         moment: &Moment<'_, '_>,
         pushes: &mut Vec<Push>,
     ) {
-        let Moment { settings, now, is_learning, .. } = *moment;
+        let Moment { settings, now, .. } = *moment;
+        let is_learning = moment.is_learning && self.part.is_none();
         let clients = self.members.len();
         let member = &mut self.members[index];
         let round_trip = settings.round_trip.as_nanos() as u64;
@@ -219,7 +230,12 @@ impl Bucket {
                 let counter = |change: &mut dyn FnMut(&Algorithm, &mut Leased)| {
                     rules.with_leases(key, now, |algorithm, leased| change(algorithm, leased));
                 };
-                self.divide_rates(&mut rates, counter, is_learning, settings, now, pushes);
+                match self.follow_part(&mut rates, settings, now) {
+                    None => self.divide_rates(&mut rates, counter, is_learning, settings, now, pushes),
+                    // What this server has in the store is known.
+                    Some(true) => self.divide_rates(&mut rates, |_| (), false, settings, now, pushes),
+                    Some(false) => (),
+                }
                 self.kind = Kind::Rates(rates);
             }
             Kind::Slices(_) => {
@@ -234,6 +250,32 @@ impl Bucket {
         now.saturating_add(if is_moving { settings.round_trip } else { settings.ttl / 3 })
     }
 
+    /// Takes what this server has in the store, if the counter is there; whether assignments can be sent.
+    fn follow_part(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) -> Option<bool> {
+        let in_force = self.in_force();
+        let part = self.part.as_mut()?;
+        part.expire(now);
+        rates.follow(part, &mut self.debts, in_force);
+        Some(part.outlasts(settings, now))
+    }
+
+    /// The next request to the store, of a bucket whose counter is there.
+    pub(super) fn request_part(&mut self, settings: &Settings, now: Timestamp) -> Option<PartRequest> {
+        let (Kind::Rates(mut rates), Some(_)) = (self.kind, &self.part) else { return None };
+        self.settle_rates(&mut rates, settings, now);
+        let (rate, tokens) = self.in_force();
+        let peers = Peers::of(&self.members, &self.remnants, &self.debts, &rates, self.share_max);
+        let wanted =
+            |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
+        let demand = self.members.iter().map(wanted).fold(0, u64::saturating_add);
+        let part = self.part.as_mut()?;
+        let in_force = Part { rate, burst: tokens };
+        let request = part.request(&rates, in_force, (demand, self.members.len() as u64), now);
+        rates.follow(part, &mut self.debts, (rate, tokens));
+        self.kind = Kind::Rates(rates);
+        Some(request)
+    }
+
     /// Whether no client has a part of it.
     pub(super) fn is_unused(&self) -> bool {
         self.members.is_empty() && self.remnants.is_empty()
@@ -241,8 +283,9 @@ impl Bucket {
 }
 
 impl Kind {
-    fn of(algorithm: &Algorithm, now: Timestamp) -> Result<Self, Indivisible> {
-        Ok(match Terms::of(algorithm)? {
+    fn of(charge: &LeasableCharge<'_>, now: Timestamp) -> Result<Self, Indivisible> {
+        let terms = if charge.is_shared() { Terms::of_shared } else { Terms::of };
+        Ok(match terms(charge.algorithm())? {
             Terms::Rates(terms) => Self::Rates(Rates::new(terms, now)),
             Terms::Slices(terms) => Self::Slices(terms),
         })

@@ -61,12 +61,14 @@ impl Bucket {
         let seats = self.seats(rates, peers.as_ref(), divisible.saturating_sub(remnants), settings, now);
         let wanted_of =
             |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
-        let seated = self.members.iter().enumerate().filter(|(index, _)| seats.has(*index));
+        let takes_part =
+            |index: usize, member: &Member| seats.has(index) && !member.is_served_elsewhere(settings, now);
+        let seated = self.members.iter().enumerate().filter(|(index, member)| takes_part(*index, member));
         let mut wanted: Vec<u64> = seated.map(|(_, member)| wanted_of(member)).collect();
         let direct = rates.direct.wanted(divisible);
         let level = Level::of(&mut wanted, direct, divisible.saturating_sub(remnants));
         let target = |peers: Option<&Peers>, index: usize, member: &Member| match peers {
-            _ if !seats.has(index) => 0,
+            _ if !takes_part(index, member) => 0,
             None => level.share(member.claim.wanted),
             Some(peers) => level.share(peers.wanted(member)).min(peers.rate_max(member)),
         };
@@ -98,6 +100,9 @@ impl Bucket {
         let has_few_tokens = free_tokens < rates.tokens_of_each(clients).into();
         for (index, member) in self.members.iter_mut().enumerate() {
             if is_learning && !member.is_assigned {
+                continue;
+            }
+            if member.is_served_elsewhere(settings, now) {
                 continue;
             }
             let target = target(peers.as_ref(), index, member);

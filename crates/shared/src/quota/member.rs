@@ -50,6 +50,8 @@ pub(super) struct Member {
     pub(super) is_bare: bool,
     /// Whether its demand was measured.
     pub(super) is_measured: bool,
+    /// Whether it admits requests by an assignment of another server.
+    pub(super) has_former: bool,
 }
 
 /// A share of a client that has left, or of a former process: it is in force until its end.
@@ -90,6 +92,7 @@ impl Member {
             is_heard: true,
             is_bare: false,
             is_measured: false,
+            has_former: false,
         }
     }
 
@@ -173,6 +176,11 @@ impl Member {
             rate,
             tokens: tokens.into(),
         }
+    }
+
+    /// Whether it goes on by an assignment of another server: that has a part of its own for it, and is sent nothing before.
+    pub(super) fn is_served_elsewhere(&self, settings: &Settings, now: Timestamp) -> bool {
+        self.has_former && !self.is_assigned && now.since(self.sent) < settings.ttl / 2
     }
 
     /// Whether what it was sent is to be sent once more, so that it does not end.

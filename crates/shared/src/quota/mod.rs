@@ -18,6 +18,8 @@
 //! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
 //!   by what they admitted.
 //! - A client whose stream has ended has its share until the end of its last assignment.
+//! - Where several servers share the counter in a store, each has a part of the limit, of its clients only ([`part`]): the store counts all
+//!   parts, and a server divides its own as it does a limit that changes ([`server_part`]). A part outlives what is assigned of it.
 //! - Where the rules have `max_share`, the clients of one peer have no more than that part ([`peers`]), whatever they report.
 //!
 //! Two things are taken for granted. What is sent on a stream is received in order and within the round trip of the settings, or
@@ -35,9 +37,11 @@ mod counts;
 mod debts;
 mod division;
 mod member;
+mod part;
 mod peers;
 mod push;
 mod rates;
+mod server_part;
 mod settings;
 #[cfg(test)]
 mod simulation;
@@ -49,11 +53,13 @@ mod view;
 pub use action::Action;
 pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
+pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{PeerId, Push, Reporter, StreamId};
 pub use settings::Settings;
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, ShareView};
 
+use crate::lease::NodeId;
 use bucket::{Bucket, Moment};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map::Entry};
@@ -86,12 +92,17 @@ pub enum Refusal {
     NoCounter,
 }
 
+/// A time that is not reached.
+const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
+
 /// Number of a bucket in the list of buckets.
 type Slot = u32;
 
 /// The clients of one server, and what they are assigned.
 pub struct Quota {
     settings: Settings,
+    /// This server, if counters may be in a store that several servers share.
+    server: Option<NodeId>,
     /// The end of what a former process may have assigned.
     learned: Timestamp,
     streams: HashMap<StreamId, HashMap<Slot, u32, RandomState>, RandomState>,
@@ -99,6 +110,8 @@ pub struct Quota {
     buckets: Vec<Option<Box<Bucket>>>,
     /// Of each bucket, the time by which it is to be looked at.
     checks: Vec<Timestamp>,
+    /// The same, by which its part in the store is to be requested.
+    requests: Vec<Timestamp>,
     free: Vec<Slot>,
     /// Buckets that are to be divided.
     dirty: Vec<Slot>,
@@ -117,11 +130,13 @@ impl Quota {
     pub fn new(settings: Settings, began: Timestamp) -> Self {
         Self {
             settings,
+            server: None,
             learned: began.saturating_add(settings.ttl + settings.round_trip),
             streams: HashMap::default(),
             slots: HashMap::default(),
             buckets: Vec::new(),
             checks: Vec::new(),
+            requests: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
             looked: began,
@@ -130,6 +145,11 @@ impl Quota {
             in_force: InForce::default(),
             counts: QuotaCounts::default(),
         }
+    }
+
+    /// With counters in a store that several servers share.
+    pub fn with_store(self, server: NodeId) -> Self {
+        Self { server: Some(server), ..self }
     }
 
     /// The settings.
@@ -153,22 +173,29 @@ impl Quota {
         let slot = match self.slots.entry(charge.key()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                let bucket = Box::new(Bucket::new(charge, self.learned, &moment)?);
+                let bucket = Box::new(Bucket::new(charge, self.learned, self.server, &moment)?);
+                let is_in_store = bucket.part.is_some();
                 // Divisions change the counter: it has to exist.
-                rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+                if !is_in_store {
+                    rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+                }
                 let slot = self.free.pop().unwrap_or_else(|| {
                     self.buckets.push(None);
                     self.checks.push(now);
+                    self.requests.push(NEVER);
                     self.buckets.len() as Slot - 1
                 });
                 self.buckets[slot as usize] = Some(bucket);
+                self.requests[slot as usize] = if is_in_store { now } else { NEVER };
                 self.dirty.push(slot);
                 *new.insert(slot)
             }
         };
         let Some(bucket) = &mut self.buckets[slot as usize] else { return Ok(()) };
         if bucket.limit != charge.limit().id {
-            rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+            if bucket.part.is_none() {
+                rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+            }
             bucket.take_over(charge, &moment)?;
         }
         let (was_dirty, stream) = (bucket.is_dirty, reporter.stream);
@@ -275,6 +302,31 @@ impl Quota {
         pushes
     }
 
+    /// Requests to the store that are due, by the key of the counter.
+    pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, PartRequest)> {
+        let mut requests = Vec::new();
+        for (slot, due) in self.requests.iter_mut().enumerate().filter(|(_, due)| **due <= now) {
+            let Some(bucket) = &mut self.buckets[slot] else { continue };
+            if let Some(request) = bucket.request_part(&self.settings, now) {
+                requests.push((bucket.key, request));
+            }
+            *due = bucket.part.as_ref().map_or(NEVER, |part| part.next());
+        }
+        requests
+    }
+
+    /// Takes in the response to a request.
+    pub fn accept(&mut self, bucket: Key, sequence: u64, grant: &PartGrant, now: Timestamp) {
+        let Some(&slot) = self.slots.get(&bucket) else { return };
+        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
+        let Some(part) = &mut bucket.part else { return };
+        let is_last = part.accept(sequence, grant, now);
+        self.requests[slot as usize] = part.next();
+        if is_last && !std::mem::replace(&mut bucket.is_dirty, true) {
+            self.dirty.push(slot);
+        }
+    }
+
     /// Removes a client from a bucket.
     fn leave(&mut self, stream: StreamId, slot: Slot) {
         let Some(members) = self.streams.get_mut(&stream) else { return };
@@ -303,6 +355,7 @@ impl Quota {
             leased.expire(algorithm, now);
         });
         self.slots.remove(&bucket.key);
+        self.requests[slot as usize] = NEVER;
         self.free.push(slot);
     }
 }

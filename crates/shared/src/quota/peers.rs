@@ -74,7 +74,7 @@ impl Peers {
             let part = peers.entry(peer).or_default();
             part.tokens = part.tokens.saturating_add(debt.div_ceil(1_000));
         }
-        let (rate_max, tokens_max) = (share_max.of(rates.divisible()), share_max.of(rates.burst).max(1));
+        let (rate_max, tokens_max) = (share_max.of(rates.of_limit()), share_max.of(rates.burst).max(1));
         let clients = members.len();
         let mut peers = Self { rate_max, tokens_max, share_max, clients, peers };
         peers.divide(members);

@@ -15,6 +15,7 @@ use super::{
     debts::Debts,
     member::{Member, Remnant, Share},
     push::PeerId,
+    server_part::ServerPart,
     terms::{RateTerms, millihits, millihits_in},
 };
 use crate::lease;
@@ -48,12 +49,14 @@ pub(super) struct Rates {
     /// The rate that clients had in force after the last division. Until the next one it becomes no more.
     pub(super) in_force: u64,
     pub(super) direct: Direct,
+    /// The most that may be divided, if the server has a part of the limit only.
+    pub(super) bound: Option<u64>,
     /// The first of the clients that have a share if not all can have one, and the time of the next.
     pub(super) turn: usize,
     pub(super) turn_ends: Timestamp,
 }
 
-/// Hits of requests to the server, and of leases.
+/// Hits of requests to the server, or all servers, and of leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direct {
     /// Hits, as the counter has them.
@@ -66,8 +69,12 @@ pub(super) struct Direct {
 }
 
 impl Direct {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { counted: 0, since: now, rate: 0, by_leases: 0 }
+    }
+
     /// Takes in the number of hits so far.
-    fn measure(&mut self, counted: u64, now: Timestamp) {
+    pub(super) fn measure(&mut self, counted: u64, now: Timestamp) {
         let elapsed = now.since(self.since).as_nanos() as u64;
         if elapsed < 1_000_000_000 {
             return;
@@ -81,7 +88,11 @@ impl Direct {
 
     /// Takes in what the holders of leases expect to spend.
     fn measure_leases(&mut self, leases: &[Lease]) {
-        let demand = leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.demand));
+        self.measure_demand(leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.demand)));
+    }
+
+    /// The same, as their sum in one lease length.
+    pub(super) fn measure_demand(&mut self, demand: u64) {
         self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
     }
 
@@ -94,13 +105,29 @@ impl Direct {
 
 impl Rates {
     pub(super) fn new(terms: RateTerms, now: Timestamp) -> Self {
-        let direct = Direct { counted: 0, since: now, rate: 0, by_leases: 0 };
-        Self { terms, rate: 0, burst: 0, debt: 0, settled: now, in_force: 0, direct, turn: 0, turn_ends: now }
+        let (direct, bound) = (Direct::new(now), None);
+        Self {
+            terms,
+            rate: 0,
+            burst: 0,
+            debt: 0,
+            settled: now,
+            in_force: 0,
+            direct,
+            bound,
+            turn: 0,
+            turn_ends: now,
+        }
     }
 
-    /// The rate that can be divided.
-    pub(super) fn divisible(&self) -> u64 {
+    /// The rate of the limit that can be divided.
+    pub(super) fn of_limit(&self) -> u64 {
         self.terms.rate - self.terms.rate / RATE_PER_RESERVE
+    }
+
+    /// The rate that can be divided here.
+    pub(super) fn divisible(&self) -> u64 {
+        self.bound.unwrap_or(u64::MAX).min(self.of_limit())
     }
 
     /// Counts tokens that a client of a peer gave up. They have not drained before.
@@ -141,7 +168,7 @@ impl Rates {
 
     /// Demand of a client that is not known: an equal share.
     pub(super) fn guess(&self, clients: usize) -> u64 {
-        self.divisible() / (clients as u64 + 1)
+        self.of_limit() / (clients as u64 + 1)
     }
 
     /// Rate and tokens that a client of a former process certainly had, by what it admitted.
@@ -179,6 +206,17 @@ impl Rates {
         let end = now.saturating_add(settings.ttl + settings.round_trip);
         let accrued = if self.terms.accrues { self.rate } else { 0 };
         leased.assign(algorithm, self.terms.held(self.rate, self.burst), accrued, end, now);
+    }
+
+    /// Takes what this server has of the limit, of which clients may have so many tokens. Tokens that were given up and are beyond it are
+    /// counted by the store. Expects that it was settled at this time.
+    pub(super) fn follow(&mut self, server: &ServerPart, debts: &mut Debts, (rate, tokens): (u64, u64)) {
+        let (part, divisible, before) = (server.part, server.divisible(), self.debt);
+        self.debt = self.debt.min(part.burst.saturating_sub(tokens).saturating_mul(1_000));
+        debts.drain(before, self.debt);
+        let least = tokens.saturating_add(self.debt.div_ceil(1_000));
+        (self.rate, self.burst) = (part.rate, divisible.burst.max(least).min(part.burst));
+        (self.bound, self.in_force) = (Some(divisible.rate), rate);
     }
 
     /// What a former process may have assigned, all of it.

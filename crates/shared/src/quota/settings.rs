@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// The life of a server's part in a store, from the request for it on: that of an assignment with its round trip, and as much more as the
+/// store may be away, or requests may be lost, before assignments cannot be renewed.
+pub const PART_LIFE: Duration = Duration::from_secs(20);
+
 /// Times and bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {

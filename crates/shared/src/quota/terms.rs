@@ -61,6 +61,12 @@ pub enum Indivisible {
         "a limit with max_wait cannot be divided: clients of quota do not queue requests; remove max_wait"
     )]
     Queues,
+    /// A window, or a bucket that is filled at once or takes long to fill, that several servers share.
+    #[error(
+        "counters in a shared store can be divided among clients of quota only for token buckets and leaky buckets that fill in less \
+         than ten minutes"
+    )]
+    InStore,
     /// Less than a request between two reports.
     #[error(
         "the limit is too small to be divided: clients of quota report every 5 s, and it admits less than one request in that \
@@ -70,6 +76,15 @@ pub enum Indivisible {
 }
 
 impl Terms {
+    /// The terms of a limit whose counter several servers share: rates of buckets that drain evenly. What servers give up of a window would
+    /// count as spent for as long as the window lasts.
+    pub fn of_shared(algorithm: &Algorithm) -> Result<Self, Indivisible> {
+        match Self::of(algorithm)? {
+            Self::Rates(terms) if algorithm.drains_evenly() => Ok(Self::Rates(terms)),
+            Self::Rates(_) | Self::Slices(_) => Err(Indivisible::InStore),
+        }
+    }
+
     /// The terms of a limit. `tidegate check` reports the reason if there are none.
     pub fn of(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         if algorithm.queueing().is_some() {

@@ -9,6 +9,7 @@ mod fault;
 mod holders;
 mod hostile;
 mod limit;
+mod servers;
 mod usefulness;
 mod world;
 

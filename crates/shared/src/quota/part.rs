@@ -1,0 +1,305 @@
+//! Parts of a bucket, where several servers share its counter in a store: the store's side. These are the functions of `script/quota.lua`,
+//! in whole microseconds.
+//!
+//! Each server has a part: a rate and a burst, of which its clients have shares. The counter counts each part as it does the part of all
+//! clients of a single server: the burst as hits of the present, the rate as hits that are spent as time passes, until the end of the part.
+//! Invariants:
+//!
+//! - all that clients of a server may have in force is within its part, and has ended when the part ends;
+//! - rates of all parts add up to no more than that of the limit, and a part grows only into what others have given up, or what was
+//!   counted at their end;
+//! - a part shrinks only by a request of its server, whose clients have less by then; what is given up of a burst counts as spent now;
+//! - after a loss of the store, parts are what their servers declare, and no part grows until all of them have ended that are not declared.
+//!
+//! A request that is not newer than the last one of its server changes nothing: it was late, and the server has others in mind.
+
+use super::settings::PART_LIFE;
+use crate::lease::NodeId;
+use tidegate_core::{
+    algorithm::{Algorithm, State},
+    limit::Timestamp,
+};
+
+/// Thousandths of a hit per second and microseconds, of a hit.
+const HIT: u128 = 1_000 * 1_000_000;
+
+/// What a server has of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Thousandths of a hit per second.
+    pub rate: u64,
+    /// The most hits at once.
+    pub burst: u64,
+}
+
+/// Request of a server for its part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartRequest {
+    /// The server.
+    pub server: NodeId,
+    /// Number of the request: rises.
+    pub sequence: u64,
+    /// What it keeps of its part: all that its clients may have in force, and more if it does not shrink.
+    pub kept: Part,
+    /// What its part is to be.
+    pub wanted: Part,
+    /// The highest rate of all parts together.
+    pub rate_max: u64,
+    /// Demand of its clients, in thousandths of a hit per second.
+    pub demand: u64,
+    /// Number of its clients.
+    pub clients: u64,
+}
+
+/// Response of the store.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PartGrant {
+    /// What the server has from now on, for [`PART_LIFE`].
+    pub part: Part,
+    /// What other servers have.
+    pub others: Vec<OtherPart>,
+    /// Hits by which bursts can grow.
+    pub free: u64,
+    /// Hits of requests to servers since there are parts.
+    pub exact: u64,
+    /// Hits that the holders of leases demand in one lease length.
+    pub leased: u64,
+}
+
+/// What another server has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtherPart {
+    /// The part.
+    pub part: Part,
+    /// Microseconds until its end.
+    pub ends_in: u64,
+    /// Demand of its clients, in thousandths of a hit per second.
+    pub demand: u64,
+    /// Number of its clients.
+    pub clients: u64,
+}
+
+/// The part of a server, in the counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct StoredPart {
+    server: NodeId,
+    sequence: u64,
+    part: Part,
+    /// Microsecond up to which the rate is counted; a part of a hit is counted ahead.
+    counted: u64,
+    /// Microsecond from which on nothing is spent.
+    end: u64,
+    demand: u64,
+    clients: u64,
+}
+
+/// A counter with the parts of servers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DividedCounter {
+    /// The hits that are used.
+    pub state: State,
+    parts: Vec<StoredPart>,
+    exact: u64,
+}
+
+impl DividedCounter {
+    /// Hits that can be admitted now.
+    pub fn free(&mut self, algorithm: &Algorithm, now: Timestamp) -> u64 {
+        self.settle(algorithm, now);
+        let held = self.parts.iter().fold(0, |sum: u64, stored| sum.saturating_add(stored.part.burst));
+        algorithm.remaining(&self.state, now).saturating_sub(held)
+    }
+
+    /// Counts a hit of a request to a server if it can be admitted.
+    pub fn decide(&mut self, algorithm: &Algorithm, now: Timestamp) -> bool {
+        let is_admitted = self.free(algorithm, now) > 0;
+        if is_admitted {
+            self.add(algorithm, 1, now);
+            self.exact += 1;
+        }
+        is_admitted
+    }
+
+    fn add(&mut self, algorithm: &Algorithm, hits: u64, at: Timestamp) {
+        if hits > 0 {
+            self.state = algorithm.add(std::mem::take(&mut self.state), hits, at);
+        }
+    }
+
+    /// Counts the hits of rates up to now, and bursts of parts that have ended.
+    fn settle(&mut self, algorithm: &Algorithm, now: Timestamp) {
+        let present = now.as_nanos() / 1_000;
+        for mut stored in std::mem::take(&mut self.parts) {
+            let since = of_micros(stored.counted);
+            let hits = stored.accrue(present);
+            self.add(algorithm, hits, since);
+            if stored.end <= present {
+                self.add(algorithm, stored.part.burst, of_micros(stored.end));
+            } else {
+                self.parts.push(stored);
+            }
+        }
+        if self.parts.is_empty() {
+            self.exact = 0;
+        }
+    }
+
+    /// Changes the part of a server; none for a request that is not newer than its last one.
+    pub fn report(
+        &mut self,
+        algorithm: &Algorithm,
+        request: &PartRequest,
+        is_learning: bool,
+        now: Timestamp,
+    ) -> Option<PartGrant> {
+        self.settle(algorithm, now);
+        let present = now.as_nanos() / 1_000;
+        let known = self.parts.iter().position(|stored| stored.server == request.server);
+        if known.is_some_and(|known| request.sequence <= self.parts[known].sequence) {
+            return None;
+        }
+        let former = known.map(|known| self.parts.remove(known));
+        let had = former.map_or(Part::default(), |former| former.part);
+        let kept = if is_learning {
+            request.kept
+        } else {
+            Part { rate: request.kept.rate.min(had.rate), burst: request.kept.burst.min(had.burst) }
+        };
+        self.add(algorithm, had.burst.saturating_sub(kept.burst), now);
+        let part = if is_learning { kept } else { self.grown(algorithm, kept, request, now) };
+        let counted = former.map_or(present, |former| former.counted_at(part.rate, present));
+        let (server, sequence, demand, clients) =
+            (request.server, request.sequence, request.demand, request.clients);
+        let end = present + PART_LIFE.as_micros() as u64;
+        let others = self.parts.iter().map(|other| other.view(present)).collect();
+        self.parts.push(StoredPart { server, sequence, part, counted, end, demand, clients });
+        Some(PartGrant { part, others, free: self.free(algorithm, now), exact: self.exact, leased: 0 })
+    }
+
+    /// The part after it has grown into what is free.
+    fn grown(&self, algorithm: &Algorithm, kept: Part, request: &PartRequest, now: Timestamp) -> Part {
+        let others = self.parts.iter().map(|stored| stored.part);
+        let others = others.fold(kept, |sum, part| Part {
+            rate: sum.rate.saturating_add(part.rate),
+            burst: sum.burst.saturating_add(part.burst),
+        });
+        let free_rate = request.rate_max.saturating_sub(others.rate);
+        let free = algorithm.remaining(&self.state, now).saturating_sub(others.burst);
+        Part {
+            rate: kept.rate + request.wanted.rate.saturating_sub(kept.rate).min(free_rate),
+            burst: kept.burst + request.wanted.burst.saturating_sub(kept.burst).min(free),
+        }
+    }
+}
+
+impl StoredPart {
+    /// Hits of the rate that were not counted: whole ones, rounded up.
+    fn accrue(&mut self, present: u64) -> u64 {
+        let until = present.min(self.end);
+        if self.part.rate == 0 {
+            self.counted = until;
+            return 0;
+        }
+        let spent = u128::from(self.part.rate) * u128::from(until.saturating_sub(self.counted));
+        let hits = spent.div_ceil(HIT);
+        self.counted += (hits * HIT / u128::from(self.part.rate)) as u64;
+        hits as u64
+    }
+
+    /// The microsecond up to which another rate is counted from now on: of the part of a hit that is counted ahead, as much as before.
+    fn counted_at(&self, rate: u64, present: u64) -> u64 {
+        let ahead = u128::from(self.counted.saturating_sub(present)) * u128::from(self.part.rate);
+        present + ahead.checked_div(u128::from(rate)).unwrap_or(0) as u64
+    }
+
+    fn view(&self, present: u64) -> OtherPart {
+        let ends_in = self.end.saturating_sub(present);
+        OtherPart { part: self.part, ends_in, demand: self.demand, clients: self.clients }
+    }
+}
+
+fn of_micros(micros: u64) -> Timestamp {
+    Timestamp::from_nanos(micros.saturating_mul(1_000))
+}
+
+#[cfg(test)]
+impl DividedCounter {
+    pub(super) fn forget(&mut self, server: NodeId) {
+        self.parts.retain(|stored| stored.server != server);
+    }
+
+    pub(super) fn hold_nothing(&mut self) {
+        self.parts.iter_mut().for_each(|stored| stored.part.burst = 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::num::NonZeroU32;
+    use tidegate_core::{algorithm::TokenBucket, limit::Window};
+
+    const RATE: u64 = 100;
+    const SIZE: u64 = 200;
+
+    fn bucket() -> Algorithm {
+        let rate = NonZeroU32::new(RATE as u32).unwrap();
+        Algorithm::TokenBucket(TokenBucket::greedy(SIZE as u32, rate, Window::from_secs(1).unwrap()))
+    }
+
+    fn request(server: u64, sequence: u64, kept: Part, wanted: Part) -> PartRequest {
+        let server = NodeId(server);
+        PartRequest { server, sequence, kept, wanted, rate_max: RATE * 1_000, demand: 1, clients: 1 }
+    }
+
+    #[test]
+    fn a_part_counts_until_its_end_and_its_burst_then_as_spent() {
+        let (bucket, at) = (bucket(), |millis: u64| Timestamp::from_millis(1_000_000 + millis));
+        let mut counter = DividedCounter::default();
+        let wanted = Part { rate: 60_000, burst: 150 };
+        let granted = counter.report(&bucket, &request(1, 1, Part::default(), wanted), false, at(0));
+        assert_eq!(granted.map(|grant| grant.part), Some(wanted));
+        // Requests have the rest, of the burst and of the rate.
+        assert_eq!((0..300).filter(|_| counter.decide(&bucket, at(0))).count(), 50);
+        assert_eq!((0..300).filter(|_| counter.decide(&bucket, at(1_000))).count(), 40);
+        // Another server gets what is left, also while the first one is silent.
+        let second = counter.report(&bucket, &request(2, 1, Part::default(), wanted), false, at(1_000));
+        assert_eq!(second.map(|grant| grant.part), Some(Part { rate: 40_000, burst: 0 }));
+        assert_eq!(counter.free(&bucket, at(19_999)), 0);
+        let third = counter.report(&bucket, &request(2, 2, Part::default(), wanted), false, at(20_000));
+        assert_eq!(third.map(|grant| grant.part), Some(Part { rate: 60_000, burst: 0 }));
+    }
+
+    proptest! {
+        #[test]
+        fn rates_of_parts_add_up_to_that_of_the_limit_and_late_requests_change_nothing(
+            steps in prop::collection::vec((0..4_u64, 0..150_000_u64, 0..300_u64, 0..150_000_u64, 0..300_u64, 0..9_000_u64, any::<bool>()), 1..60)
+        ) {
+            let (bucket, mut counter, mut now) = (bucket(), DividedCounter::default(), 1_000_000);
+            for (sequence, (server, rate, burst, kept_rate, kept_burst, pause, is_late)) in steps.into_iter().enumerate() {
+                now += pause;
+                let at = Timestamp::from_millis(now);
+                counter.free(&bucket, at);
+                let before = counter.clone();
+                let known = counter.parts.iter().find(|stored| stored.server == NodeId(server)).copied();
+                let (kept, wanted) = (Part { rate: kept_rate, burst: kept_burst }, Part { rate, burst });
+                let sequence = if is_late { known.map_or(0, |known| known.sequence) } else { sequence as u64 + 1 };
+                let grant = counter.report(&bucket, &request(server, sequence, kept, wanted), false, at);
+                let had = known.map_or(Part::default(), |known| known.part);
+                match &grant {
+                    None => prop_assert!(is_late && counter == before),
+                    Some(PartGrant { part, .. }) => {
+                        prop_assert!(part.rate >= kept.rate.min(had.rate) && part.burst >= kept.burst.min(had.burst));
+                        prop_assert!(part.rate <= wanted.rate.max(kept.rate) && part.burst <= wanted.burst.max(kept.burst));
+                    }
+                }
+                let sum = counter.parts.iter().fold((0, 0), |sum, stored| (sum.0 + stored.part.rate, sum.1 + stored.part.burst));
+                prop_assert!(sum.0 <= RATE * 1_000);
+                // Parts of hits of rates are counted ahead.
+                let has_grown = grant.is_some_and(|grant| grant.part.burst > kept.burst.min(had.burst));
+                prop_assert!(!has_grown || sum.1 + bucket.used(&counter.state, at) <= SIZE);
+            }
+        }
+    }
+}

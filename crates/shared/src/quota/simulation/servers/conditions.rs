@@ -1,0 +1,98 @@
+//! What happens to servers that share a store.
+
+use super::super::{
+    client::{MILLIS, SECOND},
+    limit::Limit,
+};
+use crate::lease::simulation::rng::Rng;
+
+/// A planted fault. The product has no branch for any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StoreFault {
+    /// The part of a server that is killed is free at once.
+    ForgetsVanished,
+    /// A store that was emptied grants as if there were no parts.
+    NoLearning,
+    /// A part shrinks before clients have less.
+    ShrinksAtOnce,
+    /// A request that was received twice is taken for a new one.
+    TakesLateRequests,
+    /// Bursts of parts do not count for requests to servers.
+    HoldsNothing,
+}
+
+/// Random parameters. Gaps are mean times between two events; zero means never.
+#[derive(Clone, Debug)]
+pub(super) struct StoreConditions {
+    pub(super) limit: Limit,
+    pub(super) servers: usize,
+    pub(super) clients: usize,
+    pub(super) load: f64,
+    pub(super) direct: f64,
+    /// Clients that have nine tenths of the demand.
+    pub(super) hot: usize,
+    pub(super) length: u64,
+    pub(super) delay_max: u64,
+    pub(super) move_gap: u64,
+    pub(super) client_gap: u64,
+    pub(super) kill_gap: u64,
+    pub(super) join_gap: u64,
+    /// Streams end, and clients report to another server.
+    pub(super) hop_gap: u64,
+    pub(super) away_gap: u64,
+    pub(super) empty_gap: u64,
+    /// Of so many calls of the store one is lost, and one response, and one is received again later.
+    pub(super) lost_calls: u64,
+    pub(super) fault: Option<StoreFault>,
+}
+
+impl StoreConditions {
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        let gap = |rng: &mut Rng, secs: u64| if rng.once_in(2) { 0 } else { secs * SECOND };
+        let clients = rng.pick(&[2, 3, 5, 10, 20]);
+        let empty_gap = if rng.once_in(3) { 30 * SECOND } else { 0 };
+        Self {
+            limit: Limit::random(rng, &[0, 0, 0, 1]),
+            servers: rng.between(1, 5) as usize,
+            clients,
+            load: rng.pick(&[0.3, 0.8, 1.2, 3.0, 20.0]),
+            // An emptied store has forgotten these requests, whatever quota does.
+            direct: if empty_gap > 0 { 0.0 } else { rng.pick(&[0.0, 0.0, 0.3, 2.0]) },
+            hot: rng.between(1, clients as u64) as usize,
+            length: rng.pick(&[60, 100]) * SECOND,
+            delay_max: rng.pick(&[5, 50, 480]) * MILLIS,
+            move_gap: gap(rng, 20),
+            client_gap: gap(rng, 10),
+            kill_gap: gap(rng, 25),
+            join_gap: gap(rng, 25),
+            hop_gap: gap(rng, 5),
+            away_gap: gap(rng, 25),
+            empty_gap,
+            lost_calls: rng.pick(&[0, 3, 20]),
+            fault: None,
+        }
+    }
+
+    /// Nothing happens but what a test does.
+    pub(super) fn calm(servers: usize, clients: usize, hot: usize, load: f64) -> Self {
+        Self {
+            limit: Limit::bucket("token_bucket", 1_000, 1_000),
+            servers,
+            clients,
+            load,
+            direct: 0.0,
+            hot,
+            length: 0,
+            delay_max: 20 * MILLIS,
+            move_gap: 0,
+            client_gap: 0,
+            kill_gap: 0,
+            join_gap: 0,
+            hop_gap: 0,
+            away_gap: 0,
+            empty_gap: 0,
+            lost_calls: 0,
+            fault: None,
+        }
+    }
+}
