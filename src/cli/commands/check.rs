@@ -24,14 +24,8 @@ pub(in crate::cli) struct Check {
     /// Rule files, or directories of them; - is standard input.
     #[arg(required_unless_present = "rules", value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The same, as other commands have it; by default those of the server, if its variable is set.
-    #[arg(
-        long,
-        env = "TIDEGATE_RULES",
-        value_name = "PATH",
-        value_delimiter = ':',
-        conflicts_with = "paths"
-    )]
+    /// The same, as other commands have it.
+    #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
@@ -42,8 +36,9 @@ pub(in crate::cli) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let paths = if self.paths.is_empty() { &self.rules } else { &self.paths };
-        let loaded = rules::read(paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
+        let paths = [&*self.paths, &self.rules].concat();
+        let loaded =
+            rules::read(&paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {
                 self.show(&rules);
