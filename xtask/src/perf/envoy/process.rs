@@ -64,7 +64,8 @@ impl Programs {
 fn build() -> Result<PathBuf, Failure> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["build", "--profile", "dist", "--locked"]);
-    cargo.args(["--package", "tidegate", "--bin", "tidegate", "--package", "tidegate-envoy"]);
+    // With a program named, no library is built unless it is named too.
+    cargo.args(["--package", "tidegate", "--bin", "tidegate", "--package", "tidegate-envoy", "--lib"]);
     if !cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?.success() {
         return Err("the build with the profile dist failed".to_owned());
     }
