@@ -10,7 +10,7 @@
 //! - A request that waits for slots has charged nothing. It is decided once more by all of its limits when it may have them.
 //! - A shadow rule never queues, and with a global shadow no rule does.
 
-use super::{QueuedHits, SlotWait, Ticket};
+use super::{QueuedHits, Queues, SlotWait, Ticket};
 use crate::{
     algorithm::{Admission, Algorithm, LeakyBucket, StateView},
     limit::{Code, Decision, Hits, Request, Timestamp},
@@ -24,6 +24,7 @@ use crate::{
     },
     rules::DomainRules,
     store::Key,
+    sync::MutexGuard,
 };
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
@@ -111,19 +112,8 @@ pub(in crate::limiter) fn decide<'p>(
     let slots = SlotCharges::new(&pinned.limiter.slots);
     let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, slots, pinned.limiter.compat, now);
     deciding.evaluate();
-    // Where no request waits for slots, those that fit at once, which most do, do not contend for this lock.
-    let mut queues = match place {
-        Some(_) => Some(pinned.limiter.queues.lock()),
-        None => pinned.limiter.slot_queues_of(&deciding),
-    };
-    if let Some(queues) = &queues {
-        deciding.stay_behind(queues, place);
-    }
     let wait_max = ends.since(now);
-    let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !wait_max.is_zero();
-    if queues.is_none() && (would_wait || deciding.gives_back()) {
-        queues = Some(pinned.limiter.queues.lock());
-    }
+    let (mut queues, would_wait) = queues_for(pinned.limiter, &mut deciding, place, wait_max);
     let wait_max = queues.as_ref().map_or(wait_max, |queues| wait_max.min(queues.wait_max(now)));
     let queued = would_wait && deciding.accept_queued(wait_max);
     let mut woken = Vec::new();
@@ -146,9 +136,7 @@ pub(in crate::limiter) fn decide<'p>(
     if let Some(queues) = &mut queues {
         deciding.report_behind(queues, place);
         pinned.limiter.leave_lines(queues, place, &mut woken);
-        for (key, hits) in given_back {
-            queues.advance_all(key, hits, &mut woken);
-        }
+        given_back.into_iter().for_each(|(key, hits)| queues.advance_all(key, hits, &mut woken));
         if queued && code == Code::Ok {
             ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
@@ -168,6 +156,30 @@ pub(in crate::limiter) fn decide<'p>(
         Some(ticket) => QueueDecision::Queued(Ticket { slot, ..ticket }),
         None => QueueDecision::Decided(reported_decision(code, &plan, number, slot)),
     }
+}
+
+/// Puts an evaluated request behind those that wait for slots of its counters. Returns whether it is to wait if it can, for `wait_max` at
+/// most, and the queues if it has a part in them: it waits, or has waited, requests wait before it, or it gives hits back.
+fn queues_for<'q, C: Counters>(
+    limiter: &'q Limiter,
+    deciding: &mut Deciding<'_, '_, C>,
+    place: Option<u64>,
+    wait_max: Duration,
+) -> (Option<MutexGuard<'q, Queues>>, bool) {
+    // Where no request waits for slots, those that fit at once, which most do, do not contend for this lock.
+    let mut queues = match place {
+        Some(_) => Some(limiter.queues.lock()),
+        None => limiter.slot_queues_of(deciding),
+    };
+    if let Some(queues) = &queues {
+        deciding.stay_behind(queues, place);
+    }
+    let is_denied = deciding.verdict() == Code::OverLimit && !limiter.global_shadow;
+    let would_wait = is_denied && !wait_max.is_zero();
+    if queues.is_none() && (would_wait || deciding.gives_back()) {
+        queues = Some(limiter.queues.lock());
+    }
+    (queues, would_wait)
 }
 
 /// Decides a request to a domain with queues, for a caller that does not wait.
