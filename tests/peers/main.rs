@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         envoy::rlqs_filters::tests,
         envoy_gateway::tests,
         envoy_gateway::deployment::tests,
+        envoy_gateway::in_flight::tests,
         full_disk::tests,
         h2spec::tests,
         handbook::tests,

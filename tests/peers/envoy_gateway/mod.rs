@@ -5,6 +5,7 @@
 //! cluster. Host names and ports are those of a cluster, in network namespaces.
 
 pub mod deployment;
+pub mod in_flight;
 mod network;
 pub mod pod;
 
@@ -70,6 +71,11 @@ impl Drop for Killed {
     }
 }
 
+/// The resources with a policy of so many requests an hour for each value of `x-user-id`.
+fn resources(requests: u32) -> String {
+    include_str!("resources.yaml").replace("REQUESTS", &requests.to_string())
+}
+
 /// The files of Envoy Gateway.
 struct Files(TempDir);
 
@@ -92,7 +98,6 @@ impl Files {
         let root = files.0.path().to_str().unwrap();
         fs::write(files.path("gateway.yaml"), include_str!("gateway.yaml").replace("FOLDER", root)).unwrap();
         fs::write(files.path("hosts"), HOSTS).unwrap();
-        files.write_resources(3);
         files.make_certificates();
         files
     }
@@ -105,11 +110,10 @@ impl Files {
         self.path("config/certs").join(of)
     }
 
-    /// A policy of so many requests an hour for each value of `x-user-id`.
-    fn write_resources(&self, requests: u32) {
-        let text = include_str!("resources.yaml").replace("REQUESTS", &requests.to_string());
+    /// Replaces all resources at once.
+    fn write_resources(&self, resources: &str) {
         let new = self.path("resources.new");
-        fs::write(&new, text).unwrap();
+        fs::write(&new, resources).unwrap();
         fs::rename(new, self.path("resources/all.yaml")).unwrap();
     }
 
@@ -134,13 +138,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new() -> Self {
+    fn with(resources: &str, backend: fn()) -> Self {
         let files = Files::new();
+        files.write_resources(resources);
         let node = Network::new(&files.path("hosts"));
         let paths = [files.path("root"), files.certs("envoy")];
         let script = node.command("sh").args(["-ec", ENVOY_ROOT]).args(&paths).output().unwrap();
         assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
-        node.spawn(serve_backend);
+        node.spawn(backend);
         Self { files, node, gateway: None, envoy: None }
     }
 
@@ -270,7 +275,7 @@ async fn envoy_gateway_limits_by_this_server_as_by_the_reference_server() {
 }
 
 fn serve_a_gateway() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Cluster::with(&resources(3), serve_backend);
     let hosts = cluster.files.path("hosts");
     let pod_network = Network::new(&hosts);
     cluster.node.link(&pod_network);
@@ -293,13 +298,13 @@ fn serve_a_gateway() {
     assert_eq!(cluster.statuses("bob", 1), [200], "users are counted apart");
 
     let traffic = Traffic::start(&cluster.node);
-    cluster.files.write_resources(5);
+    cluster.files.write_resources(&resources(5));
     eventually("the changed policy", || cluster.limit() == 5);
 
     // Without the gateway the rules stay; they follow it again when it is back.
     cluster.gateway = None;
     assert_eq!(cluster.limit(), 5);
-    cluster.files.write_resources(2);
+    cluster.files.write_resources(&resources(2));
     cluster.start_gateway();
     eventually("the policy of the restarted gateway", || cluster.limit() == 2);
 
@@ -307,7 +312,7 @@ fn serve_a_gateway() {
     cluster.files.make_certificates();
     eventually("the new certificate", || pod.log().contains("certificate reloaded"));
     cluster.gateway = None;
-    cluster.files.write_resources(4);
+    cluster.files.write_resources(&resources(4));
     cluster.start_gateway();
     let accepted = || pod.log().matches("rules reloaded").count();
     eventually("the policy after the change of certificates", || accepted() == 4);
