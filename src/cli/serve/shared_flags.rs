@@ -85,6 +85,11 @@ impl SharedFlags {
         self.is_shared() && matches!(self.lease, Some(LeaseChoice::Auto))
     }
 
+    /// Whether the counters of a store are leased.
+    pub(super) fn leases(&self, is_reference: bool) -> Result<bool, Failure> {
+        Ok(self.settings(is_reference)?.is_some_and(|settings| !settings.lease_length.is_zero()))
+    }
+
     /// Connects to the store, if there is one.
     pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
         let Some(settings) = self.settings(is_reference)? else { return Ok(None) };

@@ -11,7 +11,11 @@ use tidegate_core::{
     rules::DomainRules,
     store::Key,
 };
-use tidegate_shared::quota::{Action, PeerId, Push, Quota, Refusal, Reporter, Settings, StreamId, Usage};
+use tidegate_shared::{
+    lease::NodeId,
+    quota::{Action, PeerId, Push, Quota, Refusal, Reporter, Settings, StreamId, Usage},
+    store::PartCall,
+};
 
 /// The most bytes of the names of a stream's buckets.
 pub(super) const BYTES_OF_STREAM_MAX: usize = 1 << 20;
@@ -75,10 +79,14 @@ enum Limited<'r> {
 }
 
 impl Divider {
-    /// For a process that began at that time.
-    pub(super) fn new(began: Timestamp) -> Self {
+    /// For a process that began at that time, and is this server of a shared store, if there is one.
+    pub(super) fn new(began: Timestamp, server: Option<NodeId>) -> Self {
+        let quota = Quota::new(Settings::default(), began);
         Self {
-            quota: Quota::new(Settings::default(), began),
+            quota: match server {
+                Some(server) => quota.with_store(server),
+                None => quota,
+            },
             streams: HashMap::new(),
             members: HashMap::new(),
             next_member: 0,
@@ -154,6 +162,10 @@ impl Divider {
                     self.of_peers.remove(&peer);
                 }
             }
+            Event::Granted { bucket, sequence, grant } => {
+                self.figures.part_grants += 1;
+                self.quota.accept(bucket, sequence, &grant, now);
+            }
             Event::List(request) => self.piece(request, now),
             Event::Drain => {
                 self.is_draining = true;
@@ -183,6 +195,15 @@ impl Divider {
             // A client that may have received a former assignment only.
             stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
         }
+    }
+
+    /// Requests to the shared store that are due.
+    pub(super) fn part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
+        let requests = self.quota.requests(now).into_iter();
+        let calls = requests.map(|(bucket, algorithm, request)| PartCall { bucket, algorithm, request });
+        let calls: Vec<PartCall> = calls.collect();
+        self.figures.part_requests += calls.len() as u64;
+        calls
     }
 
     /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
@@ -356,7 +377,9 @@ fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, buc
         Some(_) => {
             let mut request = Request::new(domain.name());
             request.push(Descriptor { entries: entries.into(), limit: None, hits: Hits::ONE });
-            rules.grantable(&request).map_or(Limited::None, Limited::ByCounter)
+            let charges =
+                if domain.is_shared() { rules.leasable(&request) } else { rules.grantable(&request) };
+            charges.map_or(Limited::None, Limited::ByCounter)
         }
     }
 }

@@ -29,8 +29,8 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
 };
-use tidegate_core::limit::Timestamp;
-use tidegate_shared::quota::{InForce, PeerId, QuotaCounts, Usage};
+use tidegate_core::{limit::Timestamp, store::Key};
+use tidegate_shared::quota::{InForce, PartGrant, PeerId, QuotaCounts, Usage};
 use tokio::sync::oneshot;
 
 /// The requests of a client to one bucket, since its report before.
@@ -64,6 +64,10 @@ pub struct QuotaFigures {
     pub in_force: InForce,
     /// Reports of buckets.
     pub reports: u64,
+    /// Requests to a shared store for parts of its limits.
+    pub part_requests: u64,
+    /// Their responses.
+    pub part_grants: u64,
     /// Assignments of shares.
     pub counts: QuotaCounts,
     /// Assignments of buckets that no limit divides.
@@ -110,6 +114,12 @@ enum Event {
     },
     Close {
         stream: u64,
+    },
+    /// A store has responded to a request for this server's part of a bucket.
+    Granted {
+        bucket: Key,
+        sequence: u64,
+        grant: PartGrant,
     },
     /// Reads a part of the state.
     List(PieceRequest),
@@ -204,6 +214,11 @@ impl Quotas {
     /// The figures.
     pub fn figures(&self) -> QuotaFigures {
         *self.0.figures.lock()
+    }
+
+    /// Takes in the response of a shared store.
+    pub fn granted(&self, bucket: Key, sequence: u64, grant: PartGrant) {
+        self.send(Event::Granted { bucket, sequence, grant });
     }
 
     fn send(&self, event: Event) {

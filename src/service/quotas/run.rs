@@ -3,6 +3,7 @@
 use super::{Event, Quotas, divider::Divider};
 use std::{sync::mpsc::RecvTimeoutError, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_shared::{lease::NodeId, store::PartCalls};
 
 /// Time between two looks for assignments that are due.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -11,10 +12,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 256;
 
 impl Quotas {
-    /// Takes in reports and divides limits, until [`Self::stop`]. A second call returns at once.
-    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock) {
+    /// Takes in reports and divides limits, until [`Self::stop`]; with parts of those in a shared store, if there is one, whose responses are
+    /// [`Self::granted`]. A second call returns at once.
+    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, store: Option<(NodeId, PartCalls)>) {
         let Some(events) = self.0.receiver.lock().take() else { return };
-        let mut divider = Divider::new(clock.now());
+        let (server, calls) = store.unzip();
+        let mut divider = Divider::new(clock.now(), server);
         loop {
             let first = match divider.is_active() {
                 true => events.recv_timeout(INTERVAL),
@@ -36,6 +39,9 @@ impl Quotas {
                 divider.take_in(event, &rules, is_shadow, now);
             }
             divider.divide(&rules, now);
+            if let Some(calls) = &calls {
+                calls.send(divider.part_requests(now));
+            }
             *self.0.figures.lock() = divider.figures();
         }
     }

@@ -30,7 +30,7 @@ impl Server {
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
         let store =
             StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 10_000, on_full: OnFull::Deny };
-        Self { limiter: Limiter::new(rules, store, false), divider: Divider::new(NOW) }
+        Self { limiter: Limiter::new(rules, store, false), divider: Divider::new(NOW, None) }
     }
 
     fn take_in(&mut self, event: Event) {

@@ -18,6 +18,10 @@ impl Page<'_> {
         let requests = [([("code", "ok")], admitted), ([("code", "over_limit")], denied)];
         self.counters_of("quota_requests", help, &requests)?;
         self.counter("quota_reports", "Reports of buckets", reports)?;
+        let help = "Requests to the shared store for parts of its limits, and its responses";
+        let requests =
+            [([("result", "sent")], figures.part_requests), ([("result", "granted")], figures.part_grants)];
+        self.counters_of("quota_part_requests", help, &requests)?;
         let BlanketCounts { allowed: all_allowed, denied: all_denied, abandoned } = blanket;
         let assignments = [
             ([("kind", "tokens")], counts.assigned),

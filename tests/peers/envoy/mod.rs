@@ -7,6 +7,7 @@ pub mod denials;
 mod load;
 pub mod one_limit;
 pub mod queueing;
+pub mod quota_store;
 pub mod quotas;
 pub mod reserve;
 pub mod rlqs_filters;

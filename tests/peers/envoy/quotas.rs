@@ -9,16 +9,16 @@ use crate::{envoy_process::Envoy, support::Server};
 use std::sync::Arc;
 
 /// The limit of `deploy/envoy/rlqs-rules.yaml`.
-const RATE: f64 = 200.0;
+pub const RATE: f64 = 200.0;
 const BURST: f64 = 100.0;
-const KEY: &str = "alice";
+pub const KEY: &str = "alice";
 
 /// The listener of the config.
 pub const LISTENER: u16 = 8000;
 const ENVOYS: usize = 5;
 
 /// Envoys with the config of `deploy/envoy/`, and their clients, of which each has a number in `rates`.
-async fn envoys(
+pub async fn envoys(
     server: &Server,
     (back_end, port): (&Arc<BackEnd>, u16),
     rates: &[u32],
@@ -37,7 +37,7 @@ fn serve(listen: &str) -> Server {
 }
 
 /// Waits until the share of all is nearly that which is possible; returns the second.
-async fn reached(back_end: &BackEnd, of: f64, patience: f64) -> f64 {
+pub async fn reached(back_end: &BackEnd, of: f64, patience: f64) -> f64 {
     let began = back_end.second();
     loop {
         back_end.until(back_end.second() + 1.0).await;

@@ -16,7 +16,7 @@ use tidegate_shared::{
     },
 };
 
-const LAYOUT: &str = "layout of a test";
+pub(super) const LAYOUT: &str = "layout of a test";
 
 /// Length of leases, in microseconds.
 pub(super) const LENGTH: u64 = 200_000;

@@ -17,6 +17,7 @@ pub mod local_rules;
 pub mod operators;
 mod process;
 mod proxy;
+pub mod quota_script;
 mod random_rules;
 pub mod reference_env;
 pub mod reserve_script;

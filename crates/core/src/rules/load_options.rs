@@ -14,6 +14,8 @@ pub struct LoadOptions {
     pub merge_domains: bool,
     /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
     pub shared_counters: bool,
+    /// Those in the store are leased, as quotas of RLQS are.
+    pub leases: bool,
     /// Names of limits that have a series of their own in metrics.
     pub series_max: usize,
 }
@@ -25,6 +27,7 @@ impl Default for LoadOptions {
             default_algorithm: None,
             merge_domains: false,
             shared_counters: false,
+            leases: true,
             series_max: SERIES_MAX_DEFAULT,
         }
     }

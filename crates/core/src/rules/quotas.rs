@@ -9,7 +9,6 @@ use super::{
     percent::Percent,
     semantics::Charge,
 };
-use crate::algorithm::{Algorithm, Refill};
 use std::time::Duration;
 
 /// Interval between two reports of Envoy, which it does not read from its configuration.
@@ -43,8 +42,9 @@ impl DeclaredQuotas {
             problems.at(&self.origin, "rlqs", message);
             return;
         }
-        if self.is_shared {
-            let message = "divides counters of one server; write `counters: local` beside it, or remove it";
+        if self.is_shared && !self.is_leased {
+            let message = "divides counters in a shared store by leases, which are off; start with `--lease auto`, write `counters: local` \
+                           beside it, or remove it";
             problems.at(&self.origin, "rlqs", message);
             return;
         }
@@ -86,6 +86,13 @@ impl DeclaredQuotas {
         if let Some(key) = unenforced_key(limit) {
             return Some(format!("has `{key}`, which clients of RLQS do not enforce; remove it"));
         }
+        if self.is_shared && !is_divided_in_store(limit) {
+            return Some(
+                "is counted in a shared store, where quotas are parts of token buckets and leaky buckets that fill in less than ten \
+                 minutes; make it one, write `counters: local` beside `domain`"
+                    .into(),
+            );
+        }
         let clients = self.clients;
         match self.division(limit) {
             Division::Fits => None,
@@ -105,16 +112,11 @@ impl DeclaredQuotas {
         let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.clients));
         let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity));
         let interval = REPORT_INTERVAL.as_nanos();
-        let is_bucket = match &limit.algorithm {
-            Algorithm::LeakyBucket(_) => true,
-            Algorithm::TokenBucket(bucket) => matches!(bucket.refill, Refill::Greedy(_)),
-            _ => false,
-        };
+        let is_bucket = limit.algorithm.drains_evenly();
         if requests == 0 {
             return Division::Fits;
         }
-        let fills = if is_bucket { window * capacity / requests } else { window };
-        if fills >= SLICED_FROM.as_nanos() || requests * interval < window {
+        if fills_in(limit) >= SLICED_FROM.as_nanos() || requests * interval < window {
             return if capacity >= clients.max(SLICED_MIN.into()) {
                 Division::Fits
             } else {
@@ -125,6 +127,20 @@ impl DeclaredQuotas {
         let steady = if is_bucket { requests } else { requests - (requests / 16).max(1) };
         if steady * interval >= clients * window { Division::Fits } else { Division::LowRate }
     }
+}
+
+/// Nanoseconds in which a bucket fills, and those of a window.
+fn fills_in(limit: &RuleLimit) -> u128 {
+    let window = limit.window.duration().as_nanos();
+    match limit.algorithm.drains_evenly() {
+        true => window * u128::from(limit.capacity) / u128::from(limit.requests).max(1),
+        false => window,
+    }
+}
+
+/// Whether servers that share a store can have parts of a limit.
+fn is_divided_in_store(limit: &RuleLimit) -> bool {
+    limit.algorithm.drains_evenly() && fills_in(limit) < SLICED_FROM.as_nanos()
 }
 
 /// Whether each client can have a part of a limit.

@@ -65,6 +65,11 @@ pub struct DueRequest {
 }
 
 impl Holders {
+    /// This server.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
     /// Without credits, for a server with this random number.
     pub fn new(settings: Settings, node: u64) -> Self {
         Self {

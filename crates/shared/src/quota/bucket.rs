@@ -87,7 +87,8 @@ impl Bucket {
             key: charge.key(),
             limit: charge.limit().id,
             kind: Kind::of(charge, moment.now)?,
-            part: server.map(|server| Box::new(ServerPart::new(server, moment.now))),
+            part: server
+                .map(|server| Box::new(ServerPart::new(server, charge.algorithm().clone(), moment.now))),
             members: Vec::new(),
             remnants: Vec::new(),
             share_max: Percent::ALL,
@@ -127,6 +128,9 @@ impl Bucket {
                     *member = Member::new(member.reporter(self.share_max), member.claim, now);
                 }
             }
+        }
+        if let Some(part) = &mut self.part {
+            part.algorithm.clone_from(charge.algorithm());
         }
         self.limit = charge.limit().id;
         self.is_dirty = true;
@@ -255,7 +259,7 @@ impl Bucket {
         let in_force = self.in_force();
         let part = self.part.as_mut()?;
         part.expire(now);
-        rates.follow(part, &mut self.debts, in_force);
+        rates.follow((part.part, part.divisible()), &mut self.debts, in_force);
         Some(part.outlasts(settings, now))
     }
 
@@ -271,7 +275,7 @@ impl Bucket {
         let part = self.part.as_mut()?;
         let in_force = Part { rate, burst: tokens };
         let request = part.request(&rates, in_force, (demand, self.members.len() as u64), now);
-        rates.follow(part, &mut self.debts, (rate, tokens));
+        rates.follow((part.part, part.divisible()), &mut self.debts, (rate, tokens));
         self.kind = Kind::Rates(rates);
         Some(request)
     }

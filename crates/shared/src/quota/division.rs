@@ -98,6 +98,10 @@ impl Bucket {
         let clients = peers.as_ref().map_or(self.members.len(), Peers::clients) + self.remnants.len();
         // Those that are to come find nothing.
         let has_few_tokens = free_tokens < rates.tokens_of_each(clients).into();
+        // The burst of a part grows little by little, as hits drain that other servers gave up.
+        let is_in_part = self.part.is_some();
+        let larger =
+            |tokens: u32| tokens.saturating_add(if is_in_part { tokens.div_ceil(4) } else { tokens });
         for (index, member) in self.members.iter_mut().enumerate() {
             if is_learning && !member.is_assigned {
                 continue;
@@ -134,7 +138,7 @@ impl Bucket {
                 _ if share.rate == 0 => 0,
                 // Each change has to be paid for.
                 tokens if tokens > each + each / if has_few_tokens { 8 } else { 2 } => each,
-                tokens if tokens > 0 && u64::from(each) < 2 * u64::from(tokens) => tokens,
+                tokens if tokens > 0 && each < larger(tokens) => tokens,
                 tokens => {
                     let more = u64::from(each.saturating_sub(member.counted.tokens)).min(free_tokens);
                     let more = peers.as_ref().map_or(more, |peers| more.min(peers.free_tokens(member)));

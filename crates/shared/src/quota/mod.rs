@@ -55,7 +55,7 @@ pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
 pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{PeerId, Push, Reporter, StreamId};
-pub use settings::Settings;
+pub use settings::{PART_LIFE, Settings};
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, ShareView};
 
@@ -64,6 +64,7 @@ use bucket::{Bucket, Moment};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map::Entry};
 use tidegate_core::{
+    algorithm::Algorithm,
     limit::Timestamp,
     limiter::{LeasableCharge, Pinned},
     store::Key,
@@ -302,15 +303,15 @@ impl Quota {
         pushes
     }
 
-    /// Requests to the store that are due, by the key of the counter.
-    pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, PartRequest)> {
+    /// Requests to the store that are due, each with the key of its counter and the algorithm.
+    pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
         let mut requests = Vec::new();
         for (slot, due) in self.requests.iter_mut().enumerate().filter(|(_, due)| **due <= now) {
             let Some(bucket) = &mut self.buckets[slot] else { continue };
-            if let Some(request) = bucket.request_part(&self.settings, now) {
-                requests.push((bucket.key, request));
-            }
-            *due = bucket.part.as_ref().map_or(NEVER, |part| part.next());
+            let request = bucket.request_part(&self.settings, now);
+            let Some(part) = &bucket.part else { continue };
+            *due = part.next();
+            requests.extend(request.map(|request| (bucket.key, part.algorithm.clone(), request)));
         }
         requests
     }

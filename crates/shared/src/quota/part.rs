@@ -110,6 +110,11 @@ impl DividedCounter {
         algorithm.remaining(&self.state, now).saturating_sub(held)
     }
 
+    /// Whether no server has a part.
+    pub fn is_undivided(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Counts a hit of a request to a server if it can be admitted.
     pub fn decide(&mut self, algorithm: &Algorithm, now: Timestamp) -> bool {
         let is_admitted = self.free(algorithm, now) > 0;
@@ -126,18 +131,19 @@ impl DividedCounter {
         }
     }
 
-    /// Counts the hits of rates up to now, and bursts of parts that have ended.
+    /// Counts the hits of rates up to now, and then bursts of parts that have ended, in the order of their ends.
     fn settle(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let present = now.as_nanos() / 1_000;
-        for mut stored in std::mem::take(&mut self.parts) {
+        for index in 0..self.parts.len() {
+            let stored = &mut self.parts[index];
             let since = of_micros(stored.counted);
             let hits = stored.accrue(present);
             self.add(algorithm, hits, since);
-            if stored.end <= present {
-                self.add(algorithm, stored.part.burst, of_micros(stored.end));
-            } else {
-                self.parts.push(stored);
-            }
+        }
+        let mut ended: Vec<StoredPart> = self.parts.extract_if(.., |stored| stored.end <= present).collect();
+        ended.sort_by_key(|stored| stored.end);
+        for stored in ended {
+            self.add(algorithm, stored.part.burst, of_micros(stored.end));
         }
         if self.parts.is_empty() {
             self.exact = 0;
@@ -152,12 +158,15 @@ impl DividedCounter {
         is_learning: bool,
         now: Timestamp,
     ) -> Option<PartGrant> {
-        self.settle(algorithm, now);
         let present = now.as_nanos() / 1_000;
-        let known = self.parts.iter().position(|stored| stored.server == request.server);
-        if known.is_some_and(|known| request.sequence <= self.parts[known].sequence) {
+        let is_newer = |stored: &StoredPart| {
+            stored.server == request.server && stored.end > present && request.sequence <= stored.sequence
+        };
+        if self.parts.iter().any(is_newer) {
             return None;
         }
+        self.settle(algorithm, now);
+        let known = self.parts.iter().position(|stored| stored.server == request.server);
         let former = known.map(|known| self.parts.remove(known));
         let had = former.map_or(Part::default(), |former| former.part);
         let kept = if is_learning {

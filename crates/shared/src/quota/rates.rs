@@ -14,8 +14,8 @@ use super::{
     action::Fill,
     debts::Debts,
     member::{Member, Remnant, Share},
+    part::Part,
     push::PeerId,
-    server_part::ServerPart,
     terms::{RateTerms, millihits, millihits_in},
 };
 use crate::lease;
@@ -69,8 +69,9 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(now: Timestamp) -> Self {
-        Self { counted: 0, since: now, rate: 0, by_leases: 0 }
+    /// Of a counter that has counted so many hits.
+    pub(super) fn new(counted: u64, now: Timestamp) -> Self {
+        Self { counted, since: now, rate: 0, by_leases: 0 }
     }
 
     /// Takes in the number of hits so far.
@@ -82,7 +83,7 @@ impl Direct {
         let measured = millihits(counted.saturating_sub(self.counted), elapsed);
         // Fast to rise, and slow to fall, as reports are.
         let halves = (elapsed / 4_000_000_000).min(63) as u32;
-        let fallen = (self.rate - self.rate / 8) >> halves;
+        let fallen = (self.rate - self.rate.div_ceil(8)) >> halves;
         (self.counted, self.since, self.rate) = (counted, now, measured.max(fallen));
     }
 
@@ -105,7 +106,7 @@ impl Direct {
 
 impl Rates {
     pub(super) fn new(terms: RateTerms, now: Timestamp) -> Self {
-        let (direct, bound) = (Direct::new(now), None);
+        let (direct, bound) = (Direct::new(0, now), None);
         Self {
             terms,
             rate: 0,
@@ -208,10 +209,15 @@ impl Rates {
         leased.assign(algorithm, self.terms.held(self.rate, self.burst), accrued, end, now);
     }
 
-    /// Takes what this server has of the limit, of which clients may have so many tokens. Tokens that were given up and are beyond it are
-    /// counted by the store. Expects that it was settled at this time.
-    pub(super) fn follow(&mut self, server: &ServerPart, debts: &mut Debts, (rate, tokens): (u64, u64)) {
-        let (part, divisible, before) = (server.part, server.divisible(), self.debt);
+    /// Takes what this server has of the limit, and what of it is to be divided; clients may have so much in force. Tokens that were given up
+    /// and are beyond it are counted by the store. Expects that it was settled at this time.
+    pub(super) fn follow(
+        &mut self,
+        (part, divisible): (Part, Part),
+        debts: &mut Debts,
+        (rate, tokens): (u64, u64),
+    ) {
+        let before = self.debt;
         self.debt = self.debt.min(part.burst.saturating_sub(tokens).saturating_mul(1_000));
         debts.drain(before, self.debt);
         let least = tokens.saturating_add(self.debt.div_ceil(1_000));

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::lease::NodeId;
 use std::time::Duration;
-use tidegate_core::limit::Timestamp;
+use tidegate_core::{algorithm::Algorithm, limit::Timestamp};
 
 /// Time between two requests, of a part that stays as it is: of the time by which a part outlives assignments, less than half.
 const INTERVAL: Duration = Duration::from_millis(1_500);
@@ -31,6 +31,9 @@ const DRIFT: u32 = 1_024;
 /// Of the bursts of all servers, one part of so many is for new ones.
 const BURSTS_PER_NEW: u64 = 16;
 
+/// One part of so many of the bursts is by the rates of servers, the rest by their numbers of clients.
+const BURSTS_PER_RATE: u64 = 4;
+
 /// The part of the rate that is not divided while bursts are to grow and cannot: by so much more, hits that were given up drain.
 const RATE_PER_DRAIN: u64 = 32;
 
@@ -41,6 +44,8 @@ const VANISHED_BEFORE: Duration = Duration::from_secs(16);
 #[derive(Clone, Debug)]
 pub(super) struct ServerPart {
     server: NodeId,
+    /// Algorithm of the limit.
+    pub(super) algorithm: Algorithm,
     pub(super) part: Part,
     /// Time from which on nothing may be in force.
     end: Timestamp,
@@ -49,7 +54,8 @@ pub(super) struct ServerPart {
     others: Vec<OtherPart>,
     /// Hits by which bursts of all can grow.
     free: u64,
-    direct: Direct,
+    /// Since the first response: the store has counted before.
+    direct: Option<Direct>,
     sequence: u64,
     /// Time of the last request, and whether its response is not known.
     requested: Option<Timestamp>,
@@ -57,15 +63,16 @@ pub(super) struct ServerPart {
 }
 
 impl ServerPart {
-    pub(super) fn new(server: NodeId, now: Timestamp) -> Self {
+    pub(super) fn new(server: NodeId, algorithm: Algorithm, now: Timestamp) -> Self {
         Self {
             server,
+            algorithm,
             part: Part::default(),
             end: now,
             aim: Part::default(),
             others: Vec::new(),
             free: 0,
-            direct: Direct::new(now),
+            direct: None,
             sequence: 0,
             requested: None,
             is_awaited: false,
@@ -134,8 +141,9 @@ impl ServerPart {
         self.expire(now);
         self.others.clone_from(&grant.others);
         self.free = grant.free;
-        self.direct.measure(grant.exact, now);
-        self.direct.measure_demand(grant.leased);
+        let direct = self.direct.get_or_insert_with(|| Direct::new(grant.exact, now));
+        direct.measure(grant.exact, now);
+        direct.measure_demand(grant.leased);
         true
     }
 
@@ -155,12 +163,16 @@ impl ServerPart {
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
         claimants.push(this);
-        let direct = self.direct.wanted(rates.of_limit());
+        let direct = self.direct.map_or(0, |direct| direct.wanted(rates.of_limit()));
         let level = levels(&mut claimants, direct, rate);
         let all = claimants.iter().fold(0, |sum: u64, claimant| sum.saturating_add(claimant.clients));
-        let bursts = u128::from(burst - burst / BURSTS_PER_NEW) * u128::from(clients);
-        let aim = Part { rate: level.of(this), burst: (bursts / u128::from(all.max(1))) as u64 };
-        self.steady(aim)
+        let burst = burst - burst / BURSTS_PER_NEW;
+        let of = |part: u64, of: u64, burst: u64| {
+            (u128::from(burst) * u128::from(part.min(of)) / u128::from(of.max(1))) as u64
+        };
+        let by_rate = burst / BURSTS_PER_RATE;
+        let share = level.of(this);
+        self.steady(Part { rate: share, burst: of(clients, all, burst - by_rate) + of(share, rate, by_rate) })
     }
 
     /// Whether much less of the burst is assigned than could be, because hits that were given up have not drained.

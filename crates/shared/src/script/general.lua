@@ -70,22 +70,14 @@ local function open_leased(key, limit)
     return '', nil
   end
   local unchanged = state
-  local begins = byte(state, 1) == RESERVED and 2 or 1
-  if state ~= '' and sub(state, begins, begins + #limit.signature - 1) ~= limit.signature then
-    state, limits_of[key] = leasing.convert(limit, state, leases), limit
-  end
+  limits_of[key] = limit
   for i = 1, #leases do
     -- Of a clock that was far ahead.
     if lease_length > 0 and leases[i].ends > now + 10 * lease_length then leases[i].ends = now + lease_length end
   end
-  state = leasing.expire(limit, state, leases)
-  if byte(state, 1) == RESERVED then
-    state = reserved().present(limit, state)
-  elseif state ~= '' and is_ahead(limit, state, false) then
-    state = dated_now(limit, state)
-  end
+  state = leasing.present(limit, state, leases)
   states[key] = state
-  if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
+  if leasing.is_empty(leases) and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
     changed[key] = state ~= '' and leasing.expiry(limit, state, leases) or 0
     leases, leased[key] = nil, nil
   elseif state ~= unchanged then
@@ -270,7 +262,7 @@ local function grant(position, is_learning, replied)
     state = of_present(key, limit, state)
   end
   if not leases then
-    leases = { exact = limit.kind == FIRST_HIT and used_of(limit, state) or 0 }
+    leases = { exact = limit.kind == FIRST_HIT and used_of(limit, state) or 0, parts = {} }
     leased[key], limits_of[key] = leases, limit
   end
   local granted
@@ -304,7 +296,7 @@ local function value_of(key, state, expires)
   local leases = leased[key]
   if not leases then return state, expires end
   local limit = limits_of[key]
-  local is_leased = #leases > 0 or (limit.kind == FIRST_HIT and leases.exact < used_of(limit, state))
+  local is_leased = not leasing.is_empty(leases) or (limit.kind == FIRST_HIT and leases.exact < used_of(limit, state))
   expires = (is_leased or state ~= '') and leasing.expiry(limit, state, leases) or 0
   return is_leased and leasing.join(state, leases) or state, expires
 end

@@ -3,11 +3,18 @@
 --
 -- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the
 -- first hit. The state follows: that of the hits that are used. Outstanding credits count as hits of the present moment.
-
+--
+-- Parts of quota are among the leases (src/shared/quota/part.rs): two records each, of which the second one has no credits. Their bursts
+-- count as credits, and their rates as time passes. While there are any, the hits of all exact decisions are counted.
 --
 -- Made when a script meets the first lease: most calls meet none, and save the time.
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
+  -- In the place of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
+  -- is counted, the number of clients, and the end.
+  local PART, PART_COUNTED = -1, -2
+  -- Thousandths of a hit per second and microseconds, of a hit.
+  local HIT = 1e9
   -- Supply of credits.
   local AMPLE, SCARCE, TOO_SMALL, LEARNING = 0, 1, 2, 3
 
@@ -15,38 +22,53 @@ local function make_lease_functions()
   local function split_value(value)
     if byte(value, 1) ~= 0 then return value, nil end
     local count, exact, position = unpack_from('<Hd', value, 2)
-    local leases = { exact = exact }
-    for i = 1, count do
+    local parts = {}
+    local leases = { exact = exact, parts = parts }
+    for _ = 1, count do
       local node, holder, sequence, settled, outstanding, ends, demand, after = unpack_from(LEASE, value, position)
-      leases[i] = {
-        node = node,
-        holder = holder,
-        sequence = sequence,
-        settled = settled,
-        outstanding = outstanding,
-        ends = ends,
-        demand = demand,
-      }
+      if holder == PART then
+        parts[#parts + 1] =
+          { node = node, sequence = sequence, rate = settled, burst = outstanding, ends = ends, demand = demand }
+      elseif holder == PART_COUNTED then
+        parts[#parts].counted, parts[#parts].clients = sequence, settled
+      else
+        leases[#leases + 1] = {
+          node = node,
+          holder = holder,
+          sequence = sequence,
+          settled = settled,
+          outstanding = outstanding,
+          ends = ends,
+          demand = demand,
+        }
+      end
       position = after
     end
     return sub(value, position), leases
   end
 
   local function join_value(state, leases)
-    local parts = { pack('<BHd', 0, #leases, leases.exact) }
+    local pieces = { pack('<BHd', 0, #leases + 2 * #leases.parts, leases.exact) }
     for i = 1, #leases do
       local lease = leases[i]
-      parts[i + 1] =
+      pieces[i + 1] =
         pack(LEASE, lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand)
     end
-    parts[#parts + 1] = state
-    return table.concat(parts)
+    for _, part in ipairs(leases.parts) do
+      pieces[#pieces + 1] = pack(LEASE, part.node, PART, part.sequence, part.rate, part.burst, part.ends, part.demand)
+      pieces[#pieces + 1] = pack(LEASE, part.node, PART_COUNTED, part.counted, part.clients, 0, part.ends, 0)
+    end
+    pieces[#pieces + 1] = state
+    return table.concat(pieces)
   end
 
-  -- Outstanding credits.
+  local function is_empty(leases) return #leases == 0 and #leases.parts == 0 end
+
+  -- Outstanding credits, and bursts of parts.
   local function outstanding_of(leases)
-    local sum = 0
+    local sum, parts = 0, leases.parts
     for i = 1, #leases do sum = sum + leases[i].outstanding end
+    for i = 1, #parts do sum = sum + parts[i].burst end
     return sum
   end
 
@@ -60,8 +82,35 @@ local function make_lease_functions()
     return state
   end
 
+  -- The hits of a part's rate up to this time that were not counted: whole ones, rounded up.
+  local function accrued(part, till)
+    if till <= part.counted then return 0 end
+    local hits, rest = divmod(part.rate, till - part.counted, 0, HIT)
+    return rest > 0 and hits + 1 or hits
+  end
+
+  -- Counts the hits of the rates of parts as used, and then the bursts of those that have ended, in the order of their ends.
+  local function expire_parts(limit, state, leases)
+    local left, ended = {}, {}
+    for _, part in ipairs(leases.parts) do
+      local till = min(now, part.ends)
+      local hits = accrued(part, till)
+      state = add_leased(limit, state, hits, part.counted)
+      part.counted = part.rate > 0 and part.counted + (divmod(hits, HIT, 0, part.rate)) or till
+      local list = part.ends <= now and ended or left
+      list[#list + 1] = part
+    end
+    table.sort(ended, function(part, other) return part.ends < other.ends end)
+    for _, part in ipairs(ended) do
+      state = add_leased(limit, state, part.burst, part.ends)
+    end
+    leases.parts = left
+    return state
+  end
+
   -- Counts the hits of leases that have ended as used, dated at the end, in the order of their ends.
   local function expire_leases(limit, state, leases)
+    if #leases.parts > 0 then state = expire_parts(limit, state, leases) end
     while true do
       local first
       for i = 1, #leases do
@@ -71,7 +120,7 @@ local function make_lease_functions()
       local lease = table.remove(leases, first)
       state = add_leased(limit, state, lease.outstanding, lease.ends)
     end
-    if limit.kind ~= FIRST_HIT or used_of(limit, state) == 0 then leases.exact = 0 end
+    if #leases.parts == 0 and (limit.kind ~= FIRST_HIT or used_of(limit, state) == 0) then leases.exact = 0 end
     return state
   end
 
@@ -96,15 +145,18 @@ local function make_lease_functions()
 
   -- The time from which on the value may be dropped: an upper bound, for leases end with as many hits as credits at most.
   local function expiry_of(limit, state, leases)
-    local present, last = now, now
+    local present, last, hits = now, now, outstanding_of(leases)
     for i = 1, #leases do last = max(last, leases[i].ends) end
+    for _, part in ipairs(leases.parts) do
+      last, hits = max(last, part.ends), hits + accrued(part, part.ends)
+    end
     now = last
     local _, expires
     if limit.kind == WINDOW and byte(state, 1) ~= RESERVED then
       -- That of `add`, without a state.
       expires = (view_window(limit, state) + 2) * limit.length
     else
-      _, expires = add(limit, state, max(1, outstanding_of(leases)))
+      _, expires = add(limit, state, max(1, hits))
     end
     now = present
     return max(last, expires)
@@ -228,13 +280,25 @@ local function make_lease_functions()
     return state, pack('<ddBdd', request.spent + outstanding, valid_for, supply, report_after, outstanding_of(leases))
   end
 
+  -- The state under this limit, of the present: leases that have ended are counted.
+  local function present_state(limit, state, leases)
+    local begins = byte(state, 1) == RESERVED and 2 or 1
+    if state ~= '' and sub(state, begins, begins + #limit.signature - 1) ~= limit.signature then
+      state = convert_leased(limit, state, leases)
+    end
+    state = expire_leases(limit, state, leases)
+    if byte(state, 1) == RESERVED then return reserved().present(limit, state) end
+    return state ~= '' and is_ahead(limit, state, false) and dated_now(limit, state) or state
+  end
+
   return {
     split = split_value,
     join = join_value,
+    is_empty = is_empty,
+    present = present_state,
+    add = add_leased,
     outstanding = outstanding_of,
-    expire = expire_leases,
     most_given = most_given,
-    convert = convert_leased,
     expiry = expiry_of,
     lease = lease,
   }

@@ -9,6 +9,7 @@
 mod batch;
 mod mark;
 mod parts;
+mod quota;
 mod release;
 mod renewal;
 mod reply;
@@ -22,6 +23,7 @@ mod value;
 pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
 pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
+pub use quota::{LIFE_ARGUMENT, decode_parts, encode_part};
 pub use release::{End, Release};
 pub use renewal::Renewal;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
@@ -73,6 +75,16 @@ pub const RENEW_SCRIPT: &str = concat!(
     include_str!("renew.lua"),
 );
 
+/// The script that changes parts of quota.
+pub const QUOTA_SCRIPT: &str = concat!(
+    include_str!("clock.lua"),
+    include_str!("slots.lua"),
+    include_str!("arithmetic.lua"),
+    include_str!("lease.lua"),
+    include_str!("reserved.lua"),
+    include_str!("quota.lua"),
+);
+
 /// The script that resets counters.
 pub const RESET_SCRIPT: &str = concat!(include_str!("mark.lua"), include_str!("reset.lua"));
 
@@ -106,6 +118,11 @@ pub fn end_script_with_argument_clock() -> String {
 /// The same of the script that renews what a ticket names.
 pub fn renew_script_with_argument_clock() -> String {
     with_argument_clock(RENEW_SCRIPT)
+}
+
+/// The same of the script that changes parts of quota.
+pub fn quota_script_with_argument_clock() -> String {
+    with_argument_clock(QUOTA_SCRIPT)
 }
 
 /// The same of the script that resets counters.

@@ -8,11 +8,13 @@ use super::{
     inner::Inner,
     layout::Digests,
     nodes::Node,
-    parts, slots,
+    parts,
+    quotas::PartCall,
+    slots,
 };
 use crate::script::{
-    Batch, END_SCRIPT, EncodedRequest, End, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, Release, Renewal,
-    Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, mark, undo_of,
+    Batch, END_SCRIPT, EncodedRequest, End, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
+    RESET_SCRIPT, Release, Renewal, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, encode_part, mark, undo_of,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -20,7 +22,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use tidegate_core::{clock::Clock, store::Key};
+use tidegate_core::{clock::Clock, limit::Timestamp, store::Key};
 
 /// Time for which the token of hits that were taken back is kept: longer than the store is tried.
 const TOKEN_MS: u64 = 120_000;
@@ -246,6 +248,27 @@ impl Inner {
         }
     }
 
+    /// Calls the script that changes parts of quota; returns its reply.
+    pub(super) async fn request_parts(
+        &self,
+        connection: &mut MultiplexedConnection,
+        run: &[u8],
+        calls: &[PartCall],
+        now: Timestamp,
+    ) -> Result<Vec<Vec<u8>>, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(1 + calls.len());
+            self.write_layout_key(0, &mut command);
+            self.write_keys(0, calls.iter().map(|call| call.bucket), &mut command);
+            command.arg(&self.layout.load().text).arg(run).arg(LIFE_ARGUMENT);
+            calls.iter().for_each(|call| _ = command.arg(encode_part(&call.request, &call.algorithm, now)));
+            command
+        };
+        let reply = self.run(connection, (&self.digests().quota, QUOTA_SCRIPT), false, command).await?;
+        redis::from_redis_value(reply).map_err(RedisError::from)
+    }
+
     /// Calls the script that resets counters; returns how many there were.
     async fn reset_keys(
         &self,
@@ -374,6 +397,7 @@ impl Inner {
             end: NOT_LOADED,
             renew: NOT_LOADED,
             reset: NOT_LOADED,
+            quota: NOT_LOADED,
         };
         self.digests.get().unwrap_or(&NONE)
     }

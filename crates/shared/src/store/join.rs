@@ -15,7 +15,7 @@ use super::{
 use crate::{
     holders::Holders,
     lease,
-    script::{END_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
+    script::{END_SCRIPT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
 };
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd};
 use std::{
@@ -108,8 +108,9 @@ impl Inner {
             let end = load(&mut connection, END_SCRIPT).await.map_err(failed)?;
             let renew = load(&mut connection, RENEW_SCRIPT).await.map_err(failed)?;
             let reset = load(&mut connection, RESET_SCRIPT).await.map_err(failed)?;
+            let quota = load(&mut connection, QUOTA_SCRIPT).await.map_err(failed)?;
             // The same of all nodes.
-            let _ = self.digests.set(Digests { script, undo, release, end, renew, reset });
+            let _ = self.digests.set(Digests { script, undo, release, end, renew, reset, quota });
         }
         let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
         let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;

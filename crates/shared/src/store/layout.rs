@@ -37,6 +37,8 @@ pub(super) struct Digests {
     pub(super) renew: String,
     /// That of the script that resets counters.
     pub(super) reset: String,
+    /// That of the script that changes parts of quota.
+    pub(super) quota: String,
 }
 
 /// The value that holds the version of the layout and the secret of keys.

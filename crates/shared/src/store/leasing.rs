@@ -1,12 +1,16 @@
 //! The leasing thread: sends the requests for credits that are due, and passes the responses to the holders.
 
-use super::{SharedStore, inner::Inner};
+use super::{
+    SharedStore,
+    inner::Inner,
+    side_connection::{Connection, PAUSE, SideConnection},
+};
 use crate::{
     holders::{DueRequest, Holders, LeaseEvent},
     lease::Terms,
     script::Batch,
 };
-use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
+use redis::RedisError;
 use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
 use tidegate_core::{clock::Clock, limit::Timestamp};
 use tokio::{sync::oneshot, task::JoinSet};
@@ -19,9 +23,6 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Requests of one call of the script, which occupies the store for some 20 microseconds each.
 const REQUESTS_MAX: usize = 32;
-
-/// Pause after a connection has failed.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The running thread.
 pub struct Leasing {
@@ -39,7 +40,8 @@ impl Leasing {
         let clock = Arc::clone(clock);
         let thread = std::thread::Builder::new().name("leases".into()).spawn(move || {
             runtime.block_on(async {
-                let mut leasing = Lessee { store: inner, holders, clock, connection: None };
+                let connection = SideConnection::new(Arc::clone(&inner));
+                let mut leasing = Lessee { store: inner, holders, clock, connection };
                 loop {
                     let pause = leasing.step().await;
                     if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
@@ -59,18 +61,11 @@ impl Leasing {
     }
 }
 
-/// A connection, and the run of the store that it is to.
-#[derive(Clone)]
-struct Connection {
-    commands: MultiplexedConnection,
-    run: Arc<[u8]>,
-}
-
 struct Lessee {
     store: Arc<Inner>,
     holders: Arc<Holders>,
     clock: Arc<dyn Clock>,
-    connection: Option<(u64, Connection)>,
+    connection: SideConnection,
 }
 
 impl Lessee {
@@ -85,13 +80,13 @@ impl Lessee {
             return PAUSE;
         }
         // Without a connection nothing is taken from the holders: their credits are spent to the end.
-        let Ok(connection) = self.connection().await else { return PAUSE };
+        let Ok(connection) = self.connection.get().await else { return PAUSE };
         let due = self.holders.due(Holders::now());
         if due.is_empty() {
             return INTERVAL;
         }
         if self.send(&connection, due).await.is_err() {
-            self.connection = None;
+            self.connection.close();
         }
         INTERVAL
     }
@@ -103,27 +98,11 @@ impl Lessee {
         }
         let due = self.holders.release_all(Holders::now());
         if !due.is_empty()
-            && let Ok(connection) = self.connection().await
+            && let Ok(connection) = self.connection.get().await
         {
             // A store that is gone counts them as spent.
             let _ = self.send(&connection, due).await;
         }
-    }
-
-    async fn connection(&mut self) -> Result<Connection, RedisError> {
-        let node = self.store.nodes.of(0).ok_or((ErrorKind::Client, "no node has the counters"))?;
-        let outages = node.outages();
-        if let Some((before, connection)) = &self.connection
-            && *before == outages
-        {
-            return Ok(connection.clone());
-        }
-        let mut commands = self.store.connection(&node, self.store.settings.timeout.max(PAUSE)).await?;
-        let run = self.store.store_run(&mut commands).await?;
-        commands.set_response_timeout(self.store.settings.timeout.max(PAUSE));
-        let connection = Connection { commands, run };
-        self.connection = Some((outages, connection.clone()));
-        Ok(connection)
     }
 
     /// Sends requests, all at once; an error if a call has failed.

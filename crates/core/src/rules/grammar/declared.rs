@@ -28,6 +28,8 @@ pub(in crate::rules) struct DeclaredQuotas {
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
     pub(in crate::rules) is_shared: bool,
+    /// Whether counters there are leased.
+    pub(in crate::rules) is_leased: bool,
     pub(in crate::rules) semantics: Semantics,
 }
 

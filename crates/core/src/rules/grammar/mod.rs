@@ -74,6 +74,7 @@ fn domain(
         semantics,
         default_algorithm,
         is_shared,
+        is_leased: options.leases,
         domain,
         above,
         keys_above,

@@ -20,6 +20,8 @@ pub(super) struct Walk<'w, 'p> {
     pub(super) default_algorithm: Option<DefaultAlgorithm>,
     /// Whether counters are in a shared store.
     pub(super) is_shared: bool,
+    /// Whether those are leased.
+    pub(super) is_leased: bool,
     pub(super) domain: Arc<str>,
     /// Of the descriptors that contain the one being read.
     pub(super) above: ShownValues,
@@ -65,6 +67,7 @@ impl Walk<'_, '_> {
             max_share: max_share?,
             origin: self.report.origin(field.place()),
             is_shared: self.is_shared,
+            is_leased: self.is_leased,
             semantics: self.semantics,
         })
     }

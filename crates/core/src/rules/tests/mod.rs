@@ -316,6 +316,39 @@ fn bans_and_schedules_are_refused_in_a_shared_store_unless_the_domain_counts_loc
 }
 
 #[test]
+fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_need_leases() {
+    let parse = |head: &str, limit: &str, leases: bool| {
+        let options = LoadOptions { shared_counters: true, leases, ..LoadOptions::default() };
+        let rules =
+            format!("domain: d\nrlqs: {{}}\n{head}descriptors: [{{key: a, rate_limit: {{{limit}}}}}]\n");
+        RuleSet::parse(&[Source::file("r.yaml", rules)], &options)
+            .map(|_| ())
+            .map_err(|errors| errors.to_string())
+    };
+    let token_bucket = "unit: second, requests_per_unit: 9, algorithm: token_bucket";
+    for limit in [token_bucket, "unit: second, requests_per_unit: 9, algorithm: leaky_bucket, burst: 90"] {
+        assert_eq!(parse("", limit, true), Ok(()), "{limit}");
+    }
+    let windows = [
+        "unit: day, requests_per_unit: 900",
+        "unit: minute, requests_per_unit: 900, algorithm: fixed_window",
+    ];
+    let slow = "unit: hour, requests_per_unit: 900, algorithm: token_bucket";
+    let at_once = "unit: second, requests_per_unit: 9, algorithm: token_bucket, refill: intervals";
+    for limit in windows.into_iter().chain([slow, at_once]) {
+        let error = parse("", limit, true).unwrap_err();
+        assert!(
+            error.contains("fill in less than ten minutes; make it one, write `counters: local`"),
+            "{error}"
+        );
+        assert_eq!(parse("counters: local\n", limit, true), Ok(()), "{limit}");
+    }
+    let error = parse("", token_bucket, false).unwrap_err();
+    assert!(error.contains("by leases, which are off; start with `--lease auto`"), "{error}");
+    assert_eq!(parse("counters: local\n", token_bucket, false), Ok(()));
+}
+
+#[test]
 fn only_the_rule_of_the_last_entry_applies() {
     let yaml = "
 domain: d

@@ -2,9 +2,8 @@
 
 use crate::disk::space::{Reservation, Room};
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::DirBuilderExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::Duration,
@@ -41,8 +40,7 @@ impl OpenGeneration {
     pub(super) fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
         let mut reserved = None;
         if let Some(room) = room {
-            // It holds the secret of the keys, and the data directory may be one that others can read.
-            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            fs::create_dir_all(&path)?;
             let file =
                 OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
             let mut reservation = Reservation::default();

@@ -393,7 +393,7 @@ impl World {
             self.post(at, Message::Push { stream, action: push.action });
             self.post(at + up, Message::Acknowledgement { stream, sent });
         }
-        for (bucket, request) in requests {
+        for (bucket, _, request) in requests {
             if !self.is_lost() {
                 let at = self.now + self.rng.below(self.conditions.delay_max);
                 self.post(at, Message::Request { server: id, bucket, request });

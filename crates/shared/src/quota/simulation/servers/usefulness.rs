@@ -63,13 +63,18 @@ fn the_part_of_a_killed_server_is_given_to_others_after_its_assignments_have_end
 #[test]
 fn a_server_that_joins_gets_a_part_for_the_clients_that_report_to_it() {
     for seed in 0..6 {
-        let mut world = World::new(StoreConditions::calm(1, 6, 6, 2.0), Rng::of_seed(seed));
+        // Requests to a server, which end before another one joins.
+        let conditions = StoreConditions { direct: 0.3, ..StoreConditions::calm(1, 6, 6, 2.0) };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
         world.run_for(40 * SECOND);
+        assert!(world.direct_admitted > 40 * 100, "{}", world.direct_admitted);
+        world.conditions.direct = 0.0;
+        world.run_for(20 * SECOND);
         world.join();
         (0..6).for_each(|client| world.hang_up(client, SECOND));
-        let meanwhile = world.part_of_possible(24 * SECOND);
+        let meanwhile = world.part_of_possible(30 * SECOND);
         let then = world.part_of_possible(5 * SECOND);
-        println!("seed {seed}: {meanwhile:.2} in 24 s after the join of a server, then {then:.2}");
+        println!("seed {seed}: {meanwhile:.2} in 30 s after the join of a server, then {then:.2}");
         assert!(then >= 0.95, "seed {seed}");
         assert_eq!(world.excess.0, 0);
     }

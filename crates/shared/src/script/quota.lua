@@ -1,0 +1,83 @@
+-- Changes the parts of quota that a server has of counters: src/shared/quota/part.rs, in microseconds. The first key is that of the layout,
+-- the others are counters. Arguments: the layout, the run of the store, the life of a part, and a request for each counter with its limit.
+-- Returns the time, and for each counter the part, the hits of exact decisions, the demand of leases, the hits that are free, and the parts
+-- of other servers; nothing for a request that is not newer than the last one, or if the counter is damaged. Without an epoch that is known
+-- to last, the reply is empty: a decision begins the next one.
+
+local PART_REQUEST, GRANT, OTHER = '<c8ddddddddd', '<ddddd', '<ddddd'
+local life = ARGV[3] + 0
+local leasing = make_lease_functions()
+
+-- Whether the store learns which parts there are; nil if it is of no epoch.
+local function is_learning(found, layout, run)
+  if not found or sub(found, 1, #layout) ~= layout then return nil end
+  local began, known_run = string.match(found, '^ (%d+) (.*)$', #layout + 1)
+  if known_run ~= run or now < began + 0 then return nil end
+  return now <= began + life
+end
+
+-- The part of this server, if it is older than the request, and whether there is a newer one. Takes it out.
+local function take_part(parts, node, sequence)
+  for i, part in ipairs(parts) do
+    if part.node == node then
+      if sequence <= part.sequence then return nil, true end
+      return table.remove(parts, i), false
+    end
+  end
+  return { rate = 0, burst = 0, counted = now }, false
+end
+
+-- Changes a part; returns the value of the counter, the time from which on it may be dropped, and the grant.
+local function change(value, request, learns)
+  local node, sequence, kept_rate, kept_burst, wanted_rate, wanted_burst, rate_max, most, demand, clients, position =
+    unpack_from(PART_REQUEST, request)
+  local limit = read_limit(sub(request, position), true)
+  local state, leases = value or '', { exact = 0, parts = {} }
+  if byte(state, 1) == 0 then state, leases = leasing.split(state) end
+  state = leasing.present(limit, state, leases)
+  local parts = leases.parts
+  local had, is_late = take_part(parts, node, sequence)
+  if is_late then return nil end
+  local rate = learns and kept_rate or min(kept_rate, had.rate)
+  local burst = learns and kept_burst or min(kept_burst, had.burst)
+  state = leasing.add(limit, state, max(0, had.burst - burst), now)
+  local function free() return max(0, max(0, most - used_of(limit, state)) - leasing.outstanding(leases)) end
+  if not learns then
+    local rates = rate
+    for _, part in ipairs(parts) do rates = rates + part.rate end
+    rate = rate + min(max(0, wanted_rate - rate), max(0, rate_max - rates))
+    burst = burst + min(max(0, wanted_burst - burst), max(0, free() - burst))
+  end
+  local grants, leased, counted = {}, 0, now
+  for _, part in ipairs(parts) do
+    grants[#grants + 1] = pack(OTHER, part.rate, part.burst, part.ends - now, part.demand, part.clients)
+  end
+  for i = 1, #leases do leased = leased + leases[i].demand end
+  if had.counted > now and rate > 0 then counted = now + (divmod(had.counted - now, had.rate, 0, rate)) end
+  parts[#parts + 1] = {
+    node = node,
+    sequence = sequence,
+    rate = rate,
+    burst = burst,
+    ends = now + life,
+    demand = demand,
+    counted = counted,
+    clients = clients,
+  }
+  table.insert(grants, 1, pack(GRANT, rate, burst, leases.exact, leased, free()))
+  return leasing.join(state, leases), leasing.expiry(limit, state, leases), table.concat(grants)
+end
+
+local values = call('MGET', unpack(KEYS))
+local learns = is_learning(values[1], ARGV[1], sub(ARGV[2], 9))
+if learns == nil then return {} end
+local reply, writes = { pack('<d', now) }, {}
+for i = 2, #KEYS do
+  local is_good, value, expires, grant = pcall(change, values[i], ARGV[i + 2], learns)
+  reply[i] = is_good and grant or ''
+  if is_good and value then writes[#writes + 1] = { KEYS[i], value, expires } end
+end
+for _, write in ipairs(writes) do
+  call('SET', write[1], write[2], 'PX', ceil(max(0, write[3] - now) / 1000) + SLACK_MS)
+end
+return reply

@@ -1,0 +1,119 @@
+//! The thread that sends requests for parts of quota, and passes the grants on.
+
+use super::{
+    SharedStore,
+    inner::Inner,
+    side_connection::{Connection, SideConnection},
+};
+use crate::{
+    quota::{PartGrant, PartRequest},
+    script::{Batch, decode_parts},
+};
+use redis::{ErrorKind, RedisError};
+use std::{io, sync::Arc, thread::JoinHandle};
+use tidegate_core::{algorithm::Algorithm, clock::Clock, store::Key};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Requests of one call of the script, which occupies the store for some 30 microseconds each.
+const REQUESTS_MAX: usize = 32;
+
+/// A request for the part of a counter that counts by an algorithm.
+#[derive(Clone, Debug)]
+pub struct PartCall {
+    /// Key of the counter.
+    pub bucket: Key,
+    /// Algorithm of its limit.
+    pub algorithm: Algorithm,
+    /// The request.
+    pub request: PartRequest,
+}
+
+/// Where requests are sent to. Those to a thread that has ended are dropped.
+#[derive(Clone, Debug)]
+pub struct PartCalls(UnboundedSender<Vec<PartCall>>);
+
+/// The running thread.
+pub struct PartThread {
+    calls: UnboundedSender<Vec<PartCall>>,
+    thread: JoinHandle<()>,
+}
+
+impl PartCalls {
+    /// Sends requests. One that fails has no response: the next one of its counter is newer.
+    pub fn send(&self, calls: Vec<PartCall>) {
+        if !calls.is_empty() {
+            let _ = self.0.send(calls);
+        }
+    }
+}
+
+impl PartThread {
+    /// Starts the thread, which passes on each grant with the key of its counter and the number of its request.
+    pub fn start(
+        store: &SharedStore,
+        clock: &Arc<dyn Clock>,
+        granted: impl Fn(Key, u64, PartGrant) + Send + 'static,
+    ) -> io::Result<(Self, PartCalls)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (calls, received) = unbounded_channel();
+        let (store, clock) = (Arc::clone(&store.0), Arc::clone(clock));
+        let run = move || runtime.block_on(answer(&store, &*clock, received, granted));
+        let thread = std::thread::Builder::new().name("quota-store".into()).spawn(run)?;
+        Ok((Self { calls: calls.clone(), thread }, PartCalls(calls)))
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        // None ends it: others may still hold the sender.
+        let _ = self.calls.send(Vec::new());
+        // A panic was printed when it happened, and does not prevent the stop.
+        let _ = self.thread.join();
+    }
+}
+
+/// Sends what is received, until no call is.
+async fn answer(
+    store: &Arc<Inner>,
+    clock: &dyn Clock,
+    mut received: UnboundedReceiver<Vec<PartCall>>,
+    granted: impl Fn(Key, u64, PartGrant),
+) {
+    let mut connection = SideConnection::new(Arc::clone(store));
+    while let Some(calls) = received.recv().await.filter(|calls| !calls.is_empty()) {
+        for calls in calls.chunks(REQUESTS_MAX) {
+            if let Err(error) = send(store, clock, &mut connection, calls, &granted).await {
+                tracing::debug!(%error, "a call for parts of quota failed");
+                connection.close();
+                break;
+            }
+        }
+    }
+}
+
+async fn send(
+    store: &Inner,
+    clock: &dyn Clock,
+    connection: &mut SideConnection,
+    calls: &[PartCall],
+    granted: &impl Fn(Key, u64, PartGrant),
+) -> Result<(), RedisError> {
+    if !store.leases() {
+        return Ok(());
+    }
+    let Connection { mut commands, run } = connection.get().await?;
+    let now = clock.now();
+    let mut reply = store.request_parts(&mut commands, &run, calls, now).await?;
+    if reply.is_empty() {
+        // A call for nothing begins the epoch.
+        store.evaluate(&mut commands, 0, &run, &Batch::default(), false).await?;
+        reply = store.request_parts(&mut commands, &run, calls, now).await?;
+    }
+    let grants = decode_parts(&reply, calls.len());
+    let grants = grants.ok_or((ErrorKind::UnexpectedReturnType, "not a reply of the script"))?;
+    for (call, grant) in calls.iter().zip(grants) {
+        if let Some(grant) = grant {
+            granted(call.bucket, call.request.sequence, grant);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Limits that several real Envoys enforce by the quotas of two servers with one store: a server is killed, another one joins, and the store
+//! is killed and comes back empty. Requests to a server spend the same limit.
+
+use super::{
+    load::{BackEnd, Client},
+    quotas::{KEY, RATE, envoys, reached},
+};
+use crate::{
+    shared_store::{RedisServer, free_port},
+    support::{Client as RateLimitClient, Server, rules_file},
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+crate::tests_with! { ENVOY, REDIS: servers_with_one_store_divide_a_limit_and_keep_it }
+
+/// Seconds after which all that was assigned without the store has ended: the life of an assignment, and a round trip.
+const ENDED: f64 = 17.0;
+
+/// The longest part of a server, in seconds, and the time for which its clients' demand is learnt then.
+const PART: f64 = 20.0;
+
+/// The burst, of which each Envoy has a part: what it sends is not even on a loaded machine.
+const BURST: f64 = 300.0;
+
+const RULES: &str = "
+domain: shop
+rlqs: { clients: 4 }
+descriptors:
+  - key: api_key
+    rate_limit: { unit: second, requests_per_unit: 200, algorithm: token_bucket, size: 300 }
+";
+
+fn serve(listen: &str, rules: &Path, store: &str) -> Server {
+    let rules = rules.to_str().expect("UTF-8");
+    // The limit holds as long as the store decides: a loaded machine may take longer than 10 ms.
+    let args = ["--counters", store, "--on-store-failure", "deny", "--counters-timeout", "1s"];
+    Server::start_on(listen, &[&["--rules", rules], &args[..]].concat())
+}
+
+/// Requests to a server, so many per second.
+fn spend(mut client: RateLimitClient, back_end: &Arc<BackEnd>, rate: &Arc<AtomicU32>) {
+    let (back_end, rate) = (Arc::clone(back_end), Arc::clone(rate));
+    tokio::spawn(async move {
+        loop {
+            let per_second = rate.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs_f64(1.0 / f64::from(per_second.max(10)))).await;
+            let sent = back_end.second();
+            if per_second > 0
+                && let Ok(response) = client.hit("shop", &[("api_key", KEY)]).await
+                && response.overall_code == 1
+            {
+                back_end.count_admitted(KEY, sent);
+            }
+        }
+    });
+}
+
+async fn servers_with_one_store_divide_a_limit_and_keep_it() {
+    let (back_end, port) = BackEnd::start();
+    let store_port = free_port();
+    let url = format!("redis://127.0.0.1:{store_port}");
+    let store = RedisServer::start_on(store_port, &[]);
+    let rules = rules_file(RULES);
+    let serve = |listen: &str| serve(listen, rules.path(), &url);
+    let (mut first, second) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    let address = first.address().to_owned();
+    let at_first = envoys(&first, (&back_end, port), &[160, 40]).await;
+    let at_second = envoys(&second, (&back_end, port), &[80, 20]).await;
+    let set = |envoys: &[(crate::envoy_process::Envoy, Client)], rate| {
+        envoys.iter().for_each(|(_, client)| client.set(rate));
+    };
+    let took = reached(&back_end, RATE, PART + 25.0).await;
+    let from = back_end.second() + 3.0;
+    back_end.until(from + 10.0).await;
+    let steady = back_end.rate(KEY, from, from + 10.0);
+    println!("from the start of two servers and a store {took:.1} s; then {steady:.1} of {RATE} requests/s");
+    assert!(steady >= 0.93 * RATE, "{steady} requests/s");
+
+    // Requests to a server spend the same limit, and get a part of it.
+    let direct = Arc::new(AtomicU32::new(50));
+    spend(second.client().await, &back_end, &direct);
+    let from = back_end.second() + 10.0;
+    back_end.until(from + 5.0).await;
+    let with_direct = back_end.rate(KEY, from, from + 5.0);
+    let by_calls = back_end.counted() as f64 / 15.0;
+    println!("{with_direct:.1} requests/s with those to a server, which has admitted {by_calls:.1}/s");
+    assert!(by_calls >= 10.0, "{by_calls}");
+    direct.store(0, Ordering::Relaxed);
+
+    first.signal_until_it_ends(rustix::process::Signal::KILL);
+    drop(first);
+    set(&at_first, 0);
+    set(&at_second, 150);
+    let took = reached(&back_end, RATE, PART + 20.0).await;
+    println!("{took:.1} s after the kill of a server, and all load has moved to the other one");
+
+    let _joined = serve(&address);
+    set(&at_first, 150);
+    set(&at_second, 0);
+    let took = reached(&back_end, RATE, PART + 20.0).await;
+    println!("{took:.1} s after a server has joined, and all load has moved to it");
+
+    set(&at_second, 50);
+    back_end.until(back_end.second() + 6.0).await;
+    drop(store);
+    back_end.until(back_end.second() + ENDED).await;
+    let from = back_end.second() + 1.0;
+    back_end.until(from + 3.0).await;
+    let without = back_end.rate(KEY, from, from + 3.0);
+    assert_eq!(without, 0.0, "without the store all that was assigned has ended");
+    let _store = RedisServer::start_on(store_port, &[]);
+    let took = reached(&back_end, RATE, PART + 40.0).await;
+    println!("{took:.1} s after the store is back, empty");
+
+    let most = back_end.most_beyond(KEY, |seconds| RATE * seconds);
+    println!(
+        "{:.0} s in all; at most {most:.0} requests beyond the rate, of a burst of {BURST}",
+        back_end.second()
+    );
+    assert!(most <= BURST, "{most} requests beyond the rate");
+}
