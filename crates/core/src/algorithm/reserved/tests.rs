@@ -124,98 +124,137 @@ fn is_least(wait: Duration, now: Timestamp, is_as_wanted: impl Fn(Timestamp) -> 
 }
 
 fn check(algorithm: &Algorithm, steps: &[Step]) -> Result<(), TestCaseError> {
-    let (mut state, mut charged, mut now) = (State::EMPTY, Vec::<Charged>::new(), at(0));
-    let mut started: Vec<(u64, usize)> = Vec::new();
+    let (charged, started) = (Vec::new(), Vec::new());
+    let mut counter = Reserving { algorithm, state: State::EMPTY, charged, started, now: at(0) };
     for step in steps {
+        counter.play(step)?;
+        counter.compare(step)?;
+    }
+    Ok(())
+}
+
+/// A counter with reservations, and all that was charged to it.
+struct Reserving<'a> {
+    algorithm: &'a Algorithm,
+    state: State,
+    charged: Vec<Charged>,
+    /// The ids of reservations, and their indices among what was charged.
+    started: Vec<(u64, usize)>,
+    now: Timestamp,
+}
+
+impl Reserving<'_> {
+    fn play(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let (algorithm, now) = (self.algorithm, self.now);
         match *step {
-            Step::Wait(nanos) => now = now.saturating_add_nanos(nanos),
+            Step::Wait(nanos) => self.now = now.saturating_add_nanos(nanos),
             Step::Add(hits) => {
-                state = algorithm.add(state, hits, now);
-                charged.push(Charged { at: now, hits: Number::Known(hits) });
+                self.state = algorithm.add(std::mem::take(&mut self.state), hits, now);
+                self.charged.push(Charged { at: now, hits: Number::Known(hits) });
             }
-            Step::GiveBack(hits) => {
-                // Only buckets, where hits that are given back are those of no time; and no reserved ones, for which a
-                // replay does not know that they are to be kept.
-                let known: Vec<_> = charged.iter().filter(|charged| !matches!(charged.hits.as_of(now), Number::Known(_) if is_open(charged.hits, now))).cloned().collect();
-                if algorithm.drain().is_none()
-                    || algorithm.used(&replayed(algorithm, &known, now), now) <= hits
-                {
-                    continue;
-                }
-                state = algorithm.give_back(state, hits, now);
-                charged.push(Charged { at: now, hits: Number::GivenBack(hits) });
-            }
+            Step::GiveBack(hits) => self.give_back(hits),
             Step::Start { hits, hold_nanos, returns } => {
-                let id = started.len() as u64 + 1;
+                let id = self.started.len() as u64 + 1;
                 let deadline = now.saturating_add_nanos(hold_nanos);
                 let reservation = Reservation { id, hits, deadline, returns };
                 let reserved;
-                (state, reserved) = algorithm.reserve(state, reservation, now);
+                (self.state, reserved) = algorithm.reserve(std::mem::take(&mut self.state), reservation, now);
                 prop_assert!(reserved.is_some());
-                started.push((id, charged.len()));
-                charged.push(Charged { at: now, hits: Number::Open(reservation) });
+                self.started.push((id, self.charged.len()));
+                self.charged.push(Charged { at: now, hits: Number::Open(reservation) });
             }
-            Step::End { ref which, hits } if !started.is_empty() => {
-                let &(id, index) = which.get(&started);
-                let ended;
-                (state, ended, _) = algorithm.end_reservation(state, id, |_| hits, now);
-                match charged[index].hits {
-                    Number::Open(reservation) if reservation.deadline > now => {
-                        prop_assert_eq!(ended, Ended::Reserved(reservation));
-                        charged[index].hits = Number::Known(hits);
-                    }
-                    _ => prop_assert_eq!(ended, Ended::Unknown),
-                }
+            Step::End { ref which, hits } if !self.started.is_empty() => {
+                let &(id, index) = which.get(&self.started);
+                self.end(id, index, hits)?;
             }
-            Step::Renew { ref which, hold_nanos } if !started.is_empty() => {
-                let &(id, index) = which.get(&started);
-                let (deadline, former) = (now.saturating_add_nanos(hold_nanos), &mut charged[index].hits);
-                let expected = match former {
-                    Number::Open(reservation) if reservation.deadline > now => {
-                        let former = reservation.deadline;
-                        reservation.deadline = former.max(deadline);
-                        Some(former)
-                    }
-                    _ => None,
-                };
-                let renewed;
-                (state, renewed, _) = algorithm.renew_reservation(state, id, deadline, now);
-                prop_assert_eq!(renewed, expected);
+            Step::Renew { ref which, hold_nanos } if !self.started.is_empty() => {
+                let &(id, index) = which.get(&self.started);
+                self.renew(id, index, now.saturating_add_nanos(hold_nanos))?;
             }
             Step::End { .. } | Step::EndUnknown | Step::Renew { .. } => {
-                let before = state.clone();
+                let before = self.state.clone();
                 let ended;
-                (state, ended, _) = algorithm.end_reservation(state, 99, |_| 9, now);
+                (self.state, ended, _) =
+                    algorithm.end_reservation(std::mem::take(&mut self.state), 99, |_| 9, now);
                 prop_assert_eq!(ended, Ended::Unknown);
-                prop_assert_eq!(algorithm.used(&state, now), algorithm.used(&before, now));
+                prop_assert_eq!(algorithm.used(&self.state, now), algorithm.used(&before, now));
             }
             Step::Restart => {
                 let mut bytes = Vec::new();
-                state.encode(&mut bytes);
-                state = State::decode(&bytes).unwrap();
+                self.state.encode(&mut bytes);
+                self.state = State::decode(&bytes).unwrap();
             }
         }
-        let oracle = |at| replayed(algorithm, &charged, at);
+        Ok(())
+    }
+
+    /// Only of buckets, where hits that are given back are those of no time; and of no reserved ones, for which a replay does not know that
+    /// they are to be kept.
+    fn give_back(&mut self, hits: u64) {
+        let (algorithm, now) = (self.algorithm, self.now);
+        let is_known = |charged: &&Charged| !matches!(charged.hits.as_of(now), Number::Known(_) if is_open(charged.hits, now));
+        let known: Vec<_> = self.charged.iter().filter(is_known).cloned().collect();
+        if algorithm.drain().is_some() && algorithm.used(&replayed(algorithm, &known, now), now) > hits {
+            self.state = algorithm.give_back(std::mem::take(&mut self.state), hits, now);
+            self.charged.push(Charged { at: now, hits: Number::GivenBack(hits) });
+        }
+    }
+
+    fn end(&mut self, id: u64, index: usize, hits: u64) -> Result<(), TestCaseError> {
+        let ended;
+        (self.state, ended, _) =
+            self.algorithm.end_reservation(std::mem::take(&mut self.state), id, |_| hits, self.now);
+        match self.charged[index].hits {
+            Number::Open(reservation) if reservation.deadline > self.now => {
+                prop_assert_eq!(ended, Ended::Reserved(reservation));
+                self.charged[index].hits = Number::Known(hits);
+            }
+            _ => prop_assert_eq!(ended, Ended::Unknown),
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, id: u64, index: usize, deadline: Timestamp) -> Result<(), TestCaseError> {
+        let expected = match &mut self.charged[index].hits {
+            Number::Open(reservation) if reservation.deadline > self.now => {
+                let former = reservation.deadline;
+                reservation.deadline = former.max(deadline);
+                Some(former)
+            }
+            _ => None,
+        };
+        let renewed;
+        (self.state, renewed, _) =
+            self.algorithm.renew_reservation(std::mem::take(&mut self.state), id, deadline, self.now);
+        prop_assert_eq!(renewed, expected);
+        Ok(())
+    }
+
+    /// Compares all numbers with those of a counter to which the same was charged anew.
+    fn compare(&self, step: &Step) -> Result<(), TestCaseError> {
+        let Self { algorithm, state, charged, now, .. } = self;
+        let now = *now;
+        let oracle = |at| replayed(algorithm, charged, at);
         prop_assert_eq!(
-            algorithm.remaining(&state, now),
+            algorithm.remaining(state, now),
             algorithm.remaining(&oracle(now), now),
             "{:?}",
             step
         );
         for hits in [1, 3, u64::from(LIMIT)] {
             let admits = |at| algorithm.remaining(&oracle(at), at) >= hits;
-            let Reset::After(wait) = algorithm.until_admits(&state, hits, now) else {
+            let Reset::After(wait) = algorithm.until_admits(state, hits, now) else {
                 panic!("it admits {hits} at some time")
             };
             prop_assert!(is_least(wait, now, admits), "{} after {:?}", hits, wait);
         }
-        let wait = algorithm.until_full(&state, now);
+        let wait = algorithm.until_full(state, now);
         prop_assert!(is_least(wait, now, |at| algorithm.used(&oracle(at), at) == 0), "full after {:?}", wait);
-        prop_assert!(algorithm.expires(&state) >= now.saturating_add(wait) || wait.is_zero());
+        prop_assert!(algorithm.expires(state) >= now.saturating_add(wait) || wait.is_zero());
         let open = charged.iter().filter(|charged| is_open(charged.hits, now)).count();
         prop_assert!(state.reserved().map_or(0, |reserved| reserved.open().len()) >= open);
+        Ok(())
     }
-    Ok(())
 }
 
 fn is_open(hits: Number, now: Timestamp) -> bool {
