@@ -21,6 +21,82 @@ const LIVES_PER_TURN: u32 = 4;
 /// The part of a rate by which it differs at least from one that is sent for the difference alone.
 const RATE_PER_STEP: u64 = 128;
 
+/// What one division has to give to shares that grow.
+struct Means {
+    /// Rates that shares are to get beyond what may be in force.
+    growth: u64,
+    /// The rate that is free.
+    free: u64,
+    /// Tokens that are free.
+    free_tokens: u64,
+    is_learning: bool,
+    /// Whether shares that are larger than they are to be shrink at once.
+    is_short: bool,
+    has_few_tokens: bool,
+    /// Whether it is the division of a part that this server has of a bucket.
+    is_in_part: bool,
+}
+
+impl Means {
+    /// The rate of a client whose rate is to be `target`.
+    fn rate(&self, member: &Member, target: u64, is_due: bool, peers: Option<&Peers>) -> u64 {
+        let rate = member.share.rate;
+        let is_short = self.is_short || peers.is_some_and(|peers| peers.is_short(member));
+        // A share that is sent anyway changes by any difference.
+        let step = if is_due { 0 } else { rate / RATE_PER_STEP };
+        if self.is_learning {
+            // Nothing is free: all there is may be in force with clients of the former process.
+            rate
+        } else if target > rate {
+            let more = target.saturating_sub(member.counted.rate);
+            let part = if self.growth <= self.free {
+                more
+            } else {
+                (u128::from(more) * u128::from(self.free) / u128::from(self.growth)) as u64
+            };
+            let part = peers.map_or(part, |peers| part.min(peers.free_rate(member)));
+            let grown = target.min(member.counted.rate + part);
+            if grown - rate.min(grown) > step { grown.max(rate) } else { rate }
+        } else if is_short && !member.is_pending() && rate - target > step {
+            target
+        } else {
+            rate
+        }
+    }
+
+    /// The tokens of a client with this rate, of which `each` with that rate is to have so many.
+    fn tokens(&mut self, member: &Member, rate: u64, each: u32, peers: Option<&Peers>) -> u32 {
+        let each = peers.map_or(each, |peers| each.min(peers.tokens_max(member)));
+        match member.share.tokens {
+            _ if rate == 0 => 0,
+            // Each change has to be paid for.
+            tokens if tokens > each + each / if self.has_few_tokens { 8 } else { 2 } => each,
+            tokens if tokens > 0 && each < self.larger(tokens) => tokens,
+            tokens => {
+                let more = u64::from(each.saturating_sub(member.counted.tokens)).min(self.free_tokens);
+                let more = peers.map_or(more, |peers| more.min(peers.free_tokens(member)));
+                self.free_tokens -= more;
+                // All that is free, or all that it may have in force already.
+                (member.counted.tokens + more as u32).min(each).max(tokens)
+            }
+        }
+    }
+
+    /// Tokens that are worth a change to more. The burst of a part grows little by little, as hits drain that other servers gave up.
+    fn larger(&self, tokens: u32) -> u32 {
+        tokens.saturating_add(if self.is_in_part { tokens.div_ceil(4) } else { tokens })
+    }
+}
+
+/// The assignment of a share.
+fn action(member: &Member, fill: Option<Fill>, settings: &Settings) -> Action {
+    let ttl = settings.ttl;
+    match fill.filter(|_| member.share.tokens > 0) {
+        Some(fill) => fill.action(member.share.tokens, member.salt, ttl),
+        None => Action::DenyAll { ttl },
+    }
+}
+
 impl Bucket {
     /// What clients may have in force.
     pub(super) fn in_force(&self) -> (u64, u64) {
@@ -59,105 +135,48 @@ impl Bucket {
         let divisible = rates.divisible();
         let mut peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
         let seats = self.seats(rates, peers.as_ref(), divisible.saturating_sub(remnants), settings, now);
-        let wanted_of =
-            |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
-        let takes_part =
-            |index: usize, member: &Member| seats.has(index) && !member.is_served_elsewhere(settings, now);
-        let seated = self.members.iter().enumerate().filter(|(index, member)| takes_part(*index, member));
-        let mut wanted: Vec<u64> = seated.map(|(_, member)| wanted_of(member)).collect();
         let direct = rates.direct.wanted(divisible);
-        let level = Level::of(&mut wanted, direct, divisible.saturating_sub(remnants));
-        let target = |peers: Option<&Peers>, index: usize, member: &Member| match peers {
-            _ if !takes_part(index, member) => 0,
-            None => level.share(member.claim.wanted),
-            Some(peers) => level.share(peers.wanted(member)).min(peers.rate_max(member)),
-        };
-
-        let targets = self.members.iter().enumerate();
-        let targets = targets
-            .map(|(index, member)| target(peers.as_ref(), index, member))
-            .fold(remnants, u64::saturating_add);
-        let desired = (targets + level.unclaimed / 2).max(in_force).min(divisible.max(in_force));
+        let rate = (direct, divisible.saturating_sub(remnants));
+        let (targets, level) = self.targets(&seats, peers.as_ref(), rate, settings, now);
+        let targeted = targets.iter().copied().fold(remnants, u64::saturating_add);
+        let desired = (targeted + level.unclaimed / 2).max(in_force).min(divisible.max(in_force));
         counter(&mut |algorithm, leased| {
             rates.adjust(algorithm, leased, desired, (in_force, tokens), settings, now)
         });
 
-        let mut growth: u64 = 0;
-        for (index, member) in self.members.iter().enumerate() {
-            let more = target(peers.as_ref(), index, member).saturating_sub(member.counted.rate);
-            growth = growth.saturating_add(more);
-            if let Some(peers) = &mut peers {
-                peers.note_growth(member, more);
-            }
-        }
-        let free = rates.rate.saturating_sub(in_force);
-        let mut free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
-        // What no client demands stays where it is, except for a part that is kept free for new clients.
-        let is_short =
-            growth > free || free < level.unclaimed / 4 || in_force + level.direct(direct) > divisible;
+        let growth = self.growth(&targets, peers.as_mut());
         let clients = peers.as_ref().map_or(self.members.len(), Peers::clients) + self.remnants.len();
-        // Those that are to come find nothing.
-        let has_few_tokens = free_tokens < rates.tokens_of_each(clients).into();
-        // The burst of a part grows little by little, as hits drain that other servers gave up.
-        let is_in_part = self.part.is_some();
-        let larger =
-            |tokens: u32| tokens.saturating_add(if is_in_part { tokens.div_ceil(4) } else { tokens });
-        for (index, member) in self.members.iter_mut().enumerate() {
-            if is_learning && !member.is_assigned {
+        let free = rates.rate.saturating_sub(in_force);
+        let free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
+        let mut means = Means {
+            growth,
+            free,
+            free_tokens,
+            is_learning,
+            // What no client demands stays where it is, except for a part that is kept free for new clients.
+            is_short: growth > free
+                || free < level.unclaimed / 4
+                || in_force + level.direct(direct) > divisible,
+            // Those that are to come find nothing.
+            has_few_tokens: free_tokens < rates.tokens_of_each(clients).into(),
+            is_in_part: self.part.is_some(),
+        };
+        for (member, target) in self.members.iter_mut().zip(targets) {
+            if is_learning && !member.is_assigned || member.is_served_elsewhere(settings, now) {
                 continue;
             }
-            if member.is_served_elsewhere(settings, now) {
-                continue;
-            }
-            let target = target(peers.as_ref(), index, member);
-            let (mut rate, before) = (member.share.rate, member.counted);
-            let is_short = is_short || peers.as_ref().is_some_and(|peers| peers.is_short(member));
-            // A share that is sent anyway changes by any difference.
-            let is_due = member.is_due(settings, now);
-            let step = if is_due { 0 } else { rate / RATE_PER_STEP };
-            if is_learning {
-                // Nothing is free: all there is may be in force with clients of the former process.
-            } else if target > rate {
-                let more = target.saturating_sub(member.counted.rate);
-                let part = if growth <= free {
-                    more
-                } else {
-                    (u128::from(more) * u128::from(free) / u128::from(growth)) as u64
-                };
-                let part = peers.as_ref().map_or(part, |peers| part.min(peers.free_rate(member)));
-                let grown = target.min(member.counted.rate + part);
-                rate = if grown - rate.min(grown) > step { grown.max(rate) } else { rate };
-            } else if is_short && !member.is_pending() && rate - target > step {
-                rate = target;
-            }
-            let fill = Fill::at_most(rate);
-            let mut share = Share { rate: fill.map_or(0, Fill::rate), tokens: member.share.tokens };
-            let each = rates.tokens_of(share.rate, clients);
-            let each = peers.as_ref().map_or(each, |peers| each.min(peers.tokens_max(member)));
-            share.tokens = match member.share.tokens {
-                _ if share.rate == 0 => 0,
-                // Each change has to be paid for.
-                tokens if tokens > each + each / if has_few_tokens { 8 } else { 2 } => each,
-                tokens if tokens > 0 && each < larger(tokens) => tokens,
-                tokens => {
-                    let more = u64::from(each.saturating_sub(member.counted.tokens)).min(free_tokens);
-                    let more = peers.as_ref().map_or(more, |peers| more.min(peers.free_tokens(member)));
-                    free_tokens -= more;
-                    // All that is free, or all that it may have in force already.
-                    (member.counted.tokens + more as u32).min(each).max(tokens)
-                }
+            let (before, is_due) = (member.counted, member.is_due(settings, now));
+            let fill = Fill::at_most(means.rate(member, target, is_due, peers.as_ref()));
+            let rate = fill.map_or(0, Fill::rate);
+            let each = rates.tokens_of(rate, clients);
+            let share = match means.tokens(member, rate, each, peers.as_ref()) {
+                0 => Share::default(),
+                tokens => Share { rate, tokens },
             };
-            if share.tokens == 0 {
-                share = Share::default();
-            }
             let is_changed = share != member.share || !member.is_assigned;
             if is_changed || is_due {
                 member.send(share, settings, now);
-                let ttl = settings.ttl;
-                let action = match fill.filter(|_| share.tokens > 0) {
-                    Some(fill) => fill.action(share.tokens, member.salt, ttl),
-                    None => Action::DenyAll { ttl },
-                };
+                let action = action(member, fill, settings);
                 let (stream, bucket, is_renewal) = (member.stream, self.key, !is_changed);
                 pushes.push(Push { stream, bucket, action, is_renewal });
             }
@@ -166,6 +185,42 @@ impl Bucket {
             }
         }
         rates.in_force = self.in_force().0;
+    }
+
+    /// The rate that each client is to have of a rate, a part of which requests to servers demand, and the level of the division.
+    fn targets(
+        &self,
+        seats: &Seats,
+        peers: Option<&Peers>,
+        (direct, rate): (u64, u64),
+        settings: &Settings,
+        now: Timestamp,
+    ) -> (Vec<u64>, Level) {
+        let takes_part =
+            |index: usize, member: &Member| seats.has(index) && !member.is_served_elsewhere(settings, now);
+        let members =
+            || self.members.iter().enumerate().map(|(index, member)| (takes_part(index, member), member));
+        let wanted_of = |member: &Member| peers.map_or(member.claim.wanted, |peers| peers.wanted(member));
+        let mut wanted: Vec<u64> =
+            members().filter(|(takes_part, _)| *takes_part).map(|(_, member)| wanted_of(member)).collect();
+        let level = Level::of(&mut wanted, direct, rate);
+        let target = |(takes_part, member): (bool, &Member)| match peers {
+            _ if !takes_part => 0,
+            None => level.share(member.claim.wanted),
+            Some(peers) => level.share(peers.wanted(member)).min(peers.rate_max(member)),
+        };
+        (members().map(target).collect(), level)
+    }
+
+    /// Rates that clients are to get beyond what may be in force.
+    fn growth(&self, targets: &[u64], mut peers: Option<&mut Peers>) -> u64 {
+        self.members.iter().zip(targets).fold(0, |growth: u64, (member, target)| {
+            let more = target.saturating_sub(member.counted.rate);
+            if let Some(peers) = &mut peers {
+                peers.note_growth(member, more);
+            }
+            growth.saturating_add(more)
+        })
     }
 
     /// The clients that can have a share at once. Takes the next turn if it is time.
