@@ -121,7 +121,7 @@ impl Stream {
     /// The next assignments, once it is open.
     async fn assignments(&self) -> Result<(RateLimitQuotaResponse, Receipt), Status> {
         let Some(stream) = &self.open else { return std::future::pending().await };
-        match stream.outbox.next().await {
+        match stream.outbox.next(|| self.service.clock().now()).await {
             Ok((assignments, until)) => {
                 self.service.show_assignments(stream, &self.peer, &assignments);
                 Ok((wire::response(&assignments), stream.receipt(until)))

@@ -190,8 +190,7 @@ impl Divider {
         // All streams: not for each report.
         if now.since(self.looked) >= LOOK_INTERVAL {
             self.looked = now;
-            let round_trip = self.quota.settings().round_trip;
-            let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(round_trip, now));
+            let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(now));
             // A client that may have received a former assignment only.
             stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
         }

@@ -5,6 +5,7 @@ use super::bucket::Bucket;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
+use tidegate_shared::quota::Settings;
 use tokio::sync::Notify;
 
 /// What a client does from now on with requests of a bucket.
@@ -44,8 +45,8 @@ pub enum StreamEnd {
         /// The domain.
         domain: Arc<str>,
     },
-    /// The client does not read what it is sent.
-    #[error("the client does not read its assignments")]
+    /// Assignments were not sent in time: the client does not read them, or the server was suspended.
+    #[error("assignments were not sent in time")]
     Stuck,
     /// The server stops.
     #[error("the server stops")]
@@ -110,18 +111,25 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Whether an assignment has waited for so long.
-    pub(super) fn is_stuck(&self, time: Duration, now: Timestamp) -> bool {
-        self.waiting.lock().since.is_some_and(|(oldest, _)| now.since(oldest) >= time)
+    /// Whether an assignment has waited for so long that the client could have it in force for too long.
+    pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
+        self.waiting.lock().since.is_some_and(|since| is_late(since, now))
     }
 
-    /// The next assignments, at least one, with the time of the newest, or the end.
-    pub async fn next(&self) -> Result<(Vec<SentAssignment>, Timestamp), StreamEnd> {
+    /// The next assignments, at least one, with the time of the newest, or the end. Those that have waited for too long end the stream too:
+    /// the server was suspended.
+    pub async fn next(
+        &self,
+        now: impl Fn() -> Timestamp,
+    ) -> Result<(Vec<SentAssignment>, Timestamp), StreamEnd> {
         loop {
             let changed = self.changed.notified();
             {
                 let mut waiting = self.waiting.lock();
-                if let Some((_, newest)) = waiting.since.take() {
+                if let Some((oldest, newest)) = waiting.since.take() {
+                    if is_late((oldest, newest), now()) {
+                        return Err(StreamEnd::Stuck);
+                    }
                     let unsent = std::mem::take(&mut waiting.assignments).into_iter();
                     let in_order = unsent.flat_map(|(bucket, Unsent { denial, last, is_renewal })| {
                         let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
@@ -141,6 +149,11 @@ impl Outbox {
             changed.await;
         }
     }
+}
+
+/// Whether the oldest of assignments is sent too late.
+fn is_late((oldest, _): (Timestamp, Timestamp), now: Timestamp) -> bool {
+    now.since(oldest) >= Settings::default().round_trip
 }
 
 #[cfg(test)]
@@ -168,11 +181,24 @@ mod tests {
             for assignment in put {
                 outbox.put(bucket.clone(), *assignment, false, Timestamp::EPOCH);
             }
-            let (assignments, _) = outbox.next().await.expect("assignments");
+            let (assignments, _) = outbox.next(|| Timestamp::EPOCH).await.expect("assignments");
             let (last, before) = assignments.split_last().expect("an assignment");
             assert!(!last.is_passing && before.iter().all(|sent| sent.is_passing));
             let assignments: Vec<Assignment> = assignments.into_iter().map(|sent| sent.assignment).collect();
             assert_eq!(assignments, sent);
+        }
+    }
+
+    /// Clients would have them in force for longer than the server counts them.
+    #[tokio::test]
+    async fn assignments_of_a_server_that_was_suspended_are_not_sent() {
+        for (waited, is_sent) in [(999, true), (1_000, false)] {
+            let outbox = Outbox::default();
+            let bucket = || Bucket::new([("key", "value")]);
+            outbox.put(bucket(), DENY, false, Timestamp::EPOCH);
+            outbox.put(bucket(), tokens(1), false, Timestamp::from_millis(waited));
+            let next = outbox.next(|| Timestamp::from_millis(waited)).await;
+            assert_eq!(next.map(|_| ()), if is_sent { Ok(()) } else { Err(StreamEnd::Stuck) });
         }
     }
 
@@ -182,7 +208,7 @@ mod tests {
         for (renewals, is_passing) in [(&[true][..], true), (&[true, true], true), (&[false, true], false)] {
             let bucket = Bucket::new([("key", "value")]);
             renewals.iter().for_each(|it| outbox.put(bucket.clone(), tokens(1), *it, Timestamp::EPOCH));
-            let (assignments, _) = outbox.next().await.expect("assignments");
+            let (assignments, _) = outbox.next(|| Timestamp::EPOCH).await.expect("assignments");
             let passing: Vec<bool> = assignments.iter().map(|sent| sent.is_passing).collect();
             assert_eq!(passing, [is_passing], "{renewals:?}");
         }
