@@ -14,7 +14,7 @@ use std::{io, sync::Arc, thread::JoinHandle};
 use tidegate_core::{algorithm::Algorithm, clock::Clock, store::Key};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Requests of one call of the script, which occupies the store for some 30 microseconds each.
+/// Requests of one call of the script, which occupies the store for some 50 microseconds each, fewer in a batch.
 const REQUESTS_MAX: usize = 32;
 
 /// A request for the part of a counter that counts by an algorithm.
