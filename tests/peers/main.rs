@@ -108,6 +108,7 @@ fn main() -> ExitCode {
         shared_store::operators::tests,
         shared_store::quota_script::tests,
         shared_store::reference_env::tests,
+        shared_store::renewal_policies::tests,
         shared_store::reserve_script::tests,
         shared_store::reserve_servers::tests,
         shared_store::resets::tests,

@@ -20,6 +20,7 @@ mod proxy;
 pub mod quota_script;
 mod random_rules;
 pub mod reference_env;
+pub mod renewal_policies;
 pub mod reserve_script;
 pub mod reserve_servers;
 pub mod resets;
