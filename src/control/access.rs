@@ -145,8 +145,9 @@ impl Access {
         let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
         let store = StoreSettings { seed, counters_max: CALLERS_MAX, on_full: OnFull::Deny };
         let uid = rustix::process::geteuid().as_raw();
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let unmapped_uid = unmapped_uid(&read("/proc/self/uid_map"), &read("/proc/sys/kernel/overflowuid"));
+        let [map, overflow] =
+            ["/proc/self/uid_map", "/proc/sys/kernel/overflowuid"].map(|path| fs::read_to_string(path).ok());
+        let unmapped_uid = unmapped_uid(map.as_deref(), overflow.as_deref());
         if unmapped_uid == Some(uid) {
             tracing::warn!(
                 uid,
@@ -206,13 +207,13 @@ impl Access {
 }
 
 /// The user that stands for those without a number here, by the texts of `/proc/self/uid_map` and `/proc/sys/kernel/overflowuid`; none if
-/// every user has a number.
-fn unmapped_uid(map: &str, overflow: &str) -> Option<u32> {
+/// every user has a number. A namespace without a map has no numbers at all.
+fn unmapped_uid(map: Option<&str>, overflow: Option<&str>) -> Option<u32> {
     const USERS: u64 = u32::MAX as u64;
-    let mapped =
-        map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum::<u64>();
     // Without the file there are no user namespaces.
-    (mapped > 0 && mapped < USERS).then(|| overflow.trim().parse().unwrap_or(OVERFLOW_UID))
+    let lines = map?.lines();
+    let mapped = lines.filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum::<u64>();
+    (mapped < USERS).then(|| overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_UID))
 }
 
 /// Whether a peer is on this machine. IPv6 peers are networks: that of loopback has no other address in use.
@@ -251,10 +252,12 @@ mod tests {
     /// In a user namespace with the user 65534, all users of the machine were operators.
     #[test]
     fn the_user_that_stands_for_unmapped_ones_has_no_role() {
-        assert_eq!(unmapped_uid("         0          0 4294967295\n", "65534\n"), None, "no namespace");
-        assert_eq!(unmapped_uid("     65534       1000          1\n", "65534\n"), Some(65_534));
-        assert_eq!(unmapped_uid("0 1000 1\n1 100000 65536\n", ""), Some(65_534));
-        assert_eq!(unmapped_uid("", ""), None);
+        let unmapped_by = |map| unmapped_uid(map, Some("65534\n"));
+        assert_eq!(unmapped_by(Some("         0          0 4294967295\n")), None, "no namespace");
+        assert_eq!(unmapped_by(Some("     65534       1000          1\n")), Some(65_534));
+        assert_eq!(unmapped_uid(Some("0 1000 1\n1 100000 65536\n"), None), Some(65_534));
+        assert_eq!(unmapped_by(Some("")), Some(65_534), "a namespace without a map");
+        assert_eq!(unmapped_by(None), None, "no namespaces in this kernel");
         let access =
             Access { uid: 65_534, unmapped_uid: Some(65_534), ..Access::new(AccessTo::Control, Reach::Any) };
         let admit = |peer| access.admit(None, peer, Role::Read, NOW).map(|caller| caller.actor);

@@ -1,6 +1,7 @@
 //! The level of the log as users write it: a level, or a list of `target=level`.
 //!
-//! [`Targets`] reads a word that is no level as the name of a target, which silences everything else; here it is an error.
+//! [`Targets`] reads a word that is no level as the name of a target, and silences all targets that are not named; here the one is an
+//! error, and the others have the level `info`.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -23,9 +24,9 @@ pub struct LogFilterError {
     part: String,
 }
 
-/// Reads a level, or a list of `target=level` with at most one level for all other targets.
+/// Reads a level, or a list of `target=level` with at most one level for all other targets, `info` unless it is there.
 pub(super) fn parse(text: &str) -> Result<Targets, LogFilterError> {
-    let mut filter = Targets::new();
+    let mut filter = Targets::new().with_default(LevelFilter::INFO);
     for part in text.split(',') {
         let wrong = || LogFilterError { part: part.to_owned() };
         filter = match part.split_once('=') {
@@ -71,6 +72,13 @@ mod tests {
         assert_eq!(shown("warn").as_deref(), Ok("warn"));
         assert_eq!(shown("tidegate=debug, warning").as_deref(), Ok("tidegate=debug,warn"));
         assert_eq!(shown("off").as_deref(), Ok("off"));
+    }
+
+    /// `--log h2=debug` silenced the server: no other target had a level.
+    #[test]
+    fn targets_that_are_not_named_have_the_level_info() {
+        assert_eq!(shown("h2=debug"), shown("h2=debug,info"));
+        assert_eq!(shown("off,h2=debug").as_deref(), Ok("h2=debug,off"));
     }
 
     /// `--log warning`, `inof` and an empty variable silenced the server: they were names of targets.

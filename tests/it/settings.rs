@@ -36,6 +36,23 @@ fn refused(args: &[&str], variables: &[(&str, &str)]) -> String {
     errors(&checked)
 }
 
+/// A server with such a bound started, and refused every request.
+#[test]
+fn bounds_of_zero_are_refused() {
+    for bound in [
+        "connections",
+        "connections-per-peer",
+        "streams",
+        "descriptors",
+        "entries",
+        "text-bytes",
+        "message-bytes",
+    ] {
+        let error = refused(&[&format!("--max-{bound}"), "0"], &[]);
+        assert!(error.contains("at least 1") || error.contains("is not in 1..="), "{bound}: {error}");
+    }
+}
+
 /// Compose's `${X:-}` makes an empty variable, which was refused or silenced the log.
 #[test]
 fn an_empty_variable_counts_as_unset() {

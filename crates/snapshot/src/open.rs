@@ -151,7 +151,7 @@ fn refused(directory: &Path, error: LockError) -> OpenError {
 fn move_aside(directory: &Path, now: Timestamp) -> Result<PathBuf, DiskError> {
     let aside = directory.join(format!("bad-{}", now.as_nanos()));
     let move_all = || -> io::Result<()> {
-        fs::create_dir(&aside)?;
+        DirBuilder::new().mode(0o700).create(&aside)?;
         for entry in fs::read_dir(directory)? {
             let name = entry?.file_name();
             let is_ours =

@@ -2,7 +2,7 @@
 
 use crate::{
     api::LongLivedBounds,
-    cli::arguments::interval,
+    cli::arguments::{at_least_one, interval},
     server::{self, ConnectionBounds},
 };
 use clap::{Args, value_parser};
@@ -24,13 +24,16 @@ const BODY_MEMORY_MAX: u64 = 1 << 30;
 #[derive(Args)]
 pub(super) struct ConnectionFlags {
     /// Maximum number of connections. Beyond it the idlest one is closed, or the new one if none is idle.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = 10_000)]
-    max_connections: usize,
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = at_least_one(10_000))]
+    max_connections: NonZeroUsize,
     /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = 1_000)]
-    max_connections_per_peer: usize,
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = at_least_one(1_000))]
+    max_connections_per_peer: NonZeroUsize,
     /// Maximum number of concurrent streams per connection; further ones are refused with REFUSED_STREAM.
-    #[arg(long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", default_value_t = Http2Settings::default().streams_max)]
+    #[arg(
+        long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", value_parser = value_parser!(u32).range(1..),
+        default_value_t = Http2Settings::default().streams_max
+    )]
     max_streams: u32,
     /// Maximum number of open streaming calls (Health/Watch, reflection); further ones get RESOURCE_EXHAUSTED.
     #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS", value_name = "N", default_value_t = LongLivedBounds::default().max)]
@@ -99,7 +102,10 @@ pub(super) struct ConnectionFlags {
 
 impl ConnectionFlags {
     pub(super) fn bounds(&self) -> ConnectionBounds {
-        ConnectionBounds { max: self.max_connections, per_peer_max: self.max_connections_per_peer }
+        ConnectionBounds {
+            max: self.max_connections.get(),
+            per_peer_max: self.max_connections_per_peer.get(),
+        }
     }
 
     /// The memory for incomplete requests.

@@ -21,7 +21,10 @@ use crate::{
     api::TestClock,
     cli::{
         Failure,
-        arguments::rule_files::{Compat, ReadAs},
+        arguments::{
+            at_least_one,
+            rule_files::{Compat, ReadAs},
+        },
     },
     server::{self, ListenAddress, Settings},
     telemetry::{self, LogFormat, OtlpSettings},
@@ -146,17 +149,17 @@ pub(in crate::cli) struct Serve {
 #[derive(Args)]
 struct Bounds {
     /// Maximum number of descriptors in a request.
-    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = RequestLimits::default().descriptors_max)]
-    max_descriptors: usize,
+    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = at_least_one(RequestLimits::default().descriptors_max))]
+    max_descriptors: NonZeroUsize,
     /// Maximum number of entries in a descriptor.
-    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = RequestLimits::default().entries_max)]
-    max_entries: usize,
+    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = at_least_one(RequestLimits::default().entries_max))]
+    max_entries: NonZeroUsize,
     /// Maximum bytes of a domain, a key or a value.
-    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = RequestLimits::default().text_bytes_max)]
-    max_text_bytes: usize,
+    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = at_least_one(RequestLimits::default().text_bytes_max))]
+    max_text_bytes: NonZeroUsize,
     /// Maximum bytes of a request message.
-    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 256 * 1024)]
-    max_message_bytes: usize,
+    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = at_least_one(256 * 1024))]
+    max_message_bytes: NonZeroUsize,
 }
 
 /// Servers whose environment variables are read.
@@ -333,9 +336,9 @@ impl Serve {
             rules: rule_settings,
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
-                descriptors_max: self.bounds.max_descriptors,
-                entries_max: self.bounds.max_entries,
-                text_bytes_max: self.bounds.max_text_bytes,
+                descriptors_max: self.bounds.max_descriptors.get(),
+                entries_max: self.bounds.max_entries.get(),
+                text_bytes_max: self.bounds.max_text_bytes.get(),
                 form: if is_lenient { RequestForm::Reference } else { RequestForm::Strict },
                 keep_sent_hits: is_reference && response_options.dynamic_metadata,
             },
@@ -343,7 +346,7 @@ impl Serve {
             meters: self.metrics.meters(self.read_as.compat, self.http.limitador())?,
             statsd: self.metrics.statsd(),
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
-            message_bytes_max: self.bounds.max_message_bytes,
+            message_bytes_max: self.bounds.max_message_bytes.get(),
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),
             http2: self.connections.http2(),

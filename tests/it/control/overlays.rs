@@ -105,6 +105,14 @@ async fn a_damaged_file_of_blocks_is_refused() {
     let file = data.join("overrides.json");
     let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!((mode(&data), mode(&file)), (0o700, 0o600));
+    let generations =
+        std::fs::read_dir(&data).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut generations = generations.filter(|path| path.is_dir());
+    assert_eq!(
+        generations.next().map(|path| mode(&path)),
+        Some(0o700),
+        "also in a directory that others can read"
+    );
 
     let text = std::fs::read_to_string(&file).expect("the file");
     std::fs::write(&file, &text[..text.len() / 2]).expect("written");

@@ -2,8 +2,9 @@
 
 use crate::disk::space::{Reservation, Room};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
+    os::unix::fs::DirBuilderExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::Duration,
@@ -40,7 +41,8 @@ impl OpenGeneration {
     pub(super) fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
         let mut reserved = None;
         if let Some(room) = room {
-            fs::create_dir_all(&path)?;
+            // It holds the secret of the keys, and the data directory may be one that others can read.
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             let file =
                 OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
             let mut reservation = Reservation::default();
