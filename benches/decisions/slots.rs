@@ -1,9 +1,10 @@
 //! The CPU time of taking a slot of a request in flight and releasing it: `cargo bench --package decisions --bench slots`.
 //!
-//! Threads that share two cores, or a busy machine, are measured by the time for which they ran, as Linux counts it.
+//! Threads that share two cores, or a busy machine, are measured by the time for which they ran.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use std::{array, fs, hint::black_box, thread, time::Duration};
+use rustix::time::{ClockId, clock_gettime};
+use std::{array, hint::black_box, thread, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
@@ -61,9 +62,8 @@ fn in_flight(limiter: &Limiter, users: &[String], pairs: u64) {
 
 /// The time for which this thread has run.
 fn cpu_time() -> Duration {
-    let figures = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts it");
-    let nanos = figures.split(' ').next().and_then(|nanos| nanos.parse().ok());
-    Duration::from_nanos(nanos.expect("nanoseconds first"))
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.try_into().expect("no time is negative")
 }
 
 /// Of one pair, over so many threads.
