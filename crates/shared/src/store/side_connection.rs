@@ -1,4 +1,4 @@
-//! A connection beside those of decisions, for calls that nobody waits for.
+//! A connection beside those of decisions, for calls off the path of decisions.
 
 use super::inner::Inner;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
