@@ -64,14 +64,14 @@ impl PartThread {
 
     /// Ends the thread.
     pub fn stop(self) {
-        // None ends it: others may still hold the sender.
+        // An empty list ends it: others may still hold the sender.
         let _ = self.calls.send(Vec::new());
         // A panic was printed when it happened, and does not prevent the stop.
         let _ = self.thread.join();
     }
 }
 
-/// Sends what is received, until no call is.
+/// Sends the requests that are received, until an empty list is.
 async fn answer(
     store: &Arc<Inner>,
     clock: &dyn Clock,
