@@ -72,6 +72,8 @@ pub(super) struct Holds {
     held: BinaryHeap<Reverse<Held>>,
     /// Numbers of them by connection.
     by_position: Vec<usize>,
+    /// Number of ends without an answer yet.
+    ending: u64,
     pub(super) figures: HoldFigures,
 }
 
@@ -81,6 +83,7 @@ impl Holds {
             plan,
             held: BinaryHeap::new(),
             by_position: vec![0; connections],
+            ending: 0,
             figures: HoldFigures::default(),
         }
     }
@@ -123,6 +126,16 @@ impl Holds {
         Some((position, end))
     }
 
+    /// Number of ends that were sent and have no answer yet.
+    pub(super) fn ending(&self) -> u64 {
+        self.ending
+    }
+
+    /// Counts an end that was sent.
+    pub(super) fn started_end(&mut self) {
+        self.ending += 1;
+    }
+
     /// Takes back one that could not be sent yet.
     pub(super) fn put_back(&mut self, position: usize, end: Vec<u8>, until: u64) {
         self.held.push(Reverse(Held { until, position, end }));
@@ -142,8 +155,15 @@ impl Holds {
         self.by_position.fill(0);
     }
 
+    /// Counts ends that will have no answer.
+    pub(super) fn lose_ends(&mut self, count: u64) {
+        self.ending -= count;
+        self.figures.lost += count;
+    }
+
     /// Counts the response to an end.
     pub(super) fn record_end(&mut self, outcome: Outcome) {
+        self.ending -= 1;
         match outcome {
             Outcome::Ok => self.figures.ended += 1,
             Outcome::OverLimit | Outcome::Failed(_) => self.figures.lost += 1,

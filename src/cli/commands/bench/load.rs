@@ -27,6 +27,8 @@ const READ_BYTES: usize = 128 << 10;
 const PROGRESS_INTERVAL: u64 = 200_000_000;
 /// Time to wait for responses after the last request.
 const GRACE: u64 = 5_000_000_000;
+/// Time to wait for the answers to the last requests before held ones are ended: some may wait for a slot.
+const LAST_ANSWERS: u64 = 1_000_000_000;
 /// Time after which an end is sent again for which there was no room.
 const RETRY: u64 = 1_000_000;
 /// Token of the ends of held requests; before any time that is measured.
@@ -217,9 +219,14 @@ impl<'a> Load<'a> {
 
     /// Sends the ends of held requests that are due.
     fn end_held(&mut self, now: u64) -> Result<(), LoadError> {
+        let in_flight = self.in_flight() as u64;
         let Some(holds) = &mut self.holds else { return Ok(()) };
-        // A run of so many requests holds the last ones as long as the others.
-        if self.pace.deadline().is_some() && self.pace.is_over(now) {
+        // A run of so many requests holds the last ones as long as the others. One of so much time cuts holds short, once the requests
+        // that were sent before its end have their answers: else these would take the slots that the ends give back.
+        if let Some(deadline) = self.pace.deadline()
+            && self.pace.is_over(now)
+            && (in_flight == holds.ending() || now > deadline.saturating_add(LAST_ANSWERS))
+        {
             holds.end_all();
         }
         let links = &mut self.links;
@@ -234,6 +241,7 @@ impl<'a> Load<'a> {
                 break;
             };
             links[free].connection.start(&end, END);
+            holds.started_end();
         }
         (0..self.links.len()).try_for_each(|position| self.flush(position, now))
     }
@@ -385,7 +393,7 @@ impl<'a> Load<'a> {
         let measured = calls.iter().filter(|&&started| self.pace.counts(started)).count();
         self.tally.fail(failure, measured as u64);
         if let Some(holds) = &mut self.holds {
-            holds.figures.lost += calls.iter().filter(|&&started| started == END).count() as u64;
+            holds.lose_ends(calls.iter().filter(|&&started| started == END).count() as u64);
         }
     }
 
