@@ -24,7 +24,10 @@ impl RateLimitService {
         let (limiter, clock, ticket) =
             (Arc::clone(&self.limiter), Arc::clone(&self.clock), slot.ticket.clone());
         let in_store = self.shared.as_ref().zip(SlotRelease::of_ticket(&ticket));
-        let in_store = in_store.map(|(store, release)| (store.clone(), release, self.release_counter()));
+        let in_store = in_store.map(|(store, release)| {
+            let counter = self.release_counter(std::slice::from_ref(&release));
+            (store.clone(), release, counter)
+        });
         let followers = self.followers(request);
         Some(move || {
             // The store counts what was released in it: it has no number here.

@@ -342,8 +342,7 @@ impl RateLimitService {
                 return Ok(response);
             }
             let respond = respond.expect("the request is not decided yet");
-            let owned = limiter.pin_owned();
-            return self.decide_remotely(store, &owned, request, (origin, received), wait_max, respond).await;
+            return self.decide_remotely(store, request, (origin, received), wait_max, respond).await;
         }
         let respond = |rules: &Pinned<'_>, decision: &Decision<'_>, was_queued: bool| {
             self.record(request, decision, was_queued, || (origin, received, rules.generation()));

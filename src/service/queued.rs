@@ -66,10 +66,48 @@ pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticke
 }
 
 /// A place in the lines for slots, left when dropped.
-struct SlotPlace<'s> {
+pub(super) struct SlotPlace<'s> {
     limiter: &'s Limiter,
     /// None once the request is to be decided.
     wait: Option<SlotWait>,
+}
+
+impl<'s> SlotPlace<'s> {
+    pub(super) fn new(limiter: &'s Limiter) -> Self {
+        Self { limiter, wait: None }
+    }
+
+    pub(super) fn wait(&self) -> Option<&SlotWait> {
+        self.wait.as_ref()
+    }
+
+    /// Has the request wait in lines that it has entered.
+    pub(super) fn enter(&mut self, wait: SlotWait) {
+        self.wait = Some(wait);
+    }
+
+    /// Completes when the request is to be decided once more. It keeps its place.
+    pub(super) async fn called(&self, clock: &dyn Clock) {
+        let Some(wait) = &self.wait else { return };
+        let again = wait.again();
+        let mut timer = pin!(sleep(again.since(clock.now())));
+        poll_fn(|context: &mut Context<'_>| {
+            // Registers the waker before the timer is polled.
+            if self.limiter.poll_slots(wait, context.waker()) {
+                return Poll::Ready(());
+            }
+            loop {
+                ready!(timer.as_mut().poll(context));
+                // The timer runs on another clock than the limits, and may be early.
+                let left = again.since(clock.now());
+                if left.is_zero() {
+                    return Poll::Ready(());
+                }
+                timer.set(sleep(left));
+            }
+        })
+        .await;
+    }
 }
 
 impl Drop for SlotPlace<'_> {
@@ -82,24 +120,8 @@ impl Drop for SlotPlace<'_> {
 
 /// Completes when a request that waits for slots is to be decided once more. It is in its lines until then.
 pub(super) async fn called(limiter: &Limiter, clock: &dyn Clock, wait: SlotWait) -> SlotWait {
-    let again = wait.again();
-    let mut place = SlotPlace { limiter, wait: Some(wait) };
-    let mut timer = pin!(sleep(again.since(clock.now())));
-    poll_fn(|context: &mut Context<'_>| {
-        // Registers the waker before the timer is polled.
-        if place.wait.as_ref().is_none_or(|wait| limiter.poll_slots(wait, context.waker())) {
-            return Poll::Ready(());
-        }
-        loop {
-            ready!(timer.as_mut().poll(context));
-            // The timer runs on another clock than the limits, and may be early.
-            let left = again.since(clock.now());
-            if left.is_zero() {
-                return Poll::Ready(());
-            }
-            timer.set(sleep(left));
-        }
-    })
-    .await;
+    let mut place = SlotPlace::new(limiter);
+    place.enter(wait);
+    place.called(clock).await;
     place.wait.take().expect("taken here only")
 }

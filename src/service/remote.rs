@@ -1,17 +1,54 @@
 //! Decisions of a shared store, and what is decided while it does not decide.
 
-use super::{CallOrigin, NotReady, RateLimitService};
+use super::{CallOrigin, NotReady, RateLimitService, queued::SlotPlace};
 use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Decision, Request, Reset, Timestamp},
-    limiter::{ListedLimits, NamedChanges, OwnedPinned, WithoutStore},
+    limiter::{
+        ListedLimits, NamedChanges, OwnedPinned, RemoteRequest, SlotRelease, SlotWait, StoreWait,
+        WithoutStore,
+    },
+    store::Key,
 };
 use tidegate_shared::{
     holders::Holders,
     lease::{Monotonic, StoreDenial},
     store::{Closed, Failure, SharedStore},
 };
+
+/// One decision of the store.
+struct Attempt<'h, 'q, 't> {
+    store: &'q SharedStore,
+    owned: &'h OwnedPinned<'h>,
+    request: &'q Request<'t>,
+    named: &'q NamedChanges,
+    /// None if the request does not wait for slots.
+    wait: Option<StoreWait>,
+    now: Timestamp,
+}
+
+/// What has become of it.
+#[expect(clippy::large_enum_variant, reason = "boxing a decision would allocate on its path")]
+enum Attempted<'h> {
+    Decided(Decision<'h>),
+    /// The request waits for slots in the store.
+    Waits(SlotWait),
+    /// The store has no counter of the request.
+    Local,
+}
+
+impl<'h> Attempt<'h, '_, '_> {
+    /// The request as the store is to decide it; none if it has no counter of it.
+    fn plan(&self) -> Option<RemoteRequest<'h>> {
+        let mut plan = self.owned.remote(self.request, self.now)?;
+        plan.conclude(self.named);
+        if let Some(wait) = self.wait {
+            plan.wait_for_slots(wait);
+        }
+        Some(plan)
+    }
+}
 
 impl RateLimitService {
     /// Decides a request by leases in hand, if they suffice; false if the store has to decide.
@@ -40,75 +77,135 @@ impl RateLimitService {
         self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(request)).then_some(store)
     }
 
-    /// Decides one request by the store, for a caller that waits up to `wait_max`.
+    /// Decides one request by the store, for a caller that waits up to `wait_max`. One that only limits of requests in flight deny waits for
+    /// slots, and is decided again.
     pub(super) async fn decide_remotely<'q, 't, T>(
         &self,
         store: &SharedStore,
-        owned: &OwnedPinned<'_>,
         request: &'q Request<'t>,
         (origin, received): (CallOrigin<'q>, Timestamp),
         wait_max: Duration,
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> Result<T, NotReady> {
-        let respond = |decision: &Decision<'_>| {
-            self.record(request, decision, false, || (origin, received, owned.generation()));
+        let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
+        let named = self.change_named(store, &limiter.pin_owned(), request, received, wait_max).await?;
+        let respond = |decision: &Decision<'_>, has_waited: bool, generation: u64| {
+            self.record(request, decision, has_waited, || (origin, received, generation));
             let response = respond(decision);
-            if let Some(now) = self.measured_time() {
-                self.meters.count_response(now.since(received), decision.code);
-            }
+            self.count_wait(received, decision.code, has_waited);
             response
         };
+        let mut wait = limiter.wait_in_store(request, wait_max, received);
+        let (mut place, mut now): (Option<SlotPlace<'_>>, _) = (None, received);
+        loop {
+            let owned = limiter.pin_owned();
+            let attempt = Attempt { store, owned: &owned, request, named: &named, wait, now };
+            let left = wait_max.saturating_sub(now.since(received));
+            match self.attempt(attempt, left, place.as_ref()).await? {
+                Attempted::Decided(decision) => {
+                    return Ok(respond(&decision, place.is_some(), owned.generation()));
+                }
+                // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
+                Attempted::Local => {
+                    let rules = limiter.pin();
+                    let decision = rules.decide(request, now);
+                    return Ok(respond(&decision, place.is_some(), rules.generation()));
+                }
+                Attempted::Waits(slots) => {
+                    let place = place.get_or_insert_with(|| SlotPlace::new(limiter));
+                    place.enter(slots);
+                    place.called(&*self.clock).await;
+                    wait = wait.map(StoreWait::after_pause);
+                    now = self.clock.now();
+                }
+            }
+        }
+    }
+
+    /// Makes the releases, ends and renewals that a request names in the store.
+    async fn change_named(
+        &self,
+        store: &SharedStore,
+        owned: &OwnedPinned<'_>,
+        request: &Request<'_>,
+        received: Timestamp,
+        wait_max: Duration,
+    ) -> Result<NamedChanges, NotReady> {
         let mut named = owned.change_named(request, received);
         if !named.in_store().is_empty() {
-            store.release(named.in_store(), self.release_counter()).await;
+            store.release(named.in_store(), self.release_counter(named.in_store())).await;
         }
         if !named.renewals().is_empty() {
             let are_held = renew(store, &named, wait_max).await?;
             owned.renewed_in_store(request, &mut named, &are_held, received);
         }
-        let Some(mut plan) = owned.remote(request, received) else {
-            // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
-            let rules = self.limiter.get().expect("the service is ready").pin();
-            return Ok(respond(&rules.decide(request, received)));
-        };
-        plan.conclude(&named);
+        Ok(named)
+    }
+
+    /// Asks the store once, for a caller that waits so much longer; or has the request wait, in `place` if it has one.
+    async fn attempt<'h>(
+        &self,
+        attempt: Attempt<'h, '_, '_>,
+        left: Duration,
+        place: Option<&SlotPlace<'_>>,
+    ) -> Result<Attempted<'h>, NotReady> {
+        let Attempt { store, owned, request, now, .. } = attempt;
+        let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
+        let Some(mut plan) = attempt.plan() else { return Ok(Attempted::Local) };
         if plan.needs_no_store() {
-            return Ok(respond(&plan.decide(SmallVec::new(), received, &[], ListedLimits::None, received)));
+            let decision = plan.decide(SmallVec::new(), now, &[], ListedLimits::None, now);
+            return Ok(Attempted::Decided(decision));
         }
-        plan.evaluate_local(received);
+        if place.is_none()
+            && let Some(slots) = limiter.line_up(&plan, now)
+        {
+            return Ok(Attempted::Waits(slots));
+        }
+        plan.evaluate_local(now);
         let sent = Holders::now();
-        let verdict = store.decide(&plan, received, wait_max).await;
+        let verdict = store.decide(&plan, now, left).await;
         let given = plan.counters().filter(|(counter, _)| counter.given > 0);
         given.for_each(|(counter, _)| store.holders().drop_denial(counter.key));
         let failure = match verdict {
             Ok(verdict) => match verdict.decide(&mut plan, self.listed_limits(), self.clock.now()) {
                 Ok(decision) => {
                     if decision.code != verdict.code {
-                        store.take_back(&plan, &verdict, received);
+                        store.take_back(&plan, &verdict, now);
+                    }
+                    let former = place.and_then(SlotPlace::wait);
+                    if let Some(slots) = limiter.stay_for_slots(&mut plan, former, self.clock.now()) {
+                        return Ok(Attempted::Waits(slots));
                     }
                     note_results(store.holders(), owned, request, &decision, verdict.has_credits, sent);
-                    return Ok(respond(&decision));
+                    return Ok(Attempted::Decided(decision));
                 }
                 Err(error) => {
                     store.disagreed(&error);
-                    plan = owned.remote(request, received).expect("it was planned before");
-                    plan.conclude(&named);
+                    plan = attempt.plan().expect("it was planned before");
                     Failure::Failed
                 }
             },
             Err(failure) => failure,
         };
         let policy = store.without_store().ok_or(NotReady::Store(failure))?;
-        Ok(respond(&plan.decide_without_store(policy, self.clock.now())))
+        Ok(Attempted::Decided(plan.decide_without_store(policy, self.clock.now())))
     }
 
-    /// Counts what a shared store has released and ended, and what was not held or open there.
-    pub(super) fn release_counter(&self) -> impl Fn(Closed) + Clone + Send + 'static {
+    /// Counts what a shared store has released and ended of these, and what was not held or open there. Calls those that wait for the slots.
+    pub(super) fn release_counter(
+        &self,
+        releases: &[SlotRelease],
+    ) -> impl Fn(Closed) + Clone + Send + 'static + use<> {
         let limiter = Arc::clone(&self.limiter);
+        let slots = releases.iter().flat_map(|release| &release.slots);
+        let keys: SmallVec<[Key; 2]> = slots.map(|(_, key)| *key).collect();
         move |closed| {
             let Some(limiter) = limiter.get() else { return };
             match closed {
-                Closed::Slots { released, unknown } => limiter.count_releases(released, unknown),
+                Closed::Slots { released, unknown } => {
+                    limiter.count_releases(released, unknown);
+                    limiter.call_for_slots(&keys);
+                }
                 Closed::Reservations { ended, unknown } => limiter.count_ends(ended, unknown),
             }
         }

@@ -114,6 +114,7 @@ fn main() -> ExitCode {
         shared_store::resets::tests,
         shared_store::slot_script::tests,
         shared_store::slot_servers::tests,
+        shared_store::slot_waits::tests,
         shared_store::transfer::tests,
         shared_store::undo::tests,
         systemd::tests,

@@ -26,6 +26,7 @@ pub mod reserve_servers;
 pub mod resets;
 pub mod slot_script;
 pub mod slot_servers;
+pub mod slot_waits;
 pub mod transfer;
 pub mod undo;
 

@@ -73,10 +73,7 @@ impl Algorithm {
             Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => drains(*rate, *size)?,
             Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
             Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, *burst)?,
-            Self::Concurrency(concurrency) => {
-                whole(concurrency.max_hold)?;
-                return Ok(Self::Concurrency(Concurrency { queue: None, ..*concurrency }));
-            }
+            Self::Concurrency(Concurrency { max_hold, .. }) => whole(*max_hold)?,
             Self::Ban(_) => return Err(NotShareable::Ban),
         }
         Ok(self.clone())

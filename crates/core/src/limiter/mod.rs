@@ -51,7 +51,7 @@ pub use conditional::CounterNumbers;
 pub use in_force::{Limiter, OwnedPinned, Pinned, QUEUED_MAX_DEFAULT};
 pub use keys::GROUPS;
 pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decision};
-pub use queue::{Due, QueueDecision, QueuePoll, SlotWait, Ticket};
+pub use queue::{Due, QueueDecision, QueuePoll, SlotWait, StoreWait, Ticket};
 pub use releases::NamedChanges;
 pub use remote::{Denial, RemoteCharge, RemoteCounter, RemoteRequest, StoredReservation, WithoutStore};
 pub use reservations::ReservationCounts;

@@ -43,6 +43,11 @@ impl<'r> Reached<'r> {
         matches!(self, Self::Rule(rule) if rule.shadow)
     }
 
+    /// Whether requests wait for slots of its limits, rather than being denied at once.
+    pub(super) fn waits_for_slots(self, compat: Compat) -> bool {
+        !self.is_shadow() && !self.is_quota(compat)
+    }
+
     /// Facts about the rule of one of its limits that responses may carry.
     pub(super) fn rule_info(self, limit: &RuleLimit) -> Option<&'r RuleInfo> {
         match self {

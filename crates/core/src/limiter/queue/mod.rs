@@ -21,12 +21,16 @@ mod properties;
 mod reset;
 mod slot_lines;
 mod slot_waits;
+mod store_wait;
 #[cfg(test)]
 mod tests;
 
 pub use decide::QueueDecision;
 pub(super) use decide::decide_unqueued;
+pub(super) use slot_lines::WantedSlots;
 pub use slot_waits::SlotWait;
+pub(super) use slot_waits::Wanted;
+pub use store_wait::StoreWait;
 
 use crate::{
     algorithm::{LeakyBucket, Position},

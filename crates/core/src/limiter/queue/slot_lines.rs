@@ -18,11 +18,11 @@ use std::{collections::BTreeMap, task::Waker};
 
 /// Hits for which a request waits in the line of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WantedSlots {
-    pub(super) key: Key,
-    pub(super) hits: u64,
+pub(in crate::limiter) struct WantedSlots {
+    pub(in crate::limiter) key: Key,
+    pub(in crate::limiter) hits: u64,
     /// The most hits in the line, with these.
-    pub(super) hits_max: u64,
+    pub(in crate::limiter) hits_max: u64,
 }
 
 /// A request that waits.

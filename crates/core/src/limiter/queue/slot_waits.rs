@@ -37,13 +37,16 @@ pub struct SlotWait {
     /// The caller's deadline, less the margin.
     pub(super) ends: Timestamp,
     /// The time at which it is to be decided once more, if it is not called before.
-    again: Timestamp,
+    pub(super) again: Timestamp,
 }
 
 /// The lines in which a request would wait.
-pub(super) struct Wanted {
-    slots: SmallVec<[WantedSlots; 1]>,
-    again: Timestamp,
+pub(in crate::limiter) struct Wanted {
+    pub(in crate::limiter) slots: SmallVec<[WantedSlots; 1]>,
+    /// See [`SlotWait::again`].
+    pub(in crate::limiter) again: Timestamp,
+    /// The end of its wait.
+    pub(in crate::limiter) until: Timestamp,
 }
 
 impl SlotWait {
@@ -122,8 +125,9 @@ impl<C: Counters> Deciding<'_, '_, C> {
     fn has_line(&self, counter: &PlannedCounter) -> bool {
         let first = self.first(counter);
         let reached = self.descriptors[first.descriptor as usize].reached;
-        let may_wait = !reached.is_shadow() && !reached.is_quota(self.compat);
-        may_wait && counter.hits.taken > 0 && first.limit.algorithm.slot_queue().is_some()
+        reached.waits_for_slots(self.compat)
+            && counter.hits.taken > 0
+            && first.limit.algorithm.slot_queue().is_some()
     }
 
     /// Whether the request may wait for slots of a counter.
@@ -143,7 +147,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
 
     /// The lines in which the request waits if nothing else denies it; none if something does, or if it has waited long enough. The
     /// caller waits until `ends`.
-    pub(super) fn wanted_slots(&mut self, arrived: Timestamp, ends: Timestamp) -> Option<Wanted> {
+    pub(in crate::limiter) fn wanted_slots(&mut self, arrived: Timestamp, ends: Timestamp) -> Option<Wanted> {
         let (mut slots, mut until, mut room) = (SmallVec::new(), ends, Duration::ZERO);
         let mut over: SmallVec<[(&PlannedCounter, Fit); 1]> = SmallVec::new();
         for counter in self.counters {
@@ -170,7 +174,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         self.set_over();
         // Behind others that wait, it is called when it is the first of them.
         let again = if room.is_zero() { until } else { until.min(self.now.saturating_add(room)) };
-        (!is_denied).then_some(Wanted { slots, again })
+        (!is_denied).then_some(Wanted { slots, again, until })
     }
 
     /// Sets the numbers of hits that were denied because earlier requests wait: none would be admitted now, and they have to wait for
@@ -241,7 +245,7 @@ impl Pinned<'_> {
         (place, arrived, ends): (Option<u64>, Timestamp, Timestamp),
         woken: &mut Vec<Waker>,
     ) -> Option<SlotWait> {
-        let Wanted { slots, again } = deciding.wanted_slots(arrived, queues.slots_end(ends))?;
+        let Wanted { slots, again, .. } = deciding.wanted_slots(arrived, queues.slots_end(ends))?;
         if !queues.slots.has_room(place, &slots) {
             return None;
         }

@@ -14,6 +14,7 @@ use super::{
     },
     RemoteRequest, WithoutStore, admitted,
     fetched::{Fetched, Mixed, ReadAt},
+    waits::wanted,
 };
 use crate::{
     algorithm::State,
@@ -46,6 +47,7 @@ impl<'h> RemoteRequest<'h> {
         let mut deciding =
             Deciding::new(&mut self.plan, &self.counters, &mut fetched, slots, *compat, now).by_sums();
         deciding.evaluate();
+        self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, local_now));
         let code = if *global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
         let slot = deciding.slots.taken().map(TakenSlots::granted);
@@ -68,6 +70,7 @@ impl<'h> RemoteRequest<'h> {
         let deciding = Deciding::new(&mut self.plan, &all, &mut states, slots, limiter.compat, now);
         let mut deciding = deciding.by_sums();
         deciding.evaluate();
+        self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, now));
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
         let slot = deciding.slots.taken().map(TakenSlots::granted);

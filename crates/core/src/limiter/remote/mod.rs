@@ -10,6 +10,7 @@
 
 mod decide;
 mod fetched;
+mod waits;
 
 use super::{
     counters::LockedShards,
@@ -17,6 +18,7 @@ use super::{
     in_force::{Limiter, OwnedPinned, Pinned},
     keys::Keys,
     plan::{Charge, DescriptorPlan, HitSum, INLINE, Plan, PlannedCounter, counters},
+    queue::{StoreWait, Wanted},
     releases::NamedChanges,
     slots::{SlotCharges, StoredCharges},
     ticket,
@@ -42,6 +44,10 @@ pub struct RemoteRequest<'h> {
     groups: Groups,
     /// The slots and the reservations that it takes in the store.
     stored: StoredCharges,
+    /// For how long it may wait for slots; none if it is denied at once.
+    wait: Option<StoreWait>,
+    /// The lines in which it waits, by the store's decision, if it does.
+    wanted: Option<Wanted>,
 }
 
 /// The groups of the counters.
@@ -175,7 +181,17 @@ impl OwnedPinned<'_> {
             None => Groups::OfDescriptors(self.groups(domain, request)),
         };
         let stored = StoredCharges::default();
-        Some(RemoteRequest { owned: self, plan, counters, local, is_denied: false, groups, stored })
+        Some(RemoteRequest {
+            owned: self,
+            plan,
+            counters,
+            local,
+            is_denied: false,
+            groups,
+            stored,
+            wait: None,
+            wanted: None,
+        })
     }
 
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {

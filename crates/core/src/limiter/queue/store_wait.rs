@@ -1,0 +1,92 @@
+//! For how long a request waits for slots in a shared store, and when the store is asked again.
+
+use super::{SlotWait, slot_lines::WantedSlots, slot_waits::Wanted};
+use crate::{
+    limit::{Request, Timestamp},
+    limiter::in_force::Limiter,
+    store::Key,
+};
+use smallvec::SmallVec;
+use std::{task::Waker, time::Duration};
+
+/// The first of the pauses after which a store is asked again; each next one is twice as long, up to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+
+/// For how long a request may wait for slots in a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreWait {
+    pub(in crate::limiter) arrived: Timestamp,
+    /// The caller's deadline, less the margin.
+    pub(in crate::limiter) ends: Timestamp,
+    /// The pause after which the first in a line asks again.
+    pause: Duration,
+}
+
+impl StoreWait {
+    /// The same after another decision of the store.
+    pub fn after_pause(self) -> Self {
+        Self { pause: (self.pause * 2).min(LAST_PAUSE), ..self }
+    }
+}
+
+impl Limiter {
+    /// The wait of a request that arrives now, whose caller waits up to `wait_max`; none for one that does not wait.
+    pub fn wait_in_store(
+        &self,
+        request: &Request<'_>,
+        wait_max: Duration,
+        now: Timestamp,
+    ) -> Option<StoreWait> {
+        let wait_max = wait_max.saturating_sub(self.queue_margin);
+        // Hits of a report were used already.
+        let waits = !(self.global_shadow || request.is_report() || wait_max.is_zero());
+        waits.then(|| StoreWait { arrived: now, ends: now.saturating_add(wait_max), pause: FIRST_PAUSE })
+    }
+
+    /// Those of the lines in which others wait, and the shortest wait in them; none if there is none.
+    pub(in crate::limiter) fn lines_before(
+        &self,
+        lines: impl Iterator<Item = (WantedSlots, Duration)>,
+    ) -> Option<(SmallVec<[WantedSlots; 1]>, Duration)> {
+        let queues = self.slot_queues()?;
+        let (slots, waits): (SmallVec<_>, SmallVec<[Duration; 1]>) =
+            lines.filter(|(slots, _)| queues.slots.is_behind(slots.key, None)).unzip();
+        waits.into_iter().min().map(|wait_max| (slots, wait_max))
+    }
+
+    /// Has a request wait in these lines; none if it has waited long enough, or there is no room for it. `former` is its wait until now.
+    pub(in crate::limiter) fn enter_lines(
+        &self,
+        wanted: &Wanted,
+        former: Option<&SlotWait>,
+        wait: &StoreWait,
+        now: Timestamp,
+    ) -> Option<SlotWait> {
+        let mut woken = Vec::new();
+        let mut queues = self.queues.lock();
+        let until = queues.slots_end(wanted.until);
+        let place = former.map(|former| former.number);
+        if until <= now || !queues.slots.has_room(place, &wanted.slots) {
+            return None;
+        }
+        let number = queues.slots.enter(place, &wanted.slots, &mut woken);
+        self.set_waiting(&queues);
+        let is_behind = wanted.slots.iter().any(|slots| queues.slots.is_behind(slots.key, Some(number)));
+        drop(queues);
+        woken.into_iter().for_each(Waker::wake);
+        // Behind others it is called when it is the first.
+        let again =
+            if is_behind { until } else { until.min(wanted.again).min(now.saturating_add(wait.pause)) };
+        Some(SlotWait { number, arrived: wait.arrived, ends: wait.ends, again })
+    }
+
+    /// Calls the first request in the line of each of these counters, of which slots were released in the store.
+    pub fn call_for_slots(&self, keys: &[Key]) {
+        let mut woken = Vec::new();
+        if let Some(mut queues) = self.slot_queues() {
+            keys.iter().for_each(|&key| queues.call_first(key, &mut woken));
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+}

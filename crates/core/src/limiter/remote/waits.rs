@@ -1,0 +1,82 @@
+//! The wait of a request for slots in the store. Its lines are those of this server: requests wait in the order in which they came to it.
+//!
+//! Slots that this server releases call the first in their line. Those that other servers release, or that end, do not: the first in each line
+//! asks the store again after pauses. A slot may be released between the store's decision and the place in a line; the next pause ends that.
+
+use super::RemoteRequest;
+use crate::{
+    algorithm::Queue,
+    limit::{Code, Hits, Timestamp},
+    limiter::{
+        counters::Counters,
+        deciding::Deciding,
+        in_force::Limiter,
+        plan::{Charge, PlannedCounter},
+        queue::{SlotWait, StoreWait, Wanted, WantedSlots},
+    },
+};
+use std::time::Duration;
+
+impl RemoteRequest<'_> {
+    /// Has it wait for slots, if it can: not if it is denied already, or would change counters each time that it is denied.
+    pub fn wait_for_slots(&mut self, wait: StoreWait) {
+        let changes = |charge: &Charge<'_>| charge.is_always() || matches!(charge.hits, Hits::GiveBack(_));
+        if !self.is_denied && !self.plan.charges.iter().any(changes) {
+            self.wait = Some(wait);
+        }
+    }
+
+    /// The lines of its counters in the store, with the longest wait in each.
+    fn lines(&self) -> impl Iterator<Item = (WantedSlots, Duration)> {
+        let line = |counter: &PlannedCounter| {
+            let first = self.plan.first(counter);
+            let reached = self.plan.descriptors[first.descriptor as usize].reached;
+            let queue = first.limit.algorithm.slot_queue();
+            let waits = counter.hits.taken > 0 && reached.waits_for_slots(self.owned.limiter.compat);
+            let Queue { wait_max, hits_max } = queue.filter(|_| waits)?;
+            let (key, hits) = (counter.key, counter.hits.taken);
+            Some((WantedSlots { key, hits, hits_max: hits_max.into() }, wait_max))
+        };
+        self.counters.iter().filter_map(line)
+    }
+}
+
+/// The lines in which a request waits, if only limits of requests in flight deny it, by the time of this server.
+pub(super) fn wanted<C: Counters>(
+    deciding: &mut Deciding<'_, '_, C>,
+    wait: StoreWait,
+    local_now: Timestamp,
+) -> Option<Wanted> {
+    if deciding.verdict() == Code::Ok {
+        return None;
+    }
+    // The clock of the store may be another.
+    let now = deciding.now;
+    let waited = u64::try_from(local_now.since(wait.arrived).as_nanos()).unwrap_or(u64::MAX);
+    let arrived = Timestamp::from_nanos(now.as_nanos().saturating_sub(waited));
+    let wanted = deciding.wanted_slots(arrived, now.saturating_add(wait.ends.since(local_now)))?;
+    let local = |time: Timestamp| local_now.saturating_add(time.since(now));
+    Some(Wanted { again: local(wanted.again), until: local(wanted.until), ..wanted })
+}
+
+impl Limiter {
+    /// Has a request wait in the lines of its counters in which others wait, before the store is asked; none if none does.
+    pub fn line_up(&self, request: &RemoteRequest<'_>, now: Timestamp) -> Option<SlotWait> {
+        let wait = request.wait?;
+        let (slots, wait_max) = self.lines_before(request.lines())?;
+        let until = wait.ends.min(wait.arrived.saturating_add(wait_max));
+        self.enter_lines(&Wanted { slots, again: until, until }, None, &wait, now)
+    }
+
+    /// Has a request wait that only limits of requests in flight deny, by the decision of the store; none if it has waited long enough, or
+    /// there is no room for it. `former` is its wait until now.
+    pub fn stay_for_slots(
+        &self,
+        request: &mut RemoteRequest<'_>,
+        former: Option<&SlotWait>,
+        now: Timestamp,
+    ) -> Option<SlotWait> {
+        let (wait, wanted) = (request.wait?, request.wanted.take()?);
+        self.enter_lines(&wanted, former, &wait, now)
+    }
+}
