@@ -1,7 +1,10 @@
 //! Bars: figures and their bounds.
 
 use super::{
-    in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
+    in_process::{
+        DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, QUOTAS, QUOTAS_OF_ALL, QUOTAS_OF_ONE, QUOTAS_OF_TEN,
+        TWO_THREADS,
+    },
     results::{Figure, Results, Spread},
     scenario::{
         CONTROL, DECISION_LOG, EQUALITY, EVALUATED, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES,
@@ -164,6 +167,31 @@ pub(super) const BARS: &[Bar] = &[
         about: "decisions of two threads, against one",
         measure: Measure::Value(TWO_THREADS, LIMITER, Figure::Ratio),
         bound: Bound::AtLeast(1.8),
+    },
+    Bar {
+        about: "quotas: report of 100 buckets that 10,000 streams share, µs",
+        measure: Measure::Value(QUOTAS_OF_ALL, QUOTAS, Figure::CpuMicros),
+        bound: Bound::AtMost(100.0),
+    },
+    Bar {
+        about: "quotas: report of 100 buckets that ten streams share, µs",
+        measure: Measure::Value(QUOTAS_OF_TEN, QUOTAS, Figure::CpuMicros),
+        bound: Bound::AtMost(100.0),
+    },
+    Bar {
+        about: "quotas: report of 100 buckets of one stream, µs",
+        measure: Measure::Value(QUOTAS_OF_ONE, QUOTAS, Figure::CpuMicros),
+        bound: Bound::AtMost(100.0),
+    },
+    Bar {
+        about: "quotas: memory of a stream's bucket that 10,000 share, bytes",
+        measure: Measure::Value(QUOTAS_OF_ALL, QUOTAS, Figure::Bytes),
+        bound: Bound::AtMost(200.0),
+    },
+    Bar {
+        about: "quotas: memory of a stream's bucket that ten share, bytes",
+        measure: Measure::Value(QUOTAS_OF_TEN, QUOTAS, Figure::Bytes),
+        bound: Bound::AtMost(200.0),
     },
 ];
 

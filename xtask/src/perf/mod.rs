@@ -84,6 +84,9 @@ impl Perf {
             if is_whole {
                 in_process::measure(round, &machine, &binaries, &mut results)?;
             }
+            if is_chosen(in_process::QUOTAS) {
+                in_process::measure_quotas(round, &machine, &binaries, &mut results)?;
+            }
         }
         let is_due = |bar: &&Bar| is_whole && !bar.needs_limitador() || bar.measured(&results).is_some();
         println!(

@@ -19,6 +19,7 @@ pub(super) enum Figure {
     Disturbance,
     ScrapeMillis,
     Nanos,
+    Bytes,
     Ratio,
     /// Calls of the store of shared counters per decision.
     StoreCalls,
@@ -38,6 +39,7 @@ impl Figure {
             Self::Disturbance => "core_share_of_others",
             Self::ScrapeMillis => "scrape_ms",
             Self::Nanos => "ns",
+            Self::Bytes => "bytes",
             Self::Ratio => "ratio",
             Self::StoreCalls => "store_calls",
         }

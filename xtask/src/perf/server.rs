@@ -61,6 +61,7 @@ pub(super) struct Binaries {
     pub(super) tidegate: PathBuf,
     ceiling: PathBuf,
     pub(super) in_process: PathBuf,
+    pub(super) quotas: PathBuf,
     /// Directory for rule files.
     pub(super) scratch: PathBuf,
 }
@@ -75,6 +76,7 @@ impl Binaries {
             tidegate: file("tidegate")?,
             ceiling: file("ceiling")?,
             in_process: file("in_process")?,
+            quotas: file("quotas")?,
             scratch: folder.to_owned(),
         })
     }
