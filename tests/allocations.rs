@@ -129,15 +129,15 @@ descriptors:
 mod logged {
     use super::{limiter, measure, request};
     use std::{path::PathBuf, sync::Arc};
-    use tidegate::{
-        service::{CallOrigin, RateLimitService},
-        telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
-    };
     use tidegate_core::{
         clock::{Clock, SystemClock},
         limit::{Hits, Request, RequestLimits},
         rules::Redaction,
     };
+    use tidegate_operations::telemetry::{
+        DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target,
+    };
+    use tidegate_service::{CallOrigin, RateLimitService};
 
     /// Allocations of the thread that decides, for so many decisions of which a share is logged, and the number of lines written.
     fn allocations(share: f64, decisions: usize) -> (u64, u64) {

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::control::Overlays;
 use tidegate_core::rules::{DEMO, LoadOptions, RuleSet, Source};
+use tidegate_operations::control::Overlays;
 
 fuzz_target!(|file: &[u8]| {
     let Ok(read) = serde_json::from_slice::<Overlays>(file) else { return };

@@ -3,10 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::{
-    api::{NewToken, Tokens},
-    control::Role,
-};
+use tidegate::api::{NewToken, Tokens};
+use tidegate_operations::control::Role;
 
 fuzz_target!(|text: &str| {
     let read = match Tokens::parse(text) {

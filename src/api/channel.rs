@@ -1,6 +1,5 @@
 //! Channels of gRPC clients to a server of any address, with or without TLS.
 
-use crate::transport::ListenAddress;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::{
@@ -9,6 +8,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
+use tidegate_transport::ListenAddress;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::{

@@ -4,6 +4,7 @@
 //! protocol decides anything.
 
 mod bearer_token;
+mod build;
 pub(crate) mod channel;
 pub(crate) mod control;
 #[cfg(feature = "fuzzing")]
@@ -22,6 +23,7 @@ mod test_clock;
 mod tokens;
 mod xds;
 
+pub use build::BUILD;
 pub use control::ControlApi;
 pub use grpc::LongLivedBounds;
 pub use health::Health;

@@ -17,9 +17,6 @@ use super::{
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
     routed_peer::RoutedPeer,
 };
-use crate::service::{
-    CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
-};
 use bytes::Bytes;
 use http::{Request, Response};
 use std::{
@@ -30,6 +27,9 @@ use tidegate_core::limit::{self, Timestamp};
 use tidegate_http2::{
     BodyMemory, BodyShare, ClassCounts, DeferredBody, DeferredResponse, FieldNames, Fields, OnReset,
     RequestBody, Responses, Service,
+};
+use tidegate_service::{
+    CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
 };
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 

@@ -14,7 +14,7 @@ use super::{
     rlqs::{self, QuotaService},
     rls::{KuadrantService, TonicService},
 };
-use crate::service::RateLimitService;
+use tidegate_service::RateLimitService;
 use tonic::{
     codec::CompressionEncoding,
     service::{Routes, RoutesBuilder},

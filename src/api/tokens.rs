@@ -5,11 +5,12 @@
 //! by guessing.
 
 use super::bearer_token::bearer_token;
-use crate::{control::Role, transport::San};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 use subtle::ConstantTimeEq;
+use tidegate_operations::control::Role;
+use tidegate_transport::San;
 
 /// Bytes of randomness in a token.
 const TOKEN_BYTES: usize = 32;

@@ -4,15 +4,15 @@ use super::{
     FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, quotas::QuotaThread,
     sweeper::Sweeper, tls::PortCounts,
 };
-use crate::{
-    api::XdsFeed,
-    config::{Config, ControlPlaneCounts, Feed, RuleFiles},
-    service::{Quotas, RateLimitService},
-    telemetry::{DecisionLog, Sources},
-};
+use crate::api::XdsFeed;
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 use tidegate_http2::ConnectionCounts;
+use tidegate_operations::{
+    config::{Config, ControlPlaneCounts, Feed, RuleFiles},
+    telemetry::{DecisionLog, Sources},
+};
+use tidegate_service::{Quotas, RateLimitService};
 use tidegate_shared::store::{Keeper, Leasing};
 use tidegate_snapshot::{SnapshotTask, Writer};
 

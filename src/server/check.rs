@@ -1,9 +1,9 @@
 //! Reads the files that a start needs, without starting: certificates and tokens.
 
 use super::{ServeError, TlsSettings, token_file};
-use crate::transport::{TlsCounts, TlsPort};
 use std::{path::Path, sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
+use tidegate_transport::{TlsCounts, TlsPort};
 
 /// The errors of the ports' certificates, and of the file of tokens.
 pub fn check_files(tls: &TlsSettings, tokens: Option<&Path>, clock: &dyn Clock) -> Vec<ServeError> {

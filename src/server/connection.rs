@@ -1,9 +1,10 @@
 //! Serves one connection until it ends, or until the drain ends it.
 
 use super::tls::TlsOnPlaintext;
-use crate::{api::GrpcPort, transport::Accepted};
+use crate::api::GrpcPort;
 use std::sync::Arc;
 use tidegate_http2::{Activity, ConnectionCounts, Http2Settings};
+use tidegate_transport::Accepted;
 use tokio::sync::watch;
 
 /// True once connections have to end.

@@ -1,13 +1,10 @@
 //! Errors that keep the server from starting, or from stopping well.
 
-use crate::{
-    api::TokensError,
-    control::ControlError,
-    telemetry::TracesError,
-    transport::{BindError, ListenAddress, TlsFilesError},
-};
+use crate::api::TokensError;
 use std::{io, path::PathBuf};
+use tidegate_operations::{control::ControlError, telemetry::TracesError};
 use tidegate_snapshot::DiskError;
+use tidegate_transport::{BindError, ListenAddress, TlsFilesError};
 
 /// Errors that keep the server from starting, or from stopping well.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! A queue of jobs of several peers, of which each has its turn: one peer with many jobs delays the others by one job each.
 
-use crate::transport::Peer;
 use std::collections::{HashMap, VecDeque};
+use tidegate_transport::Peer;
 
 pub(super) struct FairQueue<T> {
     of_peer: HashMap<Peer, VecDeque<T>>,

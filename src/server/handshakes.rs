@@ -8,10 +8,6 @@
 //! one with many delays no other.
 
 use super::{ServeError, fair_queue::FairQueue};
-use crate::{
-    priority::lower_priority,
-    transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort},
-};
 use std::{
     collections::BTreeMap,
     io,
@@ -23,6 +19,8 @@ use std::{
 };
 use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
+use tidegate_operations::priority::lower_priority;
+use tidegate_transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort};
 use tokio::{
     runtime::{self, Handle},
     sync::{mpsc, oneshot},

@@ -5,12 +5,7 @@
 //! request is the longest ago; if there is none, one of a client that has more connections than the new one's; else the new one is closed.
 
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
-use crate::{
-    api::http::{self, HttpState, Progress},
-    priority::lower_priority_of_awaited,
-    service::HttpRefusal,
-    transport::{Accepted, Peer},
-};
+use crate::api::http::{self, HttpState, Progress};
 use std::{
     cmp::Reverse,
     collections::HashMap,
@@ -20,6 +15,9 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_operations::priority::lower_priority_of_awaited;
+use tidegate_service::HttpRefusal;
+use tidegate_transport::{Accepted, Peer};
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, Id, JoinError, JoinSet},
@@ -213,12 +211,7 @@ impl PortThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::ReloadRequests,
-        server::tls::{Tls, TlsSettings},
-        service::RateLimitService,
-        transport::{self, InheritedSockets},
-    };
+    use crate::server::tls::{Tls, TlsSettings};
     use std::{
         io::{Read as _, Write as _},
         net::{Ipv4Addr, TcpListener, TcpStream},
@@ -227,6 +220,9 @@ mod tests {
         clock::{Clock, SystemClock},
         limit::RequestLimits,
     };
+    use tidegate_operations::config::ReloadRequests;
+    use tidegate_service::RateLimitService;
+    use tidegate_transport::InheritedSockets;
 
     /// A thread that works off waiting connections: its state, with room for so many open ones.
     fn thread(connections_max: usize) -> (PortThread, watch::Sender<Option<Duration>>) {
@@ -252,7 +248,8 @@ mod tests {
         let free =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("an address");
         let address = free.to_string().parse().expect("an address");
-        let listener = transport::bind(&[address], &mut InheritedSockets::from_env()).expect("it is free");
+        let listener =
+            tidegate_transport::bind(&[address], &mut InheritedSockets::from_env()).expect("it is free");
         let (connections, accepted) = mpsc::channel(WAITING_MAX);
         let mut clients = Vec::new();
         for _ in 0..100 {

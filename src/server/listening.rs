@@ -10,19 +10,19 @@ use super::{
     token_file::TokenFile,
     workers::Workers,
 };
-use crate::{
-    api::{
-        self, ControlApi, GrpcPort, Health, LeasesApi, RouteSettings,
-        http::{Hosts, HttpState},
-    },
-    control::{Control, ControlTask, Live},
-    priority::Yields,
-    service::{DecisionReader, Grants, Quotas, RateLimitService},
-    telemetry::{self, Traces},
-    transport::{self, InheritedSockets, Listener},
+use crate::api::{
+    self, ControlApi, GrpcPort, Health, LeasesApi, RouteSettings,
+    http::{Hosts, HttpState},
 };
 use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
+use tidegate_operations::{
+    control::{Control, ControlTask, Live},
+    priority::Yields,
+    telemetry::{self, Traces},
+};
+use tidegate_service::{DecisionReader, Grants, Quotas, RateLimitService};
+use tidegate_transport::{InheritedSockets, Listener};
 use tokio::{
     sync::{oneshot, watch},
     task::JoinSet,
@@ -163,9 +163,9 @@ impl Listening {
         mut inherited: InheritedSockets,
     ) -> Result<Self, ServeError> {
         let tls = Tls::start(&settings.tls, clock, &settings.rules.reload)?;
-        let listeners =
-            transport::bind(&settings.listen, &mut inherited).map_err(ServeError::listen("--listen"))?;
-        let http_listeners = transport::bind(&settings.http_listen, &mut inherited);
+        let listeners = tidegate_transport::bind(&settings.listen, &mut inherited)
+            .map_err(ServeError::listen("--listen"))?;
+        let http_listeners = tidegate_transport::bind(&settings.http_listen, &mut inherited);
         let http_listeners = http_listeners.map_err(ServeError::listen("--http-listen"))?;
         for name in inherited.left() {
             tracing::warn!(

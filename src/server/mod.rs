@@ -23,21 +23,21 @@ mod tls;
 mod token_file;
 mod workers;
 
-pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use check::check_files;
 pub use connections::ConnectionBounds;
 pub use error::{ServeError, TokenFileError};
 pub use memory::available as available_memory;
 pub use settings::{FirstRules, HttpSettings, RuleSettings, Settings};
+pub use tidegate_transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use tls::TlsSettings;
 
-use crate::transport::InheritedSockets;
 use background::Background;
 use listening::Listening;
 use service_manager::{ServiceManager, State};
 use std::{io, pin::pin, sync::Arc};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 use tidegate_snapshot::Writer;
+use tidegate_transport::InheritedSockets;
 use tokio::sync::oneshot;
 
 /// The counters that the server starts with.

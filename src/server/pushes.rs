@@ -1,9 +1,9 @@
 //! Threads that push metrics.
 
 use super::{ServeError, Settings};
-use crate::telemetry::{Metrics, OtlpMetrics, Statsd};
 use std::sync::Arc;
 use tidegate_core::clock::Clock;
+use tidegate_operations::telemetry::{Metrics, OtlpMetrics, Statsd};
 
 /// The running pushes.
 pub(super) struct Pushes {

@@ -2,9 +2,10 @@
 //! store, another one requests this server's parts of its limits.
 
 use super::ServeError;
-use crate::{priority, service::Quotas};
 use std::{sync::Arc, thread::JoinHandle};
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_operations::priority;
+use tidegate_service::Quotas;
 use tidegate_shared::store::{PartThread, SharedStore};
 
 /// The running thread.

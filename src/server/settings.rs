@@ -1,16 +1,9 @@
 //! Settings of the server, and of its rules.
 
 use super::{ConnectionBounds, TlsSettings};
-use crate::{
-    api::{
-        LongLivedBounds, TestClock, XdsSettings,
-        http::{HttpBounds, MetricsPath},
-    },
-    config::{ReloadRequests, watch::WatchSettings},
-    control::{ControlSettings, Reach},
-    service::{MeterSettings, ResponseOptions},
-    telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
-    transport::ListenAddress,
+use crate::api::{
+    LongLivedBounds, TestClock, XdsSettings,
+    http::{HttpBounds, MetricsPath},
 };
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 use tidegate_core::{
@@ -18,7 +11,14 @@ use tidegate_core::{
     rules::{LoadOptions, RuleFilePaths, Source},
 };
 use tidegate_http2::{BodyMemory, Http2Settings};
+use tidegate_operations::{
+    config::{ReloadRequests, watch::WatchSettings},
+    control::{ControlSettings, Reach},
+    telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
+};
+use tidegate_service::{MeterSettings, ResponseOptions};
 use tidegate_shared::store::SharedStore;
+use tidegate_transport::ListenAddress;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]

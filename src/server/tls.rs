@@ -4,15 +4,6 @@ use super::{
     ServeError,
     handshakes::{HandshakeBounds, Handshakes, Ready},
 };
-use crate::{
-    config::{
-        ReloadRequests,
-        watch::{Wake, Watch, WatchHandle, WatchSettings},
-    },
-    transport::{
-        Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
-    },
-};
 use std::{
     sync::Arc,
     thread::{self, JoinHandle},
@@ -20,6 +11,13 @@ use std::{
 };
 use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
+use tidegate_operations::config::{
+    ReloadRequests,
+    watch::{Wake, Watch, WatchHandle, WatchSettings},
+};
+use tidegate_transport::{
+    Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
+};
 
 /// Time that a certificate's thread waits before it considers checking the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

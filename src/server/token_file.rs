@@ -1,13 +1,7 @@
 //! The file of bearer tokens: read at the start, and again when it changes.
 
 use super::error::{ServeError, TokenFileError};
-use crate::{
-    api::{Tokens, TokensError},
-    config::{
-        ReloadRequests,
-        watch::{Wake, Watch, WatchHandle, WatchSettings},
-    },
-};
+use crate::api::{Tokens, TokensError};
 use arc_swap::ArcSwap;
 use std::{
     path::Path,
@@ -16,6 +10,10 @@ use std::{
     time::Duration,
 };
 use tidegate_core::rules::read_text;
+use tidegate_operations::config::{
+    ReloadRequests,
+    watch::{Wake, Watch, WatchHandle, WatchSettings},
+};
 
 /// Maximum length of the file.
 const BYTES_MAX: u64 = 16 << 20;

@@ -6,13 +6,14 @@ use super::{
     connections::{Admission, Connections},
     tls::TlsOnPlaintext,
 };
-use crate::{api::GrpcPort, transport::Accepted};
+use crate::api::GrpcPort;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 use tidegate_core::clock::Clock;
 use tidegate_http2::{ConnectionCounts, Http2Settings};
+use tidegate_transport::Accepted;
 use tokio::sync::{mpsc, oneshot};
 
 /// The workers, for as long as connections are dispatched to them.

@@ -10,23 +10,21 @@ use http::{HeaderMap, HeaderValue, request::Builder};
 use proptest::prelude::*;
 use prost::Message;
 use std::sync::Arc;
-use tidegate::{
-    api::{
-        GrpcPort, LongLivedBounds, RouteSettings,
-        pb::{
-            common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
-            health::HealthCheckRequest,
-            service::RateLimitRequest,
-        },
-        routes,
+use tidegate::api::{
+    GrpcPort, LongLivedBounds, RouteSettings,
+    pb::{
+        common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+        health::HealthCheckRequest,
+        service::RateLimitRequest,
     },
-    service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, StructuredHeaders},
+    routes,
 };
 use tidegate_core::{
     clock::ManualClock,
     limit::{RequestLimits, Timestamp},
 };
 use tidegate_http2::{Http2Settings, Service};
+use tidegate_service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, StructuredHeaders};
 
 const RULES: &str = "
 domain: demo

@@ -1,13 +1,11 @@
 //! The callers of the control API: their tokens and their roles.
 
 use super::{error::Error, role_of};
-use crate::{
-    api::{Tokens, bearer_token::bearer_token},
-    control::{Caller, Control, Denied, Role},
-};
+use crate::api::{Tokens, bearer_token::bearer_token};
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use std::sync::Arc;
+use tidegate_operations::control::{Caller, Control, Denied, Role};
 
 /// The control API, as both protocols call it. Clones share everything.
 #[derive(Clone)]

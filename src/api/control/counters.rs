@@ -6,17 +6,15 @@ use super::{
     error::Error,
     overlays::{block_to_message, override_to_message, stored_block_to_message},
 };
-use crate::{
-    api::pb::control as pb,
-    control::Caller,
-    service::{CallOrigin, NotReady},
-};
+use crate::api::pb::control as pb;
 use std::{fmt::Write as _, num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
 };
+use tidegate_operations::control::Caller;
+use tidegate_service::{CallOrigin, NotReady};
 use tidegate_shared::store::Failure;
 use tonic::Code as StatusCode;
 

@@ -1,11 +1,9 @@
 //! Errors of the control API: a status in gRPC, a status and a JSON object in HTTP.
 
-use crate::{
-    api::{grpc::status::status_name, pb::control as pb},
-    control::Denied,
-};
+use crate::api::{grpc::status::status_name, pb::control as pb};
 use http::StatusCode;
 use prost::Message as _;
+use tidegate_operations::control::Denied;
 use tonic::{Code, Status};
 
 /// Reason why a call failed.

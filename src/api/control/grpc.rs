@@ -1,15 +1,13 @@
 //! The control API over gRPC.
 
 use super::{TAIL, caller::ControlApi, for_each_method, to_json};
-use crate::{
-    api::{
-        grpc::BoxedResponse,
-        pb::control::{self as messages, control_server},
-        routed_peer::RoutedPeer,
-    },
-    control::{Caller, Role},
+use crate::api::{
+    grpc::BoxedResponse,
+    pb::control::{self as messages, control_server},
+    routed_peer::RoutedPeer,
 };
 use std::{future::ready, pin::Pin};
+use tidegate_operations::control::{Caller, Role};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 

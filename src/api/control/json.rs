@@ -5,15 +5,13 @@ use super::{
     error::Error,
     for_each_method,
 };
-use crate::{
-    api::pb::{self, control as messages},
-    control::{Caller, Role},
-};
+use crate::api::pb::{self, control as messages};
 use bytes::Bytes;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::Serialize as _;
 use std::sync::LazyLock;
+use tidegate_operations::control::{Caller, Role};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
 

@@ -1,7 +1,9 @@
 //! Nodes that hold credits of this server's counters: `ListLeases`.
 
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
-use crate::{api::pb::control as pb, control::Caller, service::LeaseNode};
+use crate::api::pb::control as pb;
+use tidegate_operations::control::Caller;
+use tidegate_service::LeaseNode;
 use tonic::Code;
 
 const NODES_MAX: usize = 1_000;

@@ -6,15 +6,13 @@ use super::{
     error::Error,
     rules::page_size,
 };
-use crate::{
-    api::pb::control::{self as pb, tail_response::Event},
-    control::{
-        Caller, KeyEntry, KeyOutcome, ShownEntry, TailDecision, TailDescriptor, TailFilter, TailStream,
-        ValueFilter, Window,
-    },
-};
+use crate::api::pb::control::{self as pb, tail_response::Event};
 use std::time::Duration;
 use tidegate_core::limit::{self, Timestamp};
+use tidegate_operations::control::{
+    Caller, KeyEntry, KeyOutcome, ShownEntry, TailDecision, TailDescriptor, TailFilter, TailStream,
+    ValueFilter, Window,
+};
 use tokio::{sync::mpsc, time::timeout};
 use tonic::Code;
 

@@ -1,8 +1,8 @@
 //! `SetLogLevel`: the level of the operational log.
 
 use super::{caller::ControlApi, error::Error};
-use crate::{
-    api::pb::control as pb,
+use crate::api::pb::control as pb;
+use tidegate_operations::{
     control::Caller,
     telemetry::{LogLevelError, set_log_level},
 };

@@ -29,7 +29,7 @@ pub(in crate::api) use grpc::GrpcControl;
 pub(crate) use json::to_json;
 pub(in crate::api) use json::{call, tail};
 
-use crate::control::Role;
+use tidegate_operations::control::Role;
 
 /// The method whose response is a stream.
 pub(in crate::api) const TAIL: &str = "Tail";

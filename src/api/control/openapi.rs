@@ -1,16 +1,14 @@
 //! The OpenAPI document of the control API, made from its messages; `docs/openapi-control.json` must equal it.
 
 use super::{TAIL, error::Error, role_of};
-use crate::{
-    api::{grpc::status::status_name, pb},
-    control::Role,
-};
+use crate::api::{grpc::status::status_name, pb};
 use prost_reflect::{
     DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor,
     MethodDescriptor, ServiceDescriptor,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tidegate_operations::control::Role;
 use tonic::Code;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi-control.json");

@@ -6,10 +6,7 @@ use super::{
     error::Error,
     rules::{page_size, page_start},
 };
-use crate::{
-    api::pb::control as pb,
-    control::{Caller, OverlayError, Overlays, Stored},
-};
+use crate::api::pb::control as pb;
 use std::time::Duration;
 use tidegate_core::{
     limit::Timestamp,
@@ -18,6 +15,7 @@ use tidegate_core::{
         OverrideLimitError, OverrideRule,
     },
 };
+use tidegate_operations::control::{Caller, OverlayError, Overlays, Stored};
 use tonic::Code;
 
 const PAGE_MAX: usize = 1_000;

@@ -7,16 +7,14 @@ use super::{
     live::entry,
     rules::page_size,
 };
-use crate::{
-    api::pb::control::{self as pb, quota_bucket::Division, quota_subscriber::Assignment},
-    control::{Caller, ShownEntry},
-    service::{Bucket, BucketFilter, QuotaBucket, QuotaQuery, QuotaSubscriber},
-};
+use crate::api::pb::control::{self as pb, quota_bucket::Division, quota_subscriber::Assignment};
 use std::sync::Arc;
 use tidegate_core::{
     limit::Entry,
     rules::{DomainRules, RuleSet},
 };
+use tidegate_operations::control::{Caller, ShownEntry};
+use tidegate_service::{Bucket, BucketFilter, QuotaBucket, QuotaQuery, QuotaSubscriber};
 use tidegate_shared::quota::{BucketView, ShareView};
 
 const BUCKETS_DEFAULT: u32 = 100;

@@ -1,16 +1,14 @@
 //! `ListRules`: the rules in force with hits and rates.
 
 use super::{caller::ControlApi, convert::duration, error::Error};
-use crate::{
-    api::pb::control as pb,
-    control::{Caller, HitCounts, Rates},
-};
+use crate::api::pb::control as pb;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::SeriesId,
     limiter::SlotFigures,
     rules::{Rule, RuleLimit, RuleSet},
 };
+use tidegate_operations::control::{Caller, HitCounts, Rates};
 use tonic::Code;
 
 const PAGE_MAX: usize = 1_000;

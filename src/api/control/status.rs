@@ -1,13 +1,7 @@
 //! `Status`: the server, its rules and its counters.
 
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::counts};
-use crate::{
-    api::pb::control as pb,
-    config::{LoadResult, RulesStatus},
-    control::{Caller, DomainHits, HitCounts, Role, domain_hits},
-    service::DecisionEvent,
-    telemetry::resident_bytes,
-};
+use crate::api::pb::control as pb;
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
@@ -17,6 +11,12 @@ use tidegate_core::{
     rules::RuleSet,
 };
 use tidegate_counts::HistogramSums;
+use tidegate_operations::{
+    config::{LoadResult, RulesStatus},
+    control::{Caller, DomainHits, HitCounts, Role, domain_hits},
+    telemetry::resident_bytes,
+};
+use tidegate_service::DecisionEvent;
 use tidegate_shared::{
     holders::{LeaseCounts, LeaseEvent},
     store::{CallResult, SharedStore, StoreEvent},

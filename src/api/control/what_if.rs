@@ -5,15 +5,15 @@ use super::{
     convert::{duration, timestamp},
     error::Error,
 };
-use crate::{
-    api::pb::control::{
-        self as pb,
-        what_if_request::{Against, ShareOf as WireShareOf},
-    },
-    control::{Caller, RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport},
+use crate::api::pb::control::{
+    self as pb,
+    what_if_request::{Against, ShareOf as WireShareOf},
 };
 use std::time::Duration;
 use tidegate_core::rules::RuleSet;
+use tidegate_operations::control::{
+    Caller, RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport,
+};
 use tidegate_replay::{DeniedAt, KeyRow, Point, RuleRow, Series, ShareOf, Side, Suggestion};
 use tonic::Code;
 

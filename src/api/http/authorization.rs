@@ -2,13 +2,14 @@
 //! certificate.
 
 use super::state::{ClientAddress, HttpState};
-use crate::{api::bearer_token::bearer_token, control::Role};
+use crate::api::bearer_token::bearer_token;
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use tidegate_operations::control::Role;
 
 /// A request without a token gets no error code, as RFC 6750 requires.
 const NO_TOKEN: (&str, &str) =

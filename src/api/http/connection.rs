@@ -4,7 +4,6 @@ use super::{
     state::{ClientAddress, HttpState, RequestProgress},
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
-use crate::service::HttpRefusal;
 use axum::{Router, body::Body, http::StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -18,6 +17,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+use tidegate_service::HttpRefusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::codegen::Service as _;
 

@@ -9,7 +9,6 @@ use super::{
 use crate::{
     api::tokens::Tokens,
     console::{self, CONTENT_SECURITY_POLICY, File, INDEX},
-    control::Role,
 };
 use axum::{
     Extension, Router,
@@ -24,6 +23,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::get,
 };
+use tidegate_operations::control::Role;
 
 /// The file that states whether this caller needs a token. A page without one would be refused, and audited, at every visit.
 const ACCESS: &str = "access.json";

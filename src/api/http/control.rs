@@ -2,7 +2,6 @@
 
 use super::state::{ClientAddress, HttpState};
 use crate::api::control::{self, Error, Recheck, to_json};
-use crate::control::Caller;
 use axum::{
     body::Body,
     extract::{Extension, Path, Request, State},
@@ -15,6 +14,7 @@ use axum::{
 };
 use bytes::Bytes;
 use std::convert::Infallible;
+use tidegate_operations::control::Caller;
 use tokio_stream::StreamExt as _;
 
 /// Checks the caller, before the body is received.

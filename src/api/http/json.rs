@@ -2,12 +2,9 @@
 //!
 //! The response has the status 200 for OK and 429 for OVER_LIMIT, and the headers for the client that the message lists.
 
-use crate::{
-    api::{
-        pb::{self, service::RateLimitRequest},
-        rls::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call},
-    },
-    service::{RateLimitService, Refusal},
+use crate::api::{
+    pb::{self, service::RateLimitRequest},
+    rls::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call},
 };
 use axum::{
     body::Bytes,
@@ -20,6 +17,7 @@ use axum::{
 use pb::service::rate_limit_response::Code;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use std::{sync::LazyLock, time::Duration};
+use tidegate_service::{RateLimitService, Refusal};
 
 /// Headers that describe the body, which is not the one that a rule declares for its denials.
 const OF_BODY: [HeaderName; 5] =

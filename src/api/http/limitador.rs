@@ -4,15 +4,12 @@ use super::{
     operators::starting,
     state::{ClientAddress, HttpState},
 };
-use crate::{
-    api::{
-        pb::{
-            common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-            service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
-        },
-        rls::{CallError, Purpose, call},
+use crate::api::{
+    pb::{
+        common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+        service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     },
-    config::LoadResult,
+    rls::{CallError, Purpose, call},
 };
 use axum::{
     Router,
@@ -29,6 +26,7 @@ use tidegate_core::{
     limit::Timestamp,
     rules::{ConditionalLimit, RuleSet},
 };
+use tidegate_operations::config::LoadResult;
 
 /// The value of `response_headers` that adds headers to a response.
 const DRAFT_03: &str = "DraftVersion03";

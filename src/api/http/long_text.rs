@@ -4,7 +4,6 @@
 //! Neither decisions nor other requests of the port are delayed.
 
 use super::state::HttpState;
-use crate::priority::Yields;
 use axum::{
     body::Body,
     http::{StatusCode, header::CONTENT_TYPE},
@@ -21,6 +20,7 @@ use std::{
     vec,
 };
 use tidegate_core::clock::Clock;
+use tidegate_operations::priority::Yields;
 use tokio::task::JoinError;
 
 /// Receives the pieces of a text; returns an error when nobody waits for them any more.

@@ -4,10 +4,7 @@ use super::{
     long_text::{SendPiece, long_text, long_text_in_pieces},
     state::{ClientAddress, HttpState},
 };
-use crate::{
-    config::describe,
-    telemetry::{COMMIT, MetricsFormat, VERSION},
-};
+use crate::api::BUILD;
 use axum::{
     extract::{Extension, State},
     http::{
@@ -17,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
+use tidegate_operations::{config::describe, telemetry::MetricsFormat};
 
 pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -61,7 +59,7 @@ pub(super) async fn config(State(state): State<HttpState>) -> impl IntoResponse 
 }
 
 pub(super) async fn version() -> impl IntoResponse {
-    let version = json!({ "name": "tidegate", "version": VERSION, "commit": COMMIT });
+    let version = json!({ "name": "tidegate", "version": BUILD.version, "commit": BUILD.commit });
     ([(CONTENT_TYPE, "application/json")], version.to_string())
 }
 

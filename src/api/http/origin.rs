@@ -9,7 +9,6 @@ use super::{
     state::{ClientAddress, HttpState},
     whole_body::closing,
 };
-use crate::service::HttpRefusal;
 use axum::{
     extract::{Request, State},
     http::{
@@ -20,6 +19,7 @@ use axum::{
     response::Response,
 };
 use std::net::IpAddr;
+use tidegate_service::HttpRefusal;
 
 /// Media types that a form can send besides that of `curl -d`.
 const FORM_TYPES: [&str; 2] = ["text/plain", "multipart/form-data"];

@@ -1,9 +1,9 @@
 //! Probes of orchestrators and load balancers. They need no token.
 
 use super::state::HttpState;
-use crate::service::RateLimitService;
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
+use tidegate_service::RateLimitService;
 use tidegate_shared::store::{Health, SharedStore};
 
 pub(super) async fn live() -> impl IntoResponse {

@@ -1,12 +1,12 @@
 //! Routes of the reference server's debug port.
 
 use super::{long_text::long_text, operators::starting, state::HttpState};
-use crate::telemetry::MetricsFormat;
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
 use tidegate_core::rules::{Rule, RuleLimit, RuleSet};
+use tidegate_operations::telemetry::MetricsFormat;
 
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {

@@ -1,12 +1,7 @@
 //! The state of the HTTP port, and what its routes know of the client of a request.
 
 use super::{Hosts, MetricsPath, timed_stream::Progress};
-use crate::{
-    api::{ControlApi, Tokens},
-    config::Config,
-    service::{HttpRefusal, RateLimitService},
-    telemetry::Metrics,
-};
+use crate::api::{BUILD, ControlApi, Tokens};
 use arc_swap::ArcSwap;
 use std::{
     sync::{
@@ -18,6 +13,8 @@ use std::{
 use tidegate_core::limit::Timestamp;
 use tidegate_counts::Counts;
 use tidegate_http2::BodyMemory;
+use tidegate_operations::{config::Config, telemetry::Metrics};
+use tidegate_service::{HttpRefusal, RateLimitService};
 
 /// Bounds on the clients of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +78,7 @@ impl HttpState {
             service,
             bounds,
             tokens,
-            metrics: Arc::default(),
+            metrics: Arc::new(Metrics::new(BUILD)),
             is_serving: Arc::default(),
             config: Arc::default(),
             control: None,
@@ -154,7 +151,7 @@ impl HttpState {
     }
 }
 
-/// The client of a connection, in the extensions of its requests: see [`CallOrigin::peer`](crate::service::CallOrigin), and the verified
+/// The client of a connection, in the extensions of its requests: see [`CallOrigin::peer`](tidegate_service::CallOrigin), and the verified
 /// names in its certificate.
 #[derive(Clone)]
 pub(super) struct ClientAddress(pub(super) Arc<str>, pub(super) Arc<[String]>);

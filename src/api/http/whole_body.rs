@@ -4,7 +4,6 @@ use super::{
     state::{HttpState, RequestProgress},
     timed_stream::Phase,
 };
-use crate::service::HttpRefusal;
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -19,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tidegate_http2::{BodyShare, NoRoom};
+use tidegate_service::HttpRefusal;
 use tokio::time::timeout;
 
 /// Reason why a body was not received.

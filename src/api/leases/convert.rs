@@ -1,15 +1,13 @@
 //! Messages of leases: checked when they are received. Times are whole microseconds, rounded to the side on which less is admitted.
 
-use crate::{
-    api::pb::{
-        leases::{ExchangeRequest, exchange_response as pb},
-        rpc,
-        service::RateLimitResponse,
-    },
-    service::{CounterId, GrantableCounters},
+use crate::api::pb::{
+    leases::{ExchangeRequest, exchange_response as pb},
+    rpc,
+    service::RateLimitResponse,
 };
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
+use tidegate_service::{CounterId, GrantableCounters};
 use tidegate_shared::{
     granter::{CounterTerms, TOTAL_MAX},
     lease::{HolderTerms, LeaseRequest, LeaseResponse, NodeId, Settings, Supply},

@@ -9,14 +9,12 @@ use super::{
     routed_peer::RoutedPeer,
     tokens::Tokens,
 };
-use crate::{
-    control::{Access, AccessTo, Caller, Denied, Reach, Role},
-    service::{LeaseCaller, RateLimitService},
-};
 use arc_swap::ArcSwap;
 use convert::{Claims, claims};
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use tidegate_http2::OnReset;
+use tidegate_operations::control::{Access, AccessTo, Caller, Denied, Reach, Role};
+use tidegate_service::{LeaseCaller, RateLimitService};
 use tonic::{Code, Request, Response, Status};
 
 /// The service, for callers with a role. Clones share everything.

@@ -13,11 +13,11 @@ use super::{
     },
     routed_peer::RoutedPeer,
 };
-use crate::service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
 use pace::Pace;
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
 use std::{future::ready, time::Duration};
+use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 

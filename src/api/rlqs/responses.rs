@@ -1,6 +1,6 @@
 //! The messages of assignments and the body that they are encoded to, of which the client's connection confirms the receipt.
 
-use crate::{api::pb::quota::RateLimitQuotaResponse, service::Receipt};
+use crate::api::pb::quota::RateLimitQuotaResponse;
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 use tidegate_http2::Delivery;
+use tidegate_service::Receipt;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;

@@ -1,23 +1,21 @@
 //! Messages of quotas: reports that are read, and assignments.
 
-use crate::{
-    api::pb::{
-        quota::{
-            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_response::{
-                BucketAction,
-                bucket_action::{self, AbandonAction, QuotaAssignmentAction},
-            },
-        },
-        types::{
-            RateLimitStrategy, TokenBucket,
-            rate_limit_strategy::{BlanketRule, Strategy},
+use crate::api::pb::{
+    quota::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::{
+            BucketAction,
+            bucket_action::{self, AbandonAction, QuotaAssignmentAction},
         },
     },
-    service::{Assignment, Bucket, BucketReport, SentAssignment},
+    types::{
+        RateLimitStrategy, TokenBucket,
+        rate_limit_strategy::{BlanketRule, Strategy},
+    },
 };
 use std::time::Duration;
 use tidegate_core::limit::{Entry, RequestLimits};
+use tidegate_service::{Assignment, Bucket, BucketReport, SentAssignment};
 use tidegate_shared::quota::Usage;
 use tonic::Status;
 

@@ -1,17 +1,15 @@
 //! A call outside the fast path: metadata and a request message to a response message. tonic and `POST /json` share it.
 
 use super::{decode, encode::Precision, response::response};
-use crate::{
-    api::{
-        grpc::timeout::{self, MalformedTimeout},
-        pb::service::{RateLimitRequest, RateLimitResponse},
-    },
-    service::{CallOrigin, NotReady, RateLimitService, Refusal},
+use crate::api::{
+    grpc::timeout::{self, MalformedTimeout},
+    pb::service::{RateLimitRequest, RateLimitResponse},
 };
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
 use tidegate_core::limit::{self, Decision, RequestError};
 use tidegate_http2::OnReset;
+use tidegate_service::{CallOrigin, NotReady, RateLimitService, Refusal};
 
 /// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are no unit.
 pub const PRECISION_HEADER: &str = "tidegate-precision";

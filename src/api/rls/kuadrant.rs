@@ -4,18 +4,16 @@ use super::{
     call::{Purpose, call},
     tonic_service::status,
 };
-use crate::{
-    api::{
-        grpc::BoxedResponse,
-        pb::{
-            kuadrant_v1::rate_limit_service_server,
-            service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
-        },
-        routed_peer::RoutedPeer,
+use crate::api::{
+    grpc::BoxedResponse,
+    pb::{
+        kuadrant_v1::rate_limit_service_server,
+        service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     },
-    service::RateLimitService,
+    routed_peer::RoutedPeer,
 };
 use std::{sync::Once, time::Duration};
+use tidegate_service::RateLimitService;
 use tonic::{Request, Response, Status};
 
 /// Done by the first call of the process to a domain with rules for descriptors.

@@ -1,15 +1,13 @@
 //! `RateLimitResponse` with additions: body, headers and metadata.
 
 use super::encode::{self, Precision};
-use crate::{
-    api::{
-        pb::{core::HeaderValue, service::RateLimitResponse},
-        protobuf_struct::to_struct,
-    },
-    service::{Additions, RateLimitService},
+use crate::api::{
+    pb::{core::HeaderValue, service::RateLimitResponse},
+    protobuf_struct::to_struct,
 };
 use smol_str::SmolStr;
 use tidegate_core::limit::{Decision, Request};
+use tidegate_service::{Additions, RateLimitService};
 
 /// The complete response to a decision.
 pub(in crate::api) fn response(

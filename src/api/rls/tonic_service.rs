@@ -1,16 +1,14 @@
 //! `envoy.service.ratelimit.v3.RateLimitService` for tonic's router: calls that the fast path does not take.
 
 use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call};
-use crate::{
-    api::{
-        grpc::BoxedResponse,
-        pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
-        routed_peer::RoutedPeer,
-    },
-    service::RateLimitService,
+use crate::api::{
+    grpc::BoxedResponse,
+    pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
+    routed_peer::RoutedPeer,
 };
 use std::time::Duration;
 use tidegate_core::limit::{RequestError, RequestForm};
+use tidegate_service::RateLimitService;
 use tonic::{Request, Response, Status};
 
 /// Adapts the service to tonic's trait.

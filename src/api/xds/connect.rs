@@ -1,11 +1,9 @@
 //! Connections to the control plane.
 
 use super::settings::XdsSettings;
-use crate::{
-    api::channel::{TlsConnections, tls_endpoint},
-    transport::ListenAddress,
-};
+use crate::api::channel::{TlsConnections, tls_endpoint};
 use std::{error::Error, time::Duration};
+use tidegate_transport::ListenAddress;
 use tonic::transport::{Channel, Endpoint};
 
 /// Time for a connection with its TLS handshake.

@@ -17,10 +17,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    config::{Config, ControlPlaneCounts},
-    priority::lower_priority,
-};
 pub use settings::XdsSettings;
 use std::{
     io,
@@ -32,6 +28,10 @@ use std::{
     time::Duration,
 };
 use tidegate_core::clock::Clock;
+use tidegate_operations::{
+    config::{Config, ControlPlaneCounts},
+    priority::lower_priority,
+};
 use tokio::sync::watch;
 
 /// The running feed.

@@ -1,7 +1,7 @@
 //! A control plane, and how to connect to it.
 
-use crate::transport::{TlsClient, TlsClientError};
 use std::time::Duration;
+use tidegate_transport::{TlsClient, TlsClientError};
 
 /// A control plane, and how to connect to it.
 #[derive(Clone, Debug)]

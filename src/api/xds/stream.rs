@@ -6,20 +6,17 @@ use super::{
     resource::{TYPE_URL, source},
     settings::XdsSettings,
 };
-use crate::{
-    api::{
-        channel::root_cause,
-        pb::{
-            core::{Node, node::UserAgentVersionType},
-            discovery::{
-                DiscoveryRequest, DiscoveryResponse,
-                aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-            },
-            rpc,
+use crate::api::{
+    channel::root_cause,
+    pb::{
+        core::{Node, node::UserAgentVersionType},
+        discovery::{
+            DiscoveryRequest, DiscoveryResponse,
+            aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
         },
-        protobuf_struct::to_struct,
+        rpc,
     },
-    config::{self, Config, ControlPlaneCounts, Update},
+    protobuf_struct::to_struct,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -29,6 +26,7 @@ use tidegate_core::{
     clock::Clock,
     rules::{RuleErrors, SourceId},
 };
+use tidegate_operations::config::{self, Config, ControlPlaneCounts, Update};
 use tokio::sync::{mpsc, watch};
 use tonic::{
     Code, Request, Status,

@@ -1,8 +1,8 @@
 //! Flags of TLS, of the commands that connect to a server.
 
-use crate::transport::TlsClient;
 use clap::Args;
 use std::path::PathBuf;
+use tidegate_transport::TlsClient;
 
 /// TLS of a connection to a server.
 #[derive(Args, Clone, Default)]

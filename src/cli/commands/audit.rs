@@ -1,9 +1,9 @@
 //! `tidegate audit`: verifies audit logs of the control API.
 
 use crate::cli::{Failure, output::table};
-use crate::control::{VerifiedChain, verify_audit};
 use clap::{Args, Subcommand};
 use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
+use tidegate_operations::control::{VerifiedChain, verify_audit};
 
 /// Verifies audit logs of the control API.
 #[derive(Args)]

@@ -10,11 +10,11 @@ use crate::cli::{
         table,
     },
 };
-use crate::config::describe;
 use clap::Args;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
 use tidegate_core::rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet};
+use tidegate_operations::config::describe;
 
 /// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
 ///

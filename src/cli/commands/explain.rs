@@ -8,7 +8,6 @@ use crate::cli::{
         table,
     },
 };
-use crate::config::describe;
 use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
@@ -16,6 +15,7 @@ use tidegate_core::{
     limit::{Entry, Override, Unit},
     rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
 };
+use tidegate_operations::config::describe;
 
 /// Shows the limits that apply to a request: how each descriptor is matched, and what replaces or softens its limits.
 ///

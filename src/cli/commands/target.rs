@@ -4,10 +4,10 @@ use crate::{
     api::channel::{LISTEN_ONLY, TlsConnections, root_cause, tls_endpoint},
     cli::{Failure, arguments::client_tls::ClientTlsFlags},
     server::ListenAddress,
-    transport::{TlsClient, TlsClientError},
 };
 use rustls::pki_types::ServerName;
 use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
+use tidegate_transport::{TlsClient, TlsClientError};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},

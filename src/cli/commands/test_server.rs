@@ -9,7 +9,6 @@ use crate::{
     },
     cli::Failure,
     server::ListenAddress,
-    telemetry::{self, LogFormat},
 };
 use clap::Args;
 use prost::Message as _;
@@ -23,6 +22,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_operations::telemetry::{self, LogFormat};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{

@@ -3,10 +3,10 @@
 use crate::{
     api::{NewToken, TokenName},
     cli::Failure,
-    control::Role,
 };
 use clap::Args;
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
+use tidegate_operations::control::Role;
 
 /// Makes a bearer token for the HTTP port of `serve --http-token-file`.
 ///

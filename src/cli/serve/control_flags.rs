@@ -1,12 +1,9 @@
 //! Flags of the control API.
 
-use crate::{
-    cli::Failure,
-    control::{ControlSettings, Reach},
-    server::ListenAddress,
-};
+use crate::{cli::Failure, server::ListenAddress};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+use tidegate_operations::control::{ControlSettings, Reach};
 
 /// The control API: operations on the running server (docs/control.md).
 #[derive(Args)]

@@ -1,12 +1,14 @@
 //! Flags of `serve` for the decision log.
 
 use crate::cli::Failure;
-use crate::telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target};
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, sync::Arc};
 use tidegate_core::{
     clock::Clock,
     rules::{Redaction, read_regular},
+};
+use tidegate_operations::telemetry::{
+    DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target,
 };
 
 /// The longest file with a salt.

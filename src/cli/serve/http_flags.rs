@@ -3,11 +3,11 @@
 use crate::{
     api::http::{HttpBounds, MetricsPath},
     server::{HttpSettings, ListenAddress},
-    service::{LimitadorLabels, LimitadorSettings},
 };
 use clap::{ArgGroup, Args, ValueEnum};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tidegate_core::rules::Expression;
+use tidegate_service::{LimitadorLabels, LimitadorSettings};
 
 /// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
 #[derive(Args)]

@@ -1,8 +1,9 @@
 //! Flag of leases.
 
 use super::control_flags::ReachChoice;
-use crate::{cli::Failure, control::Reach, server::ListenAddress};
+use crate::{cli::Failure, server::ListenAddress};
 use clap::Args;
+use tidegate_operations::control::Reach;
 
 /// Leases: holders of credits decide requests by themselves (docs/leases.md).
 #[derive(Args)]

@@ -1,16 +1,14 @@
 //! Flags of metrics.
 
-use crate::{
-    cli::{
-        Failure,
-        arguments::{interval, rule_files::Compat},
-    },
-    service::{LimitCountSettings, LimitadorSettings, MeterSettings},
-    telemetry::{StatsdFormat, StatsdSettings, StatsdTransport},
+use crate::cli::{
+    Failure,
+    arguments::{interval, rule_files::Compat},
 };
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 use tidegate_counts::DurationBounds;
+use tidegate_operations::telemetry::{StatsdFormat, StatsdSettings, StatsdTransport};
+use tidegate_service::{LimitCountSettings, LimitadorSettings, MeterSettings};
 
 /// The figures counted, and their detail.
 #[derive(Args)]

@@ -18,7 +18,7 @@ mod signals;
 mod tls_flags;
 
 use crate::{
-    api::TestClock,
+    api::{BUILD, TestClock},
     cli::{
         Failure,
         arguments::{
@@ -27,7 +27,6 @@ use crate::{
         },
     },
     server::{self, ListenAddress, Settings},
-    telemetry::{self, LogFormat, OtlpSettings},
 };
 use clap::{Args, ValueEnum};
 use compat_flags::CompatFlags;
@@ -50,6 +49,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet},
     store::{self, OnFull, Seed, StoreSettings},
 };
+use tidegate_operations::telemetry::{self, LogFormat, OtlpSettings};
 use tls_flags::TlsFlags;
 
 /// Serves rate limit decisions over gRPC.
@@ -205,7 +205,7 @@ impl Serve {
 
     /// Logs what runs, by which settings, and variables without effect.
     fn log_settings(&self, effective: &EffectiveSettings) {
-        tracing::info!(version = telemetry::VERSION, commit = telemetry::COMMIT, "tidegate");
+        tracing::info!(version = BUILD.version, commit = BUILD.commit, "tidegate");
         effective.log();
         let variables = reference_env::variables();
         let of_reference = match self.env {

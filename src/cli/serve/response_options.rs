@@ -2,9 +2,9 @@
 //! server for the same apply too.
 
 use crate::cli::{Failure, arguments::rule_files::Compat};
-use crate::service::{self, PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
+use tidegate_service::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 
 /// Optional parts of responses.
 #[derive(Args)]
@@ -42,9 +42,10 @@ impl ResponseOptions {
         &self,
         compat: Option<Compat>,
         quota_mode: bool,
-    ) -> Result<service::ResponseOptions, Failure> {
+    ) -> Result<tidegate_service::ResponseOptions, Failure> {
         let headers = self.headers()?;
-        let mut options = service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
+        let mut options =
+            tidegate_service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
         if compat == Some(Compat::Reference) {
             add_variables(&mut options, quota_mode, |name| std::env::var(name).ok())?;
         }
@@ -80,7 +81,7 @@ impl ResponseOptions {
 
 /// Sets what the environment variables of the reference server switch on.
 fn add_variables(
-    options: &mut service::ResponseOptions,
+    options: &mut tidegate_service::ResponseOptions,
     quota_mode: bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<(), Failure> {
@@ -121,19 +122,22 @@ pub(super) fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> 
 mod tests {
     use super::*;
 
-    fn options(variables: &[(&str, &str)]) -> Result<service::ResponseOptions, String> {
+    fn options(variables: &[(&str, &str)]) -> Result<tidegate_service::ResponseOptions, String> {
         let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
-        let mut options = service::ResponseOptions::default();
+        let mut options = tidegate_service::ResponseOptions::default();
         add_variables(&mut options, false, variable).map_err(|failure| failure.to_string())?;
         Ok(options)
     }
 
     #[test]
     fn the_variables_of_the_reference_server_have_their_effect_there() {
-        assert_eq!(options(&[]), Ok(service::ResponseOptions::default()));
+        assert_eq!(options(&[]), Ok(tidegate_service::ResponseOptions::default()));
         assert_eq!(
             options(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
-            Ok(service::ResponseOptions { dynamic_metadata: true, ..service::ResponseOptions::default() })
+            Ok(tidegate_service::ResponseOptions {
+                dynamic_metadata: true,
+                ..tidegate_service::ResponseOptions::default()
+            })
         );
         assert_eq!(
             options(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),

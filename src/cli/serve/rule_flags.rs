@@ -3,16 +3,16 @@
 use crate::{
     api::XdsSettings,
     cli::Failure,
-    config::{
-        ReloadRequests, log_ineffective_extensions,
-        watch::{WatchMode, WatchSettings},
-    },
     server::{FirstRules, RuleSettings},
-    transport::TlsClient,
 };
 use clap::Args;
 use std::{path::PathBuf, str::FromStr, time::Duration};
 use tidegate_core::rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source};
+use tidegate_operations::config::{
+    ReloadRequests, log_ineffective_extensions,
+    watch::{WatchMode, WatchSettings},
+};
+use tidegate_transport::TlsClient;
 
 /// Where rules come from.
 #[derive(Args)]

@@ -1,11 +1,11 @@
 //! Signals of `serve`, received on a thread of their own: they take effect whatever the server is doing.
 
-use crate::{
+use std::{io, sync::mpsc, thread, time::Duration};
+use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_operations::{
     config::ReloadRequests,
     telemetry::{self, DecisionLog},
 };
-use std::{io, sync::mpsc, thread, time::Duration};
-use tidegate_core::clock::{Clock as _, SystemClock};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},

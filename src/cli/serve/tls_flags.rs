@@ -3,10 +3,10 @@
 use crate::{
     cli::arguments::interval,
     server::{TlsFiles, TlsSettings},
-    transport::San,
 };
 use clap::Args;
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use tidegate_transport::San;
 
 /// TLS of the gRPC port and of the HTTP port. Unix sockets stay without.
 #[derive(Args)]

@@ -5,7 +5,6 @@
 //!
 //! Invariant: at most `max` connections are open, beside at most [`EVICTING_MAX`] that are being evicted.
 
-use crate::transport::Peer;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,6 +12,7 @@ use std::{
 };
 use tidegate_core::limit::Timestamp;
 use tidegate_http2::{Activity, ConnectionCounts, ConnectionRefusal};
+use tidegate_transport::Peer;
 
 /// Evicted connections that may not have ended yet.
 const EVICTING_MAX: usize = 64;

@@ -8,13 +8,10 @@ use crate::support::{
 };
 use prost::Message;
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
-use tidegate::{
-    api::{
-        GrpcPort, LongLivedBounds, RouteSettings,
-        pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
-        routes,
-    },
-    service::RateLimitService,
+use tidegate::api::{
+    GrpcPort, LongLivedBounds, RouteSettings,
+    pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+    routes,
 };
 use tidegate_core::{
     clock::Clock,
@@ -22,6 +19,7 @@ use tidegate_core::{
     limiter::Limiter,
 };
 use tidegate_http2::Http2Settings;
+use tidegate_service::RateLimitService;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},

@@ -5,18 +5,18 @@ use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time:
 use tempfile::TempDir;
 use tidegate::{
     api::{LongLivedBounds, pb::service::rate_limit_service_client::RateLimitServiceClient},
-    control::Reach,
     server::{
         self, ConnectionBounds, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings, Start,
         TlsSettings,
     },
-    service::{MeterSettings, ResponseOptions},
 };
 use tidegate_core::{
     clock::{Clock, ManualClock},
     limit::{RequestLimits, Timestamp},
 };
 use tidegate_http2::{BodyMemory, Http2Settings};
+use tidegate_operations::control::Reach;
+use tidegate_service::{MeterSettings, ResponseOptions};
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 

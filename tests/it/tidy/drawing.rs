@@ -1,7 +1,7 @@
-//! The drawing of docs/ARCHITECTURE.md, held against the manifests of the crates and the imports between the rooms of `src/` and of
-//! `crates/core/src/`.
+//! The drawing of docs/ARCHITECTURE.md, held against the manifests of the crates and the imports between the rooms
+//! of each crate that has several.
 
-use super::{crates_in_manifest, imports::Graph};
+use super::{ROOMS, crates_in_manifest, imports::Graph};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -24,7 +24,7 @@ fn drawn(arrows: &Arrows) -> Vec<String> {
     let line = |name: &String| {
         let through: BTreeSet<String> = arrows[name].iter().flat_map(|to| below(arrows, to)).collect();
         let direct: Vec<&str> = arrows[name].difference(&through).map(String::as_str).collect();
-        format!("    {name:<9} ──▶ {}", direct.join(", "))
+        format!("    {name:<10} ──▶ {}", direct.join(", "))
     };
     names.into_iter().map(line).collect()
 }
@@ -53,12 +53,12 @@ fn of_rooms(source: &Path) -> Arrows {
 #[test]
 fn the_drawing_of_the_house_has_the_arrows_of_manifests_and_imports() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut lines = vec!["src:".to_owned()];
-    lines.extend(drawn(&of_rooms(&root.join("src"))));
-    lines.push("crates:".to_owned());
+    let mut lines = vec!["crates:".to_owned()];
     lines.extend(drawn(&of_crates(root)));
-    lines.push("crates/core/src:".to_owned());
-    lines.extend(drawn(&of_rooms(&root.join("crates/core/src"))));
+    for folder in ROOMS {
+        lines.push(format!("{folder}:"));
+        lines.extend(drawn(&of_rooms(&root.join(folder))));
+    }
     let expected = format!("```text\n{}\n```", lines.join("\n"));
     let page = include_str!("../../../docs/ARCHITECTURE.md");
     assert!(page.contains(&expected), "the drawing of docs/ARCHITECTURE.md is to be\n{expected}");
@@ -72,5 +72,5 @@ fn arrows_that_others_imply_are_not_drawn() {
         ("b".to_owned(), set(&["d"])),
         ("c".to_owned(), set(&[])),
     ]);
-    assert_eq!(drawn(&arrows), ["    a         ──▶ b, c", "    b         ──▶ d"]);
+    assert_eq!(drawn(&arrows), ["    a          ──▶ b, c", "    b          ──▶ d"]);
 }

@@ -420,15 +420,18 @@ fn with_prefix(prefix: &[String], path: Vec<String>, name: String) -> (Vec<Strin
 }
 
 /// The crates, by folder.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 12] = [
     ".",
     "crates/cel",
     "crates/core",
     "crates/counts",
     "crates/http2",
+    "crates/operations",
     "crates/replay",
+    "crates/service",
     "crates/shared",
     "crates/snapshot",
+    "crates/transport",
     "modules/envoy",
 ];
 

@@ -21,18 +21,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("rules", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
-    ("service", &["limit", "limiter", "clock", "rules", "store"]),
     ("config", &["limit", "algorithm", "limiter", "priority", "rules", "store", "clock", "sync"]),
-    (
-        "telemetry",
-        &["limit", "limiter", "store", "service", "config", "transport", "rules", "clock", "priority"],
-    ),
-    (
-        "control",
-        &["limit", "limiter", "clock", "service", "config", "telemetry", "rules", "store", "priority"],
-    ),
+    ("telemetry", &["limit", "limiter", "store", "config", "rules", "clock", "priority"]),
+    ("control", &["limit", "limiter", "clock", "config", "telemetry", "rules", "store", "priority"]),
     ("console", &[]),
-    ("transport", &[]),
     ("priority", &["clock", "limit", "sync"]),
     (
         "api",
@@ -43,31 +35,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "limiter",
             "varint",
             "clock",
-            "service",
             "telemetry",
             "config",
             "control",
             "console",
             "rules",
-            "transport",
         ],
     ),
     (
         "server",
-        &[
-            "limit",
-            "priority",
-            "limiter",
-            "clock",
-            "transport",
-            "service",
-            "api",
-            "telemetry",
-            "store",
-            "rules",
-            "config",
-            "control",
-        ],
+        &["limit", "priority", "limiter", "clock", "api", "telemetry", "store", "rules", "config", "control"],
     ),
     ("fuzz_bridge", &["cli", "api"]),
     (
@@ -80,11 +57,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "limiter",
             "clock",
             "telemetry",
-            "service",
             "api",
             "config",
             "control",
-            "transport",
             "server",
         ],
     ),
@@ -109,9 +84,12 @@ fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The sources of the server and of `tidegate-core`, the two crates that have several rooms.
+/// The crates that have several rooms, by their folders of sources.
+const ROOMS: [&str; 3] = ["src", "crates/operations/src", "crates/core/src"];
+
+/// The sources of these.
 fn sources() -> Vec<(PathBuf, String)> {
-    ["src", "crates/core/src"].into_iter().flat_map(sources_below).collect()
+    ROOMS.into_iter().flat_map(sources_below).collect()
 }
 
 /// The first name below `src`: the room.
@@ -121,12 +99,12 @@ fn room(path: &Path) -> String {
     names[above + 1].trim_end_matches(".rs").to_owned()
 }
 
-/// The rooms that a text names in `crate::room…`, in `tidegate_core::room…`, and in `use` lists of the two.
+/// The rooms that a text names in `crate::room…`, in `tidegate_core::room…` and its like, and in `use` lists of these.
 fn imported(text: &str) -> Vec<String> {
     let code: String =
         text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut rooms = Vec::new();
-    let starts = ["crate::", "tidegate_core::"]
+    let starts = ["crate::", "tidegate_core::", "tidegate_operations::"]
         .into_iter()
         .flat_map(|start| code.match_indices(start).map(|(at, start)| (at, at + start.len())));
     for (at, end) in starts {
@@ -279,7 +257,7 @@ fn the_tables_of_rooms_have_every_folder() {
         .iter()
         .filter_map(|row| Some(row[0].split('`').nth(1)?.trim_end_matches('/').to_owned()))
         .collect();
-    for folder in ["src", "crates/core/src"] {
+    for folder in ROOMS {
         for entry in fs::read_dir(root.join(folder)).expect("a folder") {
             let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
             let is_room = !["lib.rs", "main.rs"].contains(&name.as_str());

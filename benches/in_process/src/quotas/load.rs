@@ -11,11 +11,11 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tidegate::service::{Bucket, BucketReport, QuotaPeer, QuotaStream, Quotas, Receipt};
 use tidegate_core::{
     clock::{Clock as _, ManualClock},
     limit::Timestamp,
 };
+use tidegate_service::{Bucket, BucketReport, QuotaPeer, QuotaStream, Quotas, Receipt};
 use tidegate_shared::quota::Usage;
 
 /// Time between two reports of a stream.

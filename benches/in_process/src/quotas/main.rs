@@ -10,7 +10,6 @@ mod sharing;
 use load::Load;
 use sharing::{SHARINGS, Sharing};
 use std::{env, process::Command, sync::Arc, thread, time::Duration};
-use tidegate::service::{QuotaFigures, Quotas};
 use tidegate_core::{
     clock::ManualClock,
     limit::Timestamp,
@@ -18,6 +17,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_service::{QuotaFigures, Quotas};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

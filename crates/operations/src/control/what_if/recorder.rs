@@ -1,0 +1,351 @@
+//! Recent decisions in memory, for [`what_if`](super).
+//!
+//! Invariants:
+//!
+//! - While nothing is recorded, a decision costs one relaxed load.
+//! - A decision never waits for the recorder: what its queue cannot hold is dropped and counted.
+//! - The memory is bounded. Where it does not suffice for [`SPAN`], the recorded share of requests is halved; of equal requests
+//!   all are recorded, or none, so that counters of recorded clients have all their hits.
+
+use crate::telemetry::{
+    DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
+    encode_record, record_bytes_max,
+};
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, Hasher},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+use tidegate_core::limit::{Request, Timestamp};
+use tidegate_replay::{CancelledStep, Event as Decided, EventDescriptor, Place, RecordedStatus, Step};
+use tidegate_service::{Cancellation, Event, sampled_values};
+
+/// Bytes of the queue of each thread.
+const QUEUE_BYTES: usize = 256 << 10;
+/// Bytes of all recorded decisions.
+pub const BYTES_MAX: usize = 16 << 20;
+/// Bytes of a chunk, beyond which another one begins.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Time that the record is to cover.
+const SPAN: Duration = Duration::from_secs(300);
+/// Time after the last request for it that the recording ends.
+const LEASE: Duration = Duration::from_secs(600);
+/// All recorded decisions were numbered by one process.
+const THIS_PROCESS: u64 = 0;
+/// The share is not halved more often than that.
+const HALVINGS_MAX: u32 = 32;
+
+/// Records decisions while that was requested of late.
+pub struct Recorder {
+    is_on: AtomicBool,
+    /// How often the share was halved: a request is recorded if so many leading bits of its hash are zero.
+    halvings: AtomicU32,
+    queue: RecordQueue,
+    kept: Mutex<Kept>,
+}
+
+/// State of the record.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RecorderStatus {
+    /// Recorded decisions.
+    pub decisions: u64,
+    /// Time of the first one.
+    pub first: Option<Timestamp>,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Share of requests that is recorded.
+    pub share: f64,
+    /// Decisions that are missing, for lack of room in the queues.
+    pub dropped: u64,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// In the order of time.
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    decisions: u64,
+    /// Dropped by the queue before this recording began.
+    dropped_before: u64,
+    /// When the recording ends.
+    until: Timestamp,
+}
+
+/// Records that follow one another.
+struct Chunk {
+    first: Timestamp,
+    last: Timestamp,
+    decisions: u64,
+    bytes: Vec<u8>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            halvings: AtomicU32::new(0),
+            queue: RecordQueue::new(QUEUE_BYTES),
+            kept: Mutex::default(),
+        }
+    }
+}
+
+impl Recorder {
+    /// Queues a decision, while decisions are recorded.
+    #[inline]
+    pub(in crate::control) fn read(&self, event: &Event<'_, '_, '_>) {
+        if self.is_on.load(Ordering::Relaxed) {
+            self.append(event);
+        }
+    }
+
+    fn append(&self, event: &Event<'_, '_, '_>) {
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        if is_selected(halvings, || hash_of_request(event.request)) {
+            let number = event.decision.number;
+            self.queue.append(record_bytes_max(event), |out| encode_record(event, number, 1.0, out));
+        }
+    }
+
+    /// Whether the record has the decision on a request.
+    pub(in crate::control) fn follows(&self, request: &Request<'_>) -> bool {
+        self.is_on() && is_selected(self.halvings.load(Ordering::Relaxed), || hash_of_request(request))
+    }
+
+    /// Queues the cancellation of a request that the record has, while decisions are recorded.
+    pub(in crate::control) fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
+        if self.is_on() {
+            self.queue
+                .append(cancellation_bytes_max(cancellation), |out| encode_cancellation(cancellation, out));
+        }
+    }
+
+    /// Whether decisions are recorded.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Records for a while from now on; keeps what is recorded already. `number` has decisions numbered: each call of it, and of
+    /// that of [`Self::collect`], is under one lock, so that decisions are numbered while they are recorded.
+    pub fn keep_on(&self, now: Timestamp, number: impl FnOnce()) -> RecorderStatus {
+        let mut kept = self.kept.lock();
+        number();
+        if !self.is_on.load(Ordering::Relaxed) {
+            // Decisions that were queued before the former recording ended.
+            self.queue.take(&mut Vec::new());
+            *kept = Kept { dropped_before: self.queue.dropped(), ..Kept::default() };
+            self.halvings.store(0, Ordering::Relaxed);
+            self.is_on.store(true, Ordering::Relaxed);
+        }
+        kept.until = now.saturating_add(LEASE);
+        self.status_of(&kept)
+    }
+
+    fn status_of(&self, kept: &Kept) -> RecorderStatus {
+        RecorderStatus {
+            decisions: kept.decisions,
+            first: kept.chunks.front().map(|chunk| chunk.first),
+            bytes: kept.bytes,
+            share: share(self.halvings.load(Ordering::Relaxed)),
+            dropped: self.queue.dropped() - kept.dropped_before,
+        }
+    }
+
+    /// Moves queued decisions to the record, and ends the recording when it is due, with a call of `cease`; called by one thread.
+    pub(in crate::control) fn collect(&self, taken: &mut Vec<Vec<u8>>, now: Timestamp, cease: impl FnOnce()) {
+        if !self.is_on() {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        if now > kept.until {
+            self.is_on.store(false, Ordering::Relaxed);
+            cease();
+            *kept = Kept::default();
+            return;
+        }
+        self.queue.take(taken);
+        let mut records: Vec<(u64, &[u8])> = taken.iter().flat_map(|bytes| encoded(bytes)).collect();
+        records.sort_by_key(|(received, _)| *received);
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        for (received, bytes) in records {
+            // Queued before the share was halved.
+            if halvings == 0 || is_selected_record(halvings, bytes) {
+                kept.push(Timestamp::from_nanos(received), bytes);
+            }
+        }
+        self.fit(&mut kept, now, BYTES_MAX);
+    }
+
+    /// Drops what is older than [`SPAN`]; if that does not suffice, halves the share.
+    fn fit(&self, kept: &mut Kept, now: Timestamp, bytes_max: usize) {
+        while kept.chunks.front().is_some_and(|chunk| now.since(chunk.last) > SPAN) {
+            kept.pop();
+        }
+        while kept.bytes > bytes_max {
+            let halvings = self.halvings.load(Ordering::Relaxed) + 1;
+            if halvings > HALVINGS_MAX {
+                // Nearly all requests are equal.
+                kept.pop();
+                continue;
+            }
+            self.halvings.store(halvings, Ordering::Relaxed);
+            let chunks = std::mem::take(kept).chunks_of(halvings);
+            *kept = Kept { until: kept.until, dropped_before: kept.dropped_before, ..chunks };
+        }
+    }
+
+    /// The same as [`Self::fit`] for another bound.
+    #[cfg(test)]
+    pub(super) fn fit_to(&self, now: Timestamp, bytes_max: usize) {
+        self.fit(&mut self.kept.lock(), now, bytes_max);
+    }
+
+    /// The recorded decisions, nearly in the order in which they were received, with the state of the record.
+    pub(super) fn recorded(&self) -> (Recorded, RecorderStatus) {
+        let kept = self.kept.lock();
+        let chunks = kept.chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
+        let status = self.status_of(&kept);
+        (Recorded { chunks, share: status.share }, status)
+    }
+}
+
+impl Kept {
+    fn push(&mut self, received: Timestamp, bytes: &[u8]) {
+        let is_full = |chunk: &Chunk| chunk.bytes.len() + bytes.len() > CHUNK_BYTES;
+        if self.chunks.back().is_none_or(is_full) {
+            let chunk = Chunk { first: received, last: received, decisions: 0, bytes: Vec::new() };
+            self.chunks.push_back(chunk);
+        }
+        let Some(chunk) = self.chunks.back_mut() else { return };
+        chunk.bytes.extend_from_slice(bytes);
+        chunk.last = chunk.last.max(received);
+        chunk.decisions += 1;
+        self.bytes += bytes.len();
+        self.decisions += 1;
+    }
+
+    fn pop(&mut self) {
+        if let Some(chunk) = self.chunks.pop_front() {
+            self.bytes -= chunk.bytes.len();
+            self.decisions -= chunk.decisions;
+        }
+    }
+
+    /// The records of the requests that are selected after so many halvings.
+    fn chunks_of(self, halvings: u32) -> Self {
+        let mut selected = Self::default();
+        for chunk in self.chunks {
+            for (received, bytes) in encoded(&chunk.bytes) {
+                if is_selected_record(halvings, bytes) {
+                    selected.push(Timestamp::from_nanos(received), bytes);
+                }
+            }
+        }
+        selected
+    }
+}
+
+/// Recorded decisions as bytes.
+pub(super) struct Recorded {
+    chunks: Vec<Vec<u8>>,
+    share: f64,
+}
+
+impl Recorded {
+    /// The decisions that were received at this time or later, and the cancellations since.
+    pub(super) fn steps(&self, from: Timestamp) -> impl Iterator<Item = Step> {
+        let records = self.chunks.iter().flat_map(|bytes| decode_records(bytes));
+        let records = records.filter(move |record| record.received >= from.as_nanos());
+        records.map(|record| step(&record, self.share))
+    }
+}
+
+fn share(halvings: u32) -> f64 {
+    0.5_f64.powi(halvings.min(HALVINGS_MAX) as i32)
+}
+
+fn is_selected(halvings: u32, hash: impl FnOnce() -> u64) -> bool {
+    halvings == 0 || hash().leading_zeros() >= halvings
+}
+
+fn is_selected_record(halvings: u32, bytes: &[u8]) -> bool {
+    // A cancellation does not have the values of its request; there are few.
+    let is_kept =
+        |record: Record<'_>| record.is_cancellation() || is_selected(halvings, || hash_of_record(&record));
+    decode_records(bytes).next().is_some_and(is_kept)
+}
+
+/// The encoded records of a buffer, with the time of each.
+fn encoded(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        // A record is preceded by its length.
+        let length = u32::from_ne_bytes(*rest.first_chunk()?) as usize;
+        let record = rest.split_off(..length + size_of::<u32>())?;
+        Some((decode_records(record).next()?.received, record))
+    })
+}
+
+fn hash<'t>(domain: &str, entries: impl Iterator<Item = (&'t str, &'t str)> + Clone) -> u64 {
+    const STATE: FixedState = FixedState::with_seed(1);
+    let mut hasher = STATE.build_hasher();
+    hasher.write(domain.as_bytes());
+    sampled_values(entries).for_each(|value| hasher.write(value.as_bytes()));
+    hasher.finish()
+}
+
+fn hash_of_request(request: &Request<'_>) -> u64 {
+    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
+    hash(request.domain(), entries.map(|entry| (entry.key, entry.value)))
+}
+
+fn hash_of_record(record: &Record<'_>) -> u64 {
+    let entries = record.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+    hash(record.domain, entries.copied())
+}
+
+/// What a replay repeats.
+fn step(record: &Record<'_>, sample: f64) -> Step {
+    // Decisions that a shared store made have no number, and are in the order of time.
+    let place = (record.number > 0).then_some(Place {
+        run: THIS_PROCESS,
+        number: record.number,
+        generation: record.generation,
+    });
+    match record.is_cancellation() {
+        true => Step::Cancelled(CancelledStep {
+            time: Timestamp::from_nanos(record.received),
+            place,
+            ticket: record.ticket.into(),
+        }),
+        false => Step::Decision(decided(record, place, sample)),
+    }
+}
+
+fn decided(record: &Record<'_>, place: Option<Place>, sample: f64) -> Decided {
+    let descriptor = |of: &DescriptorRecord<'_>| EventDescriptor {
+        entries: of.entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        hits: of.hits,
+        own_limit: of.own_limit.map(|(requests, unit)| tidegate_core::limit::Override { requests, unit }),
+        recorded: Some(RecordedStatus {
+            code: of.code,
+            remaining: of.remaining,
+            reset: of.limit.as_ref().and(of.reset),
+            rule: of.limit.as_ref().map(|limit| limit.rule.into()),
+        }),
+    };
+    Decided {
+        time: Timestamp::from_nanos(record.received),
+        domain: record.domain.into(),
+        descriptors: record.descriptors.iter().map(descriptor).collect(),
+        code: record.code,
+        sample,
+        place,
+        is_report: record.is_report,
+        is_hashed: false,
+        ticket: (!record.ticket.is_empty()).then(|| record.ticket.into()),
+    }
+}

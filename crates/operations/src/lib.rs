@@ -1,0 +1,15 @@
+//! What operators of a server have, but for protocols: where its rules come from, what it reports, what they change while it runs.
+//!
+//! The modules, lowest first; imports point down only (enforced by `tests/it/tidy` of the server):
+//!
+//! | module | content |
+//! |---|---|
+//! | [`priority`] | lower priority of background threads |
+//! | [`config`] | the feeds of rules, and the one owner of the rules in force |
+//! | [`telemetry`] | logs, metrics and traces |
+//! | [`control`] | operations on a running server: what it decides now, overrides and blocks, audit |
+
+pub mod config;
+pub mod control;
+pub mod priority;
+pub mod telemetry;

@@ -1,0 +1,253 @@
+//! The environment variables of OpenTelemetry that all signals have: those of the exporter, for one signal or for all, and the
+//! name of the service. OpenTelemetry's crates read the others of the resource.
+
+use std::{fmt, path::PathBuf};
+use tidegate_transport::TlsClient;
+
+/// The environment configures an export in a way that is not supported.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name}={value}: {remedy}")]
+pub struct OtlpVariableError {
+    /// The variable.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The supported values.
+    pub remedy: &'static str,
+}
+
+impl OtlpVariableError {
+    pub(in crate::telemetry) fn new(
+        name: impl Into<String>,
+        value: impl Into<String>,
+        remedy: &'static str,
+    ) -> Self {
+        Self { name: name.into(), value: value.into(), remedy }
+    }
+}
+
+/// A kind of exported data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::telemetry) enum Signal {
+    Traces,
+    Metrics,
+}
+
+impl Signal {
+    /// The signal in names of variables.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "TRACES",
+            Self::Metrics => "METRICS",
+        }
+    }
+}
+
+/// A transport of OTLP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::telemetry) enum Protocol {
+    Grpc,
+    Http,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http/protobuf",
+        })
+    }
+}
+
+/// Settings of an export that is on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::telemetry) struct Export {
+    pub(in crate::telemetry) protocol: Protocol,
+    pub(in crate::telemetry) endpoint: String,
+    /// Whether the endpoint is that of this signal alone. By HTTP, that of all signals lacks the signal's path.
+    pub(in crate::telemetry) is_own_endpoint: bool,
+    /// Certificates of a connection with TLS, which an endpoint with `https` has.
+    pub(in crate::telemetry) tls: Option<TlsClient>,
+    /// Whether the environment names the service.
+    pub(in crate::telemetry) has_service_name: bool,
+    /// Whether the variables have an id of the process.
+    pub(in crate::telemetry) has_instance_id: bool,
+}
+
+/// The variables of one signal. An empty variable is one that is not set.
+pub(in crate::telemetry) struct Environment<F> {
+    variable: F,
+    signal: Signal,
+}
+
+impl<F: Fn(&str) -> Option<String>> Environment<F> {
+    pub(in crate::telemetry) fn new(signal: Signal, variable: F) -> Self {
+        Self { variable, signal }
+    }
+
+    pub(in crate::telemetry) fn value(&self, name: &str) -> Option<String> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// `OTEL_EXPORTER_OTLP_<SIGNAL>_<suffix>` or, without it, `OTEL_EXPORTER_OTLP_<suffix>`: its name and its value.
+    pub(in crate::telemetry) fn of_exporter(&self, suffix: &str) -> Option<(String, String)> {
+        [self.own_name(suffix), format!("OTEL_EXPORTER_OTLP_{suffix}")]
+            .into_iter()
+            .find_map(|name| self.value(&name).map(|value| (name, value)))
+    }
+
+    fn own_name(&self, suffix: &str) -> String {
+        format!("OTEL_EXPORTER_OTLP_{}_{suffix}", self.signal.name())
+    }
+
+    /// The settings of the export; none if it is off.
+    pub(in crate::telemetry) fn export(&self) -> Result<Option<Export>, OtlpVariableError> {
+        let is_disabled =
+            self.value("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let Some((name, endpoint)) = self.of_exporter("ENDPOINT").filter(|_| !is_disabled) else {
+            return Ok(None);
+        };
+        let exporter = format!("OTEL_{}_EXPORTER", self.signal.name());
+        match self.value(&exporter).as_deref() {
+            None | Some("otlp") => {}
+            Some("none") => return Ok(None),
+            Some(other) => return Err(OtlpVariableError::new(exporter, other, "write otlp or none")),
+        }
+        if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
+            return Err(OtlpVariableError::new(
+                name,
+                endpoint,
+                "write http://host:port or https://host:port",
+            ));
+        }
+        let protocol = match self.of_exporter("PROTOCOL") {
+            None => Protocol::Http,
+            Some((_, value)) if value == "http/protobuf" => Protocol::Http,
+            Some((_, value)) if value == "grpc" => Protocol::Grpc,
+            Some((name, value)) => {
+                return Err(OtlpVariableError::new(name, value, "write grpc or http/protobuf"));
+            }
+        };
+        let tls = endpoint.starts_with("https:").then(|| self.tls());
+        let is_own_endpoint = name == self.own_name("ENDPOINT");
+        let has_service_name =
+            self.value("OTEL_SERVICE_NAME").is_some() || self.has_attribute("service.name=");
+        let has_instance_id = self.has_attribute("service.instance.id=");
+        Ok(Some(Export { protocol, endpoint, is_own_endpoint, tls, has_service_name, has_instance_id }))
+    }
+
+    fn tls(&self) -> TlsClient {
+        let file = |suffix| self.of_exporter(suffix).map(|(_, path)| PathBuf::from(path));
+        TlsClient {
+            ca: file("CERTIFICATE"),
+            cert_and_key: file("CLIENT_CERTIFICATE").zip(file("CLIENT_KEY")),
+            ..TlsClient::default()
+        }
+    }
+
+    fn has_attribute(&self, begin: &str) -> bool {
+        let has = |text: String| text.split(',').any(|pair| pair.trim().starts_with(begin));
+        self.value("OTEL_RESOURCE_ATTRIBUTES").is_some_and(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGNALS: [Signal; 2] = [Signal::Traces, Signal::Metrics];
+    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318");
+
+    fn export(signal: Signal, set: &[(&str, &str)]) -> Result<Option<Export>, String> {
+        let value =
+            |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Environment::new(signal, value).export().map_err(|error| error.to_string())
+    }
+
+    fn own(signal: Signal, suffix: &str) -> String {
+        format!("OTEL_EXPORTER_OTLP_{}_{suffix}", signal.name())
+    }
+
+    #[test]
+    fn without_an_endpoint_nothing_is_exported() {
+        for signal in SIGNALS {
+            let exporter = format!("OTEL_{}_EXPORTER", signal.name());
+            for set in [
+                &[][..],
+                &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")],
+                &[ENDPOINT, ("OTEL_SDK_DISABLED", "TRUE")],
+                &[ENDPOINT, (&exporter, "none")],
+            ] {
+                assert_eq!(export(signal, set), Ok(None), "{signal:?}, {set:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn variables_of_a_signal_precede_those_of_all_signals() {
+        for signal in SIGNALS {
+            let found = export(signal, &[ENDPOINT]);
+            let expected = Export {
+                protocol: Protocol::Http,
+                endpoint: ENDPOINT.1.into(),
+                is_own_endpoint: false,
+                tls: None,
+                has_service_name: false,
+                has_instance_id: false,
+            };
+            assert_eq!(found, Ok(Some(expected)));
+            let found = export(
+                signal,
+                &[
+                    ENDPOINT,
+                    (&own(signal, "ENDPOINT"), "http://own:4317"),
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+                    (&own(signal, "PROTOCOL"), "grpc"),
+                    ("OTEL_RESOURCE_ATTRIBUTES", "zone=b, service.name=limits, service.instance.id=a"),
+                ],
+            );
+            let expected = Export {
+                protocol: Protocol::Grpc,
+                endpoint: "http://own:4317".into(),
+                is_own_endpoint: true,
+                tls: None,
+                has_service_name: true,
+                has_instance_id: true,
+            };
+            assert_eq!(found, Ok(Some(expected)));
+        }
+    }
+
+    #[test]
+    fn an_https_endpoint_has_the_certificates_of_the_environment() {
+        for signal in SIGNALS {
+            let tls = export(
+                signal,
+                &[
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:4318"),
+                    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "all.crt"),
+                    (&own(signal, "CERTIFICATE"), "own.crt"),
+                    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "client.crt"),
+                    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "client.key"),
+                ],
+            );
+            let tls = tls.expect("valid").expect("an endpoint").tls.expect("TLS");
+            assert_eq!(tls.ca, Some("own.crt".into()));
+            assert_eq!(tls.cert_and_key, Some(("client.crt".into(), "client.key".into())));
+        }
+    }
+
+    #[test]
+    fn values_that_are_not_supported_are_errors() {
+        for signal in SIGNALS {
+            for (name, value) in [
+                (format!("OTEL_{}_EXPORTER", signal.name()), "zipkin"),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL".to_owned(), "http/json"),
+                (own(signal, "ENDPOINT"), "collector:4317"),
+            ] {
+                let error = export(signal, &[ENDPOINT, (&name, value)]).expect_err(value);
+                assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            }
+        }
+    }
+}

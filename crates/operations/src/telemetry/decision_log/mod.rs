@@ -1,0 +1,262 @@
+//! The decision log: one JSON line for each decision, or for a sample of them.
+//!
+//! Invariants:
+//!
+//! - A decision never waits for the log. What the queue cannot hold, or the target does not take, is dropped and counted,
+//!   and the log contains the number.
+//! - Values that the rules redact are in memory only until their line is written.
+//! - Lines contain the rules by which decisions were made, so that `replay/` can make them again.
+
+mod assignments;
+mod changes;
+mod line;
+mod queue;
+mod record;
+mod shared;
+mod sink;
+mod target;
+mod writer;
+
+pub use changes::{ResetRecord, RulesText};
+pub(crate) use line::value_hash;
+pub(crate) use queue::Queue as RecordQueue;
+pub(crate) use record::{
+    DescriptorRecord, Record, bytes_max as record_bytes_max, cancellation_bytes_max,
+    decode_all as decode_records, encode as encode_record, encode_cancellation,
+};
+pub use shared::SampleRate;
+pub use sink::Rotation;
+pub use target::Target;
+
+use crate::config::{RulesInForce, RulesObserver};
+use assignments::Assignments;
+use changes::WrittenTexts;
+use foldhash::fast::FixedState;
+use line::Hex;
+use parking_lot::Mutex as Lock;
+use queue::{Appended, Queue};
+use shared::Shared;
+use sink::Sink;
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher},
+    io,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+use tidegate_core::{
+    clock::Clock,
+    limit::{Code, Descriptor, Hits, Request},
+    limiter::Limiter,
+    rules::Redaction,
+};
+use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event, sampled_values};
+use writer::Writer;
+
+/// Time that the last lines have at the end of the process.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Settings of the log.
+#[derive(Clone, Debug)]
+pub struct DecisionLogSettings {
+    /// Where lines are written.
+    pub target: Target,
+    /// The share of requests whose admissions are logged.
+    pub sample: SampleRate,
+    /// The share of requests whose denials are logged.
+    pub sample_denials: SampleRate,
+    /// Rotation of a file.
+    pub rotation: Rotation,
+    /// Capacity of the queue, for each worker.
+    pub queue_bytes: usize,
+    /// How values are written whose key no rule declares a redaction for.
+    pub values: Redaction,
+    /// The secret of the hashes of values.
+    pub salt: Vec<u8>,
+    /// How much of the rules in force is written.
+    pub rules_text: RulesText,
+}
+
+/// The log cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the decision log {target}: {source}")]
+pub struct DecisionLogError {
+    target: Target,
+    source: io::Error,
+}
+
+/// The running log. Clones share it.
+#[derive(Clone)]
+pub struct DecisionLog(Arc<Shared>);
+
+impl fmt::Debug for DecisionLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DecisionLog")
+    }
+}
+
+impl DecisionLog {
+    /// Opens the target and starts the thread that writes to it.
+    pub fn start(settings: DecisionLogSettings, clock: Arc<dyn Clock>) -> Result<Self, DecisionLogError> {
+        let failed = |source| DecisionLogError { target: settings.target.clone(), source };
+        let sink = Sink::open(&settings.target, settings.rotation).map_err(failed)?;
+        let (finished, receive_finished) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            queue: Queue::new(settings.queue_bytes),
+            sample: settings.sample,
+            sample_denials: settings.sample_denials,
+            limiter: OnceLock::new(),
+            writer: OnceLock::new(),
+            rules: Lock::default(),
+            resets: Lock::default(),
+            assignments: Assignments::new(settings.queue_bytes),
+            reopen: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            finished: Mutex::new(Some(receive_finished)),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        let mut run = [0; 8];
+        getrandom::fill(&mut run).map_err(io::Error::from).map_err(failed)?;
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            sink,
+            clock,
+            values: settings.values,
+            salt: settings.salt.clone(),
+            rules_text: settings.rules_text,
+            run: Hex(run),
+            dropped_stated: 0,
+            in_force: None,
+            needs_rules: false,
+            written_texts: WrittenTexts::default(),
+        };
+        let thread = std::thread::Builder::new().name("decision-log".into()).spawn(move || {
+            writer.run();
+            // The receiver is gone if the process did not wait.
+            let _ = finished.send(());
+        });
+        let _ = shared.writer.set(thread.map_err(failed)?.thread().clone());
+        Ok(Self(shared))
+    }
+
+    /// Redacts by the rules of this limiter from now on; called before the first decision.
+    pub fn set_limiter(&self, limiter: &Arc<Limiter>) {
+        let _ = self.0.limiter.set(Arc::clone(limiter));
+    }
+
+    /// Writes a line about counters that an operator removed.
+    pub fn reset(&self, record: ResetRecord) {
+        self.0.resets.lock().push(record);
+    }
+
+    /// Opens the target again, for a file that was renamed.
+    pub fn reopen(&self) {
+        self.0.reopen.store(true, Ordering::Relaxed);
+        self.0.wake_writer();
+    }
+
+    /// Writes what is queued and ends the thread; gives up on a target that takes nothing.
+    pub fn finish(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.wake_writer();
+        let finished = self.0.finished.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if finished.is_some_and(|finished| finished.recv_timeout(FINISH_TIMEOUT).is_err()) {
+            tracing::warn!("the last lines of the decision log could not be written in time");
+        }
+    }
+
+    /// Lines written.
+    pub fn written(&self) -> u64 {
+        self.0.written.load(Ordering::Relaxed)
+    }
+
+    /// Decisions and assignments that there was no room for.
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped()
+    }
+
+    /// Lines that the target did not take.
+    pub fn failed(&self) -> u64 {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl DecisionReader for DecisionLog {
+    fn read(&self, event: &Event<'_, '_, '_>) {
+        let shared = &*self.0;
+        let rate = match event.decision.code {
+            Code::Ok => shared.sample,
+            Code::OverLimit => shared.sample_denials,
+        };
+        if !rate.has(event.request) {
+            return;
+        }
+        let number = shared.number(event.decision.number);
+        self.append(record::bytes_max(event), |out| record::encode(event, number, rate.0, out));
+    }
+
+    fn follows(&self, request: &Request<'_>) -> bool {
+        self.0.sample.has(request)
+    }
+
+    fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
+        let number = self.0.number(cancellation.number);
+        let cancellation = Cancellation { number, ..*cancellation };
+        self.append(cancellation_bytes_max(&cancellation), |out| {
+            encode_cancellation(&cancellation, out);
+        });
+    }
+
+    fn read_assignment(&self, event: AssignmentEvent) {
+        let rate = self.0.sample;
+        if rate == SampleRate::ALL || rate.takes(hash_of_bucket(&event)) {
+            self.0.assignments.add(event);
+        }
+    }
+}
+
+impl DecisionLog {
+    fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.0.queue.append(bytes_max, encode) == Appended::HalfFull {
+            self.0.wake_writer();
+        }
+    }
+}
+
+impl RulesObserver for DecisionLog {
+    fn put_in_force(&self, rules: RulesInForce<'_>) {
+        self.0.rules.lock().push(rules.into());
+    }
+}
+
+/// The hash of a request with the entries of the bucket, sorted by key.
+fn hash_of_bucket(AssignmentEvent { domain, bucket, .. }: &AssignmentEvent) -> u64 {
+    let mut request = Request::new(domain);
+    let entries = bucket.entries().collect();
+    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+    hash(&request)
+}
+
+impl SampleRate {
+    /// Whether the sample has the request.
+    fn has(self, request: &Request<'_>) -> bool {
+        self == Self::ALL || self.takes(hash(request))
+    }
+}
+
+/// A hash of the domain and of the values, the same in every process of one version.
+#[inline]
+fn hash(request: &Request<'_>) -> u64 {
+    const STATE: FixedState = FixedState::with_seed(0);
+    let mut hasher = STATE.build_hasher();
+    hasher.write(request.domain().as_bytes());
+    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
+    let values = sampled_values(entries.map(|entry| (entry.key, entry.value)));
+    values.for_each(|value| hasher.write(value.as_bytes()));
+    hasher.finish()
+}

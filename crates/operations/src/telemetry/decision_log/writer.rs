@@ -1,0 +1,186 @@
+//! The thread of the log: makes lines of what was decided and changed, in the order of its numbers, and writes them.
+
+use super::{
+    assignments,
+    changes::{self, ResetRecord, RulesRecord, RulesText, WrittenTexts},
+    line::{self, Run, Values},
+    record::{self, Record},
+    shared::Shared,
+    sink::Sink,
+};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tidegate_core::{clock::Clock, rules::Redaction};
+use tidegate_service::AssignmentEvent;
+
+/// Time between two writes.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes of lines in one write.
+const WRITE_BYTES: usize = 256 * 1024;
+
+/// The state of the thread that writes.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sink: Sink,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) values: Redaction,
+    pub(super) salt: Vec<u8>,
+    pub(super) rules_text: RulesText,
+    pub(super) run: Run,
+    /// Dropped decisions that the log states.
+    pub(super) dropped_stated: u64,
+    /// The rules of the lines that follow; none before the first.
+    pub(super) in_force: Option<RulesRecord>,
+    /// Whether the target lacks their line: each file has it before its first decision.
+    pub(super) needs_rules: bool,
+    pub(super) written_texts: WrittenTexts,
+}
+
+/// A line to be written.
+enum Item<'b> {
+    Record(Record<'b>),
+    Reset(ResetRecord),
+    Assignment(AssignmentEvent),
+}
+
+impl Item<'_> {
+    /// Decisions that are not numbered, and assignments, are in the order of time.
+    fn order(&self) -> (u64, u64) {
+        match self {
+            Self::Record(record) => (record.number, record.received),
+            Self::Reset(record) => (record.number, record.time),
+            Self::Assignment(event) => (0, event.sent.as_nanos()),
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        let mut taken = Vec::new();
+        loop {
+            // Read before the queue is taken: what was appended before the stop is written.
+            let is_last = self.shared.stop.load(Ordering::Relaxed);
+            if self.shared.reopen.swap(false, Ordering::Relaxed) {
+                match self.sink.reopen() {
+                    Ok(()) => tracing::info!("decision log opened again"),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot open the decision log again; writing to the former file")
+                    }
+                }
+            }
+            self.shared.queue.take(&mut taken);
+            // After the queue: the rules of each decision in it were announced before it was made.
+            let announced = std::mem::take(&mut *self.shared.rules.lock());
+            let resets = std::mem::take(&mut *self.shared.resets.lock());
+            let is_idle = taken.is_empty();
+            let changes = resets.into_iter().map(Item::Reset);
+            let assignments = self.shared.assignments.take().into_iter().map(Item::Assignment);
+            self.write(&taken, announced, changes.chain(assignments));
+            if is_last {
+                return;
+            }
+            if is_idle {
+                std::thread::park_timeout(INTERVAL);
+            }
+        }
+    }
+
+    /// Writes rules that were put in force, then decisions, cancellations, resets and assignments in
+    /// their order, then how many lines were dropped.
+    fn write<'b>(
+        &mut self,
+        taken: &'b [Vec<u8>],
+        announced: Vec<RulesRecord>,
+        others: impl Iterator<Item = Item<'b>>,
+    ) {
+        let dropped = self.shared.dropped();
+        let mut lines = Vec::new();
+        for rules in announced {
+            (self.in_force, self.needs_rules) = (Some(rules), true);
+            self.write_lines(&mut lines, &mut 0);
+        }
+        let records = taken.iter().flat_map(|bytes| record::decode_all(bytes)).map(Item::Record);
+        let mut items: Vec<Item<'_>> = records.chain(others).collect();
+        items.sort_by_key(Item::order);
+        let rules = self.shared.limiter.get().map(|limiter| limiter.rules());
+        let salt = std::mem::take(&mut self.salt);
+        let values = Values { rules: rules.as_deref(), default: self.values, salt: &salt };
+        let mut count = 0;
+        for item in &items {
+            match item {
+                Item::Record(record) => {
+                    match record.is_cancellation() {
+                        true => changes::cancelled(record, &values, self.run, &mut lines),
+                        false => line::decision(record, &values, self.run, &mut lines),
+                    }
+                    count += 1;
+                }
+                Item::Reset(record) => changes::reset(record, &values, self.run, &mut lines),
+                Item::Assignment(event) => {
+                    let of_log = (self.run, self.shared.sample.0);
+                    assignments::assignment(event, &values, of_log, &mut lines);
+                    count += 1;
+                }
+            }
+            if lines.len() >= WRITE_BYTES {
+                self.write_lines(&mut lines, &mut count);
+            }
+        }
+        self.write_lines(&mut lines, &mut count);
+        self.salt = salt;
+        if dropped > self.dropped_stated {
+            line::dropped(dropped - self.dropped_stated, self.clock.now().as_nanos(), &mut lines);
+            if self.write_lines(&mut lines, &mut 0) {
+                self.dropped_stated = dropped;
+            }
+        }
+    }
+
+    /// Writes whole lines, after that of the rules where the target lacks it; false if the target does not take them.
+    fn write_lines(&mut self, lines: &mut Vec<u8>, count: &mut u64) -> bool {
+        if lines.is_empty() && !self.needs_rules {
+            return true;
+        }
+        let written = self.write_with_rules(lines);
+        let counted = if written.is_ok() { &self.shared.written } else { &self.shared.failed };
+        counted.fetch_add(std::mem::take(count), Ordering::Relaxed);
+        lines.clear();
+        if let Err(error) = &written {
+            // The target may have taken any part.
+            self.needs_rules = self.in_force.is_some();
+            self.written_texts.clear();
+            tracing::error!(%error, "the decision log takes no lines; they are dropped and counted");
+        }
+        written.is_ok()
+    }
+
+    fn write_with_rules(&mut self, lines: &mut Vec<u8>) -> io::Result<()> {
+        if self.sink.prepare(lines.len())? {
+            self.needs_rules = self.in_force.is_some();
+            self.written_texts.clear();
+        }
+        if self.needs_rules {
+            let mut with_rules = self.rules_line();
+            with_rules.append(lines);
+            *lines = with_rules;
+        }
+        self.sink.write(lines)?;
+        self.needs_rules = false;
+        Ok(())
+    }
+
+    fn rules_line(&mut self) -> Vec<u8> {
+        let mut line = Vec::new();
+        if let (Some(rules), Some(limiter)) = (&self.in_force, self.shared.limiter.get()) {
+            let in_force = limiter.rules();
+            let values = Values { rules: Some(&in_force), default: self.values, salt: &self.salt };
+            let how = (&**limiter, &values, self.rules_text);
+            changes::rules(rules, how, self.run, &mut self.written_texts, &mut line);
+        }
+        line
+    }
+}

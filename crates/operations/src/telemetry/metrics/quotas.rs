@@ -1,0 +1,40 @@
+//! Metrics of limits that clients enforce by themselves (RLQS).
+
+use super::page::Page;
+use std::fmt;
+use tidegate_service::{BlanketCounts, QuotaFigures};
+
+impl Page<'_> {
+    pub(super) fn quotas(&mut self, figures: QuotaFigures) -> fmt::Result {
+        let QuotaFigures { streams, buckets, in_force, reports, counts, blanket, admitted, denied, .. } =
+            figures;
+        self.gauge("quota_streams", "Clients that enforce limits by themselves: open streams", streams)?;
+        self.gauge("quota_buckets", "Buckets that these clients report, over all streams", buckets)?;
+        let help = "Requests per second that these clients may admit, by all assignments in force";
+        self.gauge("quota_assigned_rate", help, in_force.rate as f64 / 1_000.0)?;
+        let help = "Requests that they may admit at once beyond that, and unspent requests of slices";
+        self.gauge("quota_assigned_tokens", help, in_force.tokens)?;
+        let help = "Requests that these clients decided, as they reported, by code";
+        let requests = [([("code", "ok")], admitted), ([("code", "over_limit")], denied)];
+        self.counters_of("quota_requests", help, &requests)?;
+        self.counter("quota_reports", "Reports of buckets", reports)?;
+        let help = "Requests to the shared store for parts of its limits, and its responses";
+        let requests =
+            [([("result", "sent")], figures.part_requests), ([("result", "granted")], figures.part_grants)];
+        self.counters_of("quota_part_requests", help, &requests)?;
+        let BlanketCounts { allowed: all_allowed, denied: all_denied, abandoned } = blanket;
+        let assignments = [
+            ([("kind", "tokens")], counts.assigned),
+            ([("kind", "allow_all")], all_allowed),
+            ([("kind", "deny_all")], counts.denied + all_denied),
+            ([("kind", "abandon")], counts.abandoned + abandoned),
+        ];
+        self.counters_of("quota_assignments", "Assignments and their renewals, by kind", &assignments)?;
+        let help = "Reports of buckets that got no assignment, by what there are too many of";
+        let reasons = [
+            ([("reason", "buckets")], figures.refused),
+            ([("reason", "counters")], figures.refused_counters),
+        ];
+        self.counters_of("quota_refused_reports", help, &reasons)
+    }
+}

@@ -1,0 +1,111 @@
+//! The environment variables of OpenTelemetry that configure traces. Its crates read the others: of the exporter (endpoint,
+//! headers, timeout) and of batches (`OTEL_BSP_…`).
+
+use super::sampler::{Sampler, SamplerError};
+use crate::telemetry::collector::{Environment, Export, OtlpVariableError, Signal};
+use std::error::Error;
+use tidegate_service::{Propagators, UnknownPropagator};
+
+const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+const SAMPLER_ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
+
+/// The environment configures traces in a way that is not supported.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    /// A value that is not supported.
+    #[error(transparent)]
+    Variable(#[from] OtlpVariableError),
+    /// `OTEL_PROPAGATORS` names a format that is not known.
+    #[error("OTEL_PROPAGATORS: {0}")]
+    Propagators(#[from] UnknownPropagator),
+    /// A file of certificates or keys cannot be used.
+    #[error("cannot export traces to {endpoint}: {source}")]
+    Tls {
+        /// The collector.
+        endpoint: String,
+        /// The cause.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The exporter cannot be built.
+    #[error("cannot export traces: {0}")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+}
+
+/// The formats of trace contexts that the environment selects.
+pub(super) fn propagators(variable: impl Fn(&str) -> Option<String>) -> Result<Propagators, TracesError> {
+    match variable("OTEL_PROPAGATORS").filter(|names| !names.is_empty()) {
+        None => Ok(Propagators::default()),
+        Some(names) => Ok(names.parse()?),
+    }
+}
+
+/// Settings of an export that is on.
+#[derive(PartialEq, Debug)]
+pub(super) struct Variables {
+    pub(super) export: Export,
+    pub(super) sampler: Sampler,
+}
+
+impl Variables {
+    /// Reads the settings; none if traces are off.
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, TracesError> {
+        let environment = Environment::new(Signal::Traces, variable);
+        let Some(export) = environment.export()? else { return Ok(None) };
+        let [name, argument] = [SAMPLER, SAMPLER_ARGUMENT].map(|name| environment.value(name));
+        Ok(Some(Self { export, sampler: Self::sampler(name, argument)? }))
+    }
+
+    fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler, OtlpVariableError> {
+        let Some(name) = name else { return Ok(Sampler::default()) };
+        Sampler::new(&name, argument.as_deref()).map_err(|error| match error {
+            SamplerError::Name => OtlpVariableError::new(
+                SAMPLER,
+                name,
+                "write always_on, always_off or traceidratio, or one of them after parentbased_",
+            ),
+            SamplerError::Share => OtlpVariableError::new(
+                SAMPLER_ARGUMENT,
+                argument.unwrap_or_default(),
+                "write a share from 0 to 1",
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(set: &[(&str, &str)]) -> Result<Option<Variables>, String> {
+        let value =
+            |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Variables::read(value).map_err(|error| error.to_string())
+    }
+
+    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318");
+
+    #[test]
+    fn an_unknown_sampler_is_an_error() {
+        let error = read(&[ENDPOINT, ("OTEL_TRACES_SAMPLER", "jaeger_remote")]).expect_err("unknown");
+        assert!(error.starts_with("OTEL_TRACES_SAMPLER=jaeger_remote: "), "{error}");
+    }
+
+    #[test]
+    fn an_argument_of_the_sampler_is_a_share() {
+        let with = |argument| {
+            read(&[ENDPOINT, ("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", argument)])
+        };
+        assert!(with("0.25").is_ok());
+        let error = with("25 %").expect_err("no share");
+        assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG=25 %: "), "{error}");
+    }
+
+    #[test]
+    fn unknown_propagators_are_errors() {
+        let read = |names: &str| propagators(|_| Some(names.to_owned()));
+        assert_eq!(read("").ok(), Some(Propagators::default()));
+        assert!(read("b3multi,b3").is_ok());
+        let error = read("xray").expect_err("unknown").to_string();
+        assert!(error.starts_with("OTEL_PROPAGATORS: `xray`"), "{error}");
+    }
+}

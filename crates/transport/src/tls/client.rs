@@ -1,0 +1,157 @@
+//! The client half of TLS, for commands that connect to a server.
+
+use super::{
+    H2,
+    files::{TlsFilesError, certificates, private_key, roots},
+};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, WantsVerifier,
+    client::{
+        WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// Settings of a client's TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TlsClient {
+    /// PEM file of the authorities that the server's certificate must be signed by.
+    pub ca: Option<PathBuf>,
+    /// PEM files of the client's own certificate chain and key.
+    pub cert_and_key: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have; by default the host of the address.
+    pub server_name: Option<String>,
+    /// Whether any server certificate is accepted.
+    pub insecure: bool,
+}
+
+/// Settings that do not make a client.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsClientError {
+    /// A file cannot be read, or is not what it should be.
+    #[error(transparent)]
+    Files(#[from] TlsFilesError),
+    /// rustls refuses the settings.
+    #[error(transparent)]
+    Rustls(#[from] Error),
+    /// The name that the certificate must have is neither a DNS name nor an IP address.
+    #[error("`{name}` is no server name; write a DNS name or an IP address with --tls-server-name")]
+    ServerName {
+        /// The name.
+        name: String,
+        /// The cause.
+        #[source]
+        source: InvalidDnsNameError,
+    },
+    /// Nothing states which server certificates are accepted.
+    #[error(
+        "TLS needs --tls-ca, the authorities that sign the server's certificate, or --tls-insecure to accept any"
+    )]
+    NoAuthorities,
+    /// The system has no certificate authorities.
+    #[error("this machine has no certificate authorities; name a file of them")]
+    NoSystemAuthorities,
+}
+
+impl TlsClient {
+    /// The configuration, which offers HTTP/2.
+    pub fn config(&self) -> Result<Arc<ClientConfig>, TlsClientError> {
+        let mut config = match &self.ca {
+            _ if self.insecure => {
+                let verifier = Arc::new(AcceptAny(Arc::new(ring::default_provider())));
+                self.with_own_certificate(builder()?.dangerous().with_custom_certificate_verifier(verifier))?
+            }
+            Some(path) => self.with_own_certificate(builder()?.with_root_certificates(roots(path)?))?,
+            None => return Err(TlsClientError::NoAuthorities),
+        };
+        config.alpn_protocols = vec![H2.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The configuration of a client of other services, without ALPN: it trusts the authorities of the machine where no file of
+    /// them is set.
+    pub fn config_or_system_authorities(&self) -> Result<ClientConfig, TlsClientError> {
+        let roots = match &self.ca {
+            Some(path) => roots(path)?,
+            None => {
+                let mut system = RootCertStore::empty();
+                system.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                if system.is_empty() {
+                    return Err(TlsClientError::NoSystemAuthorities);
+                }
+                system
+            }
+        };
+        self.with_own_certificate(builder()?.with_root_certificates(roots))
+    }
+
+    /// The configuration of a client that makes no TLS connections.
+    pub fn config_without_authorities() -> Result<ClientConfig, TlsClientError> {
+        Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    }
+
+    fn with_own_certificate(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, TlsClientError> {
+        Ok(match &self.cert_and_key {
+            Some((cert, key)) => builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?,
+            None => builder.with_no_client_auth(),
+        })
+    }
+
+    /// The name to verify: the one set, or the host of `host:port`.
+    pub fn server_name(&self, address: &str) -> Result<ServerName<'static>, TlsClientError> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+        ServerName::try_from(name.to_owned())
+            .map_err(|source| TlsClientError::ServerName { name: name.to_owned(), source })
+    }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    let provider = Arc::new(ring::default_provider());
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+}
+
+/// Accepts every server certificate; signatures are verified.
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

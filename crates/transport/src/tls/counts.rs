@@ -1,0 +1,158 @@
+//! Counts of handshakes by result, and the state of a port's certificate, for metrics and logs.
+
+use super::client_verifier::SanNotAllowed;
+use rustls::{CertificateError, Error, InvalidMessage};
+use std::{
+    io,
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+use tidegate_counts::{Attempt, Counts, Label, labels};
+
+/// Time between two log lines about one result.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+labels! {
+    /// How a handshake ended.
+    #[allow(missing_docs, reason = "each is explained by `remedy`")]
+    pub enum HandshakeResult {
+        Completed = "completed",
+        NotTls = "not_tls",
+        TlsOnPlaintextPort = "tls_on_plaintext_port",
+        Incompatible = "incompatible",
+        ClientCertificateMissing = "client_certificate_missing",
+        ClientCertificateExpired = "client_certificate_expired",
+        ClientCertificateUnknownCa = "client_certificate_unknown_ca",
+        ClientSanNotAllowed = "client_san_not_allowed",
+        ClientCertificateInvalid = "client_certificate_invalid",
+        RefusedByClient = "refused_by_client",
+        TimedOut = "timed_out",
+        Evicted = "evicted",
+        Closed = "closed",
+        Violation = "violation",
+    }
+}
+
+impl HandshakeResult {
+    /// The failure and its remedy, for operators.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Completed => "TLS handshake completed",
+            Self::NotTls => "client without TLS on a TLS port; configure TLS on the client",
+            Self::TlsOnPlaintextPort => {
+                "client with TLS on a port without TLS; set --tls-cert and --tls-key (--http-tls-cert and --http-tls-key for the \
+                 HTTP port), or remove TLS from the client"
+            }
+            Self::Incompatible => {
+                "no common TLS version, cipher suite or ALPN protocol; TLS 1.2 and 1.3 are served"
+            }
+            Self::ClientCertificateMissing => "client sent no certificate, which --tls-client-ca requires",
+            Self::ClientCertificateExpired => "client certificate is expired or not yet valid; renew it",
+            Self::ClientCertificateUnknownCa => {
+                "client certificate is not signed by an authority in --tls-client-ca"
+            }
+            Self::ClientSanNotAllowed => "client certificate has no name in --tls-allow-san",
+            Self::ClientCertificateInvalid => "client certificate is not valid",
+            Self::RefusedByClient => {
+                "client refused the handshake; compare its trusted authorities and its server name with this \
+                 certificate"
+            }
+            Self::TimedOut => "handshake not complete within --tls-handshake-timeout",
+            Self::Evicted => "too many handshakes; the oldest was ended (--tls-max-handshakes)",
+            Self::Closed => "connection ended during the handshake",
+            Self::Violation => "client violates the TLS protocol",
+        }
+    }
+
+    /// Whether operators should read about it: a port scan or a health check ends connections too.
+    pub fn is_noteworthy(self) -> bool {
+        !matches!(self, Self::Completed | Self::Closed)
+    }
+
+    /// The result of a handshake that failed with this error.
+    pub(super) fn of_error(error: &io::Error) -> Self {
+        let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+            return Self::Closed;
+        };
+        match error {
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) => Self::NotTls,
+            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Self::Incompatible,
+            Error::NoCertificatesPresented => Self::ClientCertificateMissing,
+            Error::InvalidCertificate(error) => Self::of_certificate(error),
+            Error::AlertReceived(_) => Self::RefusedByClient,
+            _ => Self::Violation,
+        }
+    }
+
+    fn of_certificate(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Self::ClientCertificateExpired,
+            CertificateError::UnknownIssuer => Self::ClientCertificateUnknownCa,
+            CertificateError::Other(error) if error.0.downcast_ref::<SanNotAllowed>().is_some() => {
+                Self::ClientSanNotAllowed
+            }
+            _ => Self::ClientCertificateInvalid,
+        }
+    }
+}
+
+/// Counts of one port, with or without TLS.
+#[derive(Debug, Default)]
+pub struct TlsCounts {
+    /// Handshakes.
+    pub handshakes: Counts<HandshakeResult>,
+    /// Reloads of the certificate; a failed one left the former in force.
+    pub reloads: Counts<Attempt>,
+    /// When each result was last logged, in nanoseconds, and how many there were then.
+    logged: [(AtomicU64, AtomicU64); HandshakeResult::ALL.len()],
+    /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
+    not_after: AtomicI64,
+}
+
+impl TlsCounts {
+    /// End of the validity of the certificate in force, in seconds since the Unix epoch; none without TLS.
+    pub fn not_after(&self) -> Option<i64> {
+        Some(self.not_after.load(Relaxed)).filter(|&seconds| seconds != 0)
+    }
+
+    pub(super) fn certificate_loaded(&self, not_after: i64) {
+        self.not_after.store(not_after, Relaxed);
+    }
+
+    /// Counts a result. Returns the number of results of this kind since its last log line if another is due.
+    pub fn count(&self, result: HandshakeResult, now: Duration) -> Option<u64> {
+        self.handshakes.count(result);
+        let (logged_at, logged_count) = &self.logged[result.index()];
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let last = logged_at.load(Relaxed);
+        let is_due = last == 0 || now.saturating_sub(last) >= LOG_INTERVAL.as_nanos() as u64;
+        let is_logged = result.is_noteworthy()
+            && is_due
+            && logged_at.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok();
+        is_logged.then(|| {
+            let count = self.handshakes.sum(result);
+            count - logged_count.swap(count, Relaxed).min(count)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_result_is_logged_once_an_interval_with_the_number_since() {
+        let counts = TlsCounts::default();
+        let at = |millis| Duration::from_secs(1_000) + Duration::from_millis(millis);
+        assert_eq!(counts.count(HandshakeResult::NotTls, at(0)), Some(1));
+        assert_eq!(counts.count(HandshakeResult::NotTls, at(1)), None);
+        assert_eq!(counts.count(HandshakeResult::TimedOut, at(1)), Some(1));
+        assert_eq!(counts.count(HandshakeResult::NotTls, at(9_999)), None);
+        assert_eq!(counts.count(HandshakeResult::NotTls, at(10_000)), Some(3));
+        assert_eq!(counts.count(HandshakeResult::Completed, at(10_000)), None);
+        assert_eq!(counts.handshakes.sum(HandshakeResult::NotTls), 4);
+    }
+}

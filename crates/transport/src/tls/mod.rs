@@ -1,0 +1,118 @@
+//! TLS of a port: its certificate, which can be replaced while it serves, and handshakes with their results.
+//!
+//! Invariants: a certificate is in force only with the key that belongs to it; a failed reload leaves the one in force;
+//! connections keep the certificate that they were opened with.
+
+mod client;
+mod client_verifier;
+mod counts;
+mod files;
+
+pub use client::{TlsClient, TlsClientError};
+pub(super) use client_verifier::sans;
+pub use client_verifier::{San, SanError};
+pub use counts::{HandshakeResult, TlsCounts};
+pub use files::{TlsFiles, TlsFilesError, read_pem};
+
+use super::{Accepted, Peer};
+use arc_swap::ArcSwap;
+use rustls::{CertificateError, ServerConfig};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use tokio_rustls::TlsAcceptor;
+
+/// ALPN protocol of HTTP/2.
+pub const H2: &[u8] = b"h2";
+/// ALPN protocol of HTTP/1.1.
+pub const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// TLS of one port.
+pub struct TlsPort {
+    /// Name in logs.
+    name: &'static str,
+    files: TlsFiles,
+    protocols: &'static [&'static [u8]],
+    current: ArcSwap<ServerConfig>,
+    counts: Arc<TlsCounts>,
+}
+
+/// A failed handshake.
+#[derive(Debug)]
+pub struct HandshakeError {
+    /// The result, by which handshakes are counted.
+    pub result: HandshakeResult,
+    /// The cause, in words.
+    pub cause: String,
+}
+
+impl HandshakeError {
+    fn of(error: &io::Error) -> Self {
+        let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        let cause = match tls {
+            Some(rustls::Error::InvalidCertificate(CertificateError::Other(error))) => error.0.to_string(),
+            _ => error.to_string(),
+        };
+        Self { result: HandshakeResult::of_error(error), cause }
+    }
+}
+
+impl TlsPort {
+    /// Reads the files of the port called `name`. An expired certificate is put in force with a warning, so that a restart
+    /// never makes things worse.
+    pub fn load(
+        name: &'static str,
+        files: TlsFiles,
+        protocols: &'static [&'static [u8]],
+        counts: &Arc<TlsCounts>,
+        now: Duration,
+    ) -> Result<Self, TlsFilesError> {
+        let loaded = files.load(protocols)?;
+        if let Err(error) = loaded.check_validity(&files, now) {
+            tracing::warn!(port = name, %error, "clients will refuse this certificate");
+        }
+        counts.certificate_loaded(loaded.not_after);
+        let current = ArcSwap::new(loaded.config);
+        Ok(Self { name, files, protocols, current, counts: Arc::clone(counts) })
+    }
+
+    /// Reads the files again. After an error, or if the certificate has expired, the one in force stays.
+    pub fn reload(&self, now: Duration) -> Result<(), TlsFilesError> {
+        let loaded = self.files.load(self.protocols).and_then(|loaded| {
+            loaded.check_validity(&self.files, now)?;
+            Ok(loaded)
+        });
+        self.counts.reloads.count(loaded.is_ok().into());
+        let loaded = loaded?;
+        self.counts.certificate_loaded(loaded.not_after);
+        self.current.store(loaded.config);
+        Ok(())
+    }
+
+    /// The name of the port in logs.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The counts of handshakes, reloads and certificates, which other ports may share.
+    pub fn counts(&self) -> &Arc<TlsCounts> {
+        &self.counts
+    }
+
+    /// The files to watch.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let TlsFiles { cert, key, client_ca, .. } = &self.files;
+        [cert, key].into_iter().chain(client_ca).cloned().collect()
+    }
+
+    /// Completes the handshake of a connection, on the current runtime.
+    pub async fn handshake(&self, accepted: Accepted) -> Result<Accepted, HandshakeError> {
+        let closed =
+            |error: io::Error| HandshakeError { result: HandshakeResult::Closed, cause: error.to_string() };
+        let peer: Peer = accepted.peer;
+        let socket = accepted.register_socket().map_err(closed)?;
+        let acceptor = TlsAcceptor::from(self.current.load_full());
+        match acceptor.accept(socket).await {
+            Ok(stream) => Accepted::tls(peer, Box::new(stream)).map_err(closed),
+            Err(error) => Err(HandshakeError::of(&error)),
+        }
+    }
+}
