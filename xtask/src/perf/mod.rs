@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod pairs;
 mod plot;
+mod reference;
 pub(crate) mod replay;
 mod results;
 mod scenario;

@@ -11,8 +11,13 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 4000000000 }
 ";
 
-/// The configuration of a row: Envoy listens on `listen`; application and server on sockets.
-pub(super) fn bootstrap(row: Row, listen: SocketAddr, application: &str, server: &str) -> Json {
+/// The address of a socket, as Envoy writes it.
+pub(super) fn pipe(path: &str) -> Json {
+    json!({"pipe": {"path": path}})
+}
+
+/// The configuration of a row: Envoy listens on `listen`, the application on a socket, and the server on an address.
+pub(super) fn bootstrap(row: Row, listen: SocketAddr, application: &str, server: &Json) -> Json {
     let filters = filter(row, server).into_iter().chain([router()]).collect();
     let route = json!({"match": {"prefix": "/"}, "route": {"cluster": "application"}});
     let response = json!({"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"inline_string": "served"}}});
@@ -20,37 +25,40 @@ pub(super) fn bootstrap(row: Row, listen: SocketAddr, application: &str, server:
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         json!({"explicit_http_config": {"http2_protocol_options": {}}}),
     );
-    let mut tidegate = cluster("tidegate", json!({"pipe": {"path": server}}));
-    tidegate["typed_extension_protocol_options"] =
+    let mut of_server = cluster("server", server.clone());
+    of_server["typed_extension_protocol_options"] =
         json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2});
-    let pipe = json!({"pipe": {"path": application}});
+    let pipe = pipe(application);
     json!({
         "static_resources": {
             "listeners": [
                 listener("edge", address(listen), filters, &route),
                 listener("application", pipe.clone(), vec![router()], &response),
             ],
-            "clusters": [cluster("application", pipe), tidegate],
+            "clusters": [cluster("application", pipe), of_server],
         },
     })
 }
 
-fn filter(row: Row, server: &str) -> Option<Json> {
+fn filter(row: Row, server: &Json) -> Option<Json> {
     let mut settings = json!({
         "domain": "edge",
         "timeout": "1s",
         // A request that is not decided fails the measurement.
         "failure_mode_deny": true,
-        "rate_limit_service": {"transport_api_version": "V3", "grpc_service": {"envoy_grpc": {"cluster_name": "tidegate"}}},
+        "rate_limit_service": {"transport_api_version": "V3", "grpc_service": {"envoy_grpc": {"cluster_name": "server"}}},
         "rate_limits": [{"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "api_key"}}]}],
     });
     let of_filter = |settings| typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", settings);
     match row {
         Row::None => None,
-        Row::Filter => Some(json!({"name": "ratelimit", "typed_config": of_filter(settings)})),
+        Row::Filter | Row::Reference => {
+            Some(json!({"name": "ratelimit", "typed_config": of_filter(settings)}))
+        }
         Row::Module => Some(module(of_filter(settings))),
         Row::Leased => {
-            settings["tidegate"] = json!({"server": {"address": format!("unix:{server}")}});
+            let path = server["pipe"]["path"].as_str().unwrap_or_default();
+            settings["tidegate"] = json!({"server": {"address": format!("unix:{path}")}});
             Some(module(typed("google.protobuf.Struct", json!({"value": settings}))))
         }
     }
@@ -76,7 +84,7 @@ fn router() -> Json {
     json!({"name": "router", "typed_config": router})
 }
 
-fn address(of: SocketAddr) -> Json {
+pub(super) fn address(of: SocketAddr) -> Json {
     json!({"socket_address": {"address": of.ip().to_string(), "port_value": of.port()}})
 }
 

@@ -1,8 +1,7 @@
 //! `cargo xtask perf-envoy`: cost of a rate limit to a request through Envoy, by the module and by the `ratelimit` filter, beside no filter.
 //!
-//! One Envoy with one worker per row, with its application in it, on the first core; load and server on the second. The server is called by
-//! a Unix socket. All of them run for
-//! the whole measurement, and serve one after the other in short rounds, so that what else the machine does affects all. A figure is
+//! One Envoy with one worker per row, with its application in it, on the first core; load and servers on the second. Tidegate is called by
+//! a Unix socket, the reference server by TCP, and its store is on a third core if there is one. All of them run for the whole measurement, and serve one after the other in short rounds, so that what else the machine does affects all. A figure is
 //! the median over rounds of the difference to the row without a filter in the same round.
 
 mod client;
@@ -13,7 +12,7 @@ use super::{machine::Machine, table};
 use crate::Failure;
 use clap::Args;
 use client::Client;
-use process::{Envoy, Programs, Server, cpu_nanos};
+use process::{Envoy, Programs, ReferenceServer, Server, cpu_nanos};
 use serde_json::json;
 use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -46,6 +45,9 @@ pub(crate) struct PerfEnvoy {
     /// The program of Envoy.
     #[arg(long, value_name = "PATH", default_value = "envoy")]
     envoy: PathBuf,
+    /// The reference server, instead of one built with Go.
+    #[arg(long, value_name = "PATH")]
+    reference: Option<PathBuf>,
     /// Folder with `tidegate` and `libtidegate.so`, instead of a build with the profile dist.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
@@ -64,10 +66,12 @@ enum Row {
     Leased,
     /// The filter, which calls a Tidegate server for each request.
     Filter,
+    /// The filter, which calls the reference server, with a store.
+    Reference,
 }
 
 impl Row {
-    const ALL: [Self; 4] = [Self::None, Self::Module, Self::Leased, Self::Filter];
+    const ALL: [Self; 5] = [Self::None, Self::Module, Self::Leased, Self::Filter, Self::Reference];
 
     fn name(self) -> &'static str {
         match self {
@@ -75,6 +79,7 @@ impl Row {
             Self::Module => "module",
             Self::Leased => "module with leases",
             Self::Filter => "ratelimit filter",
+            Self::Reference => "ratelimit filter, reference server",
         }
     }
 
@@ -96,10 +101,11 @@ struct Sample {
     per_core: f64,
 }
 
-/// A row: its Envoy, and its samples.
+/// A row: its Envoy, the processes that this calls, and its samples.
 struct Subject {
     row: Row,
     envoy: Envoy,
+    servers: Vec<u32>,
     client: Client,
     samples: Vec<Sample>,
 }
@@ -121,18 +127,31 @@ impl PerfEnvoy {
             println!("Only one core: Envoy and load share it.");
         }
         let server = Server::start(&machine, &programs)?;
+        let reference = ReferenceServer::start(&machine, &programs, self.reference.as_deref());
+        if let Err(failure) = &reference {
+            println!("The reference server is not measured: {failure}");
+        }
+        let reference = reference.ok();
         let mut subjects = Vec::new();
         for row in Row::ALL {
-            let envoy = Envoy::start(row, &machine, &programs, &server.socket)?;
+            let (address, servers) = match (row, &reference) {
+                (Row::Reference, None) => continue,
+                (Row::Reference, Some(reference)) => {
+                    (config::address(reference.address()), reference.pids().to_vec())
+                }
+                (Row::None | Row::Module, _) => (config::pipe(&server.socket), Vec::new()),
+                (Row::Leased | Row::Filter, _) => (config::pipe(&server.socket), vec![server.pid()]),
+            };
+            let envoy = Envoy::start(row, &machine, &programs, &address)?;
             let mut client = Client::open(envoy.address)?;
             client.one_by_one(WARM_UP)?;
-            subjects.push(Subject { row, envoy, client, samples: Vec::new() });
+            subjects.push(Subject { row, envoy, servers, client, samples: Vec::new() });
         }
         for round in 0..rounds {
             // In another order each time.
             subjects.rotate_left(round % 2 + 1);
             for subject in &mut subjects {
-                subject.measure(requests, Duration::from_millis(millis), &server)?;
+                subject.measure(requests, Duration::from_millis(millis))?;
             }
         }
         subjects.sort_by_key(|subject| Row::ALL.iter().position(|row| *row == subject.row));
@@ -152,13 +171,15 @@ impl PerfEnvoy {
 }
 
 impl Subject {
-    fn measure(&mut self, requests: usize, parallel: Duration, server: &Server) -> Result<(), Failure> {
+    fn measure(&mut self, requests: usize, parallel: Duration) -> Result<(), Failure> {
         let pid = self.envoy.pid();
-        let (before, server_before) = (cpu_nanos(pid)?, cpu_nanos(server.pid())?);
+        let of_servers =
+            || self.servers.iter().map(|server| cpu_nanos(*server)).sum::<Result<u64, Failure>>();
+        let (before, server_before) = (cpu_nanos(pid)?, of_servers()?);
         let mut latencies = self.client.one_by_one(requests)?;
         let micros = |before: u64, after: u64| (after - before) as f64 / 1_000.0 / requests as f64;
         let cpu = micros(before, cpu_nanos(pid)?);
-        let server_cpu = micros(server_before, cpu_nanos(server.pid())?);
+        let server_cpu = micros(server_before, of_servers()?);
         latencies.sort_unstable();
         let percentile = |per_mille: usize| latencies[(requests - 1) * per_mille / 1_000] as f64 / 1_000.0;
 

@@ -3,8 +3,14 @@
 use super::{Row, client::Client, config};
 use crate::{
     Failure,
-    perf::{machine::Machine, root, server::free_port},
+    perf::{
+        machine::Machine,
+        reference::{Process as Listening, Reference, Store},
+        root,
+        server::free_port,
+    },
 };
+use serde_json::Value as Json;
 use std::{
     fs::{self, File},
     net::SocketAddr,
@@ -139,6 +145,34 @@ impl Server {
     }
 }
 
+/// The reference server and its store, on the core of the load.
+pub(super) struct ReferenceServer {
+    store: Store,
+    server: Listening,
+}
+
+impl ReferenceServer {
+    pub(super) fn start(
+        machine: &Machine,
+        programs: &Programs,
+        given: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let program = Reference::find(given, &programs.scratch)?;
+        let store = Store::start(machine)?;
+        let on_core = |program: &Path| machine.on_core(1, program);
+        let server = program.start(on_core, (&programs.scratch, config::RULES), &store)?;
+        Ok(Self { store, server })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    pub(super) fn pids(&self) -> [u32; 2] {
+        [self.server.pid(), self.store.pid()]
+    }
+}
+
 /// An Envoy on the first core.
 pub(super) struct Envoy {
     process: Process,
@@ -150,7 +184,7 @@ impl Envoy {
         row: Row,
         machine: &Machine,
         programs: &Programs,
-        server: &str,
+        server: &Json,
     ) -> Result<Self, Failure> {
         let (address, name) = (free_port()?, row.name().replace(' ', "-"));
         let file = |ending: &str| programs.scratch.join(format!("{name}.{ending}"));

@@ -5,12 +5,13 @@
 //! the reference server, which increments a counter in the same store without deciding in it.
 
 mod probe;
-mod process;
+mod server;
 
 use super::{
     bars::{Bar, Bound, Measure},
     build,
     machine::Machine,
+    reference::{Process, Reference, Store},
     results::{Figure, Results},
     server::Binaries,
     table,
@@ -19,11 +20,11 @@ use crate::Failure;
 use clap::Args;
 use comfy_table::Table;
 use probe::Probe;
-use process::{Leases, Process, Reference, Store};
 use serde_json::Value;
+use server::{Leases, RULES, tidegate};
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     thread::sleep,
     time::{Duration, Instant},
@@ -114,7 +115,7 @@ impl PerfShared {
             Some(folder) => Binaries::in_folder(folder)?,
             None => build()?,
         };
-        let reference = Reference::find(self.reference.as_deref(), &binaries);
+        let reference = Reference::find(self.reference.as_deref(), &binaries.scratch);
         println!("{machine}");
         if let Err(failure) = &reference {
             println!("The reference server is not measured: {failure}");
@@ -166,15 +167,16 @@ struct Measurements<'m> {
 impl Measurements<'_> {
     fn round(&mut self, round: u32) -> Result<(), Failure> {
         self.saturated(round, EXACT, OURS, |store, this| {
-            Process::tidegate(this.machine, this.binaries, Some((store, Leases::Off)))
+            tidegate(this.machine, this.binaries, Some((store, Leases::Off)))
         })?;
         if self.reference.is_some() {
             self.saturated(round, EXACT, REFERENCE, |store, this| {
                 let reference = this.reference.as_ref().expect("it was checked");
-                reference.start(this.machine, this.binaries, store)
+                let on_core = |program: &Path| this.machine.on_core(0, program);
+                reference.start(on_core, (&this.binaries.scratch, RULES), store)
             })?;
         }
-        self.saturated(round, LOCAL, OURS, |_, this| Process::tidegate(this.machine, this.binaries, None))?;
+        self.saturated(round, LOCAL, OURS, |_, this| tidegate(this.machine, this.binaries, None))?;
         self.two_nodes(round)?;
         self.latency(round)?;
         let store = Store::start(self.machine)?;
@@ -264,7 +266,7 @@ impl Measurements<'_> {
     }
 
     fn nodes(&self, store: Option<(&Store, Leases)>) -> Result<[Process; 2], Failure> {
-        let node = || Process::tidegate(self.machine, self.binaries, store);
+        let node = || tidegate(self.machine, self.binaries, store);
         Ok([node()?, node()?])
     }
 
@@ -281,13 +283,9 @@ impl Measurements<'_> {
     /// The latency of single decisions, with a store and without, and of a PING.
     fn latency(&mut self, round: u32) -> Result<(), Failure> {
         let store = Store::start(self.machine)?;
-        let exact = self.p50(
-            round,
-            UNLOADED,
-            &Process::tidegate(self.machine, self.binaries, Some((&store, Leases::Off)))?,
-        )?;
-        let local =
-            self.p50(round, UNLOADED_LOCAL, &Process::tidegate(self.machine, self.binaries, None)?)?;
+        let exact =
+            self.p50(round, UNLOADED, &tidegate(self.machine, self.binaries, Some((&store, Leases::Off)))?)?;
+        let local = self.p50(round, UNLOADED_LOCAL, &tidegate(self.machine, self.binaries, None)?)?;
         let ping = Probe::run(self.machine, &store, self.seconds)?.ping_micros;
         self.add(round, PING, CLIENT, &[(Figure::P50Micros, ping)]);
         self.add(round, ADDED, OURS, &[(Figure::Ratio, (exact - local) / ping)]);

@@ -1,7 +1,9 @@
 //! A client of the store in a process of its own: the latency of a PING, and the store's CPU for batches of decisions.
 
-use super::process::Store;
-use crate::{Failure, perf::machine::Machine};
+use crate::{
+    Failure,
+    perf::{machine::Machine, reference::Store},
+};
 use redis::{Client, aio::MultiplexedConnection, cmd};
 use std::{
     cell::Cell,

@@ -1,12 +1,7 @@
-//! Processes of a measurement: the store, the server, and the reference server.
+//! The reference server, and the store that it counts in.
 
-use crate::{
-    Failure,
-    perf::{
-        machine::Machine,
-        server::{Binaries, free_port},
-    },
-};
+use super::{machine::Machine, server::free_port};
+use crate::Failure;
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
@@ -23,22 +18,8 @@ const REFERENCE: &str =
 /// The name of the program in it.
 const REFERENCE_PROGRAM: &str = "service_cmd";
 
-/// One limit that no load reaches, for each address.
-const RULES: &str = "domain: edge
-descriptors:
-  - key: remote_address
-    rate_limit: { unit: day, requests_per_unit: 4000000000 }
-";
-
 const START_POLLS: u32 = 500;
 const START_POLL: Duration = Duration::from_millis(10);
-
-/// Whether counters are leased.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leases {
-    Off,
-    Auto,
-}
 
 /// A running process that listens on a port of loopback; killed when dropped.
 pub(super) struct Process {
@@ -48,7 +29,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the command, and waits until it listens.
-    fn start(name: &str, mut command: Command, address: SocketAddr) -> Result<Self, Failure> {
+    pub(super) fn start(name: &str, mut command: Command, address: SocketAddr) -> Result<Self, Failure> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
         let mut process = Self { child, address };
@@ -62,28 +43,6 @@ impl Process {
             sleep(START_POLL);
         }
         Err(format!("{name} does not listen"))
-    }
-
-    /// Tidegate on the first core, with counters in the store or its own. With a store, the store makes every decision, or leases
-    /// are taken.
-    pub(super) fn tidegate(
-        machine: &Machine,
-        binaries: &Binaries,
-        store: Option<(&Store, Leases)>,
-    ) -> Result<Self, Failure> {
-        let rules = binaries.scratch.join("perf-shared.yaml");
-        write(&rules, RULES)?;
-        let address = free_port()?;
-        let mut command = machine.on_core(0, &binaries.tidegate);
-        command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
-        command.arg("--rules").arg(rules);
-        if let Some((store, leases)) = store {
-            // A decision of another kind than the store's fails the measurement: it denies.
-            command.args(["--on-store-failure", "deny", "--counters-timeout", "2s"]);
-            let leases = if leases == Leases::Auto { "auto" } else { "off" };
-            command.args(["--counters", &store.url(), "--lease", leases]);
-        }
-        Self::start("tidegate", command, address)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -138,14 +97,14 @@ pub(super) struct Reference(PathBuf);
 
 impl Reference {
     /// The given program, or one that is built with Go.
-    pub(super) fn find(given: Option<&Path>, binaries: &Binaries) -> Result<Self, Failure> {
+    pub(super) fn find(given: Option<&Path>, scratch: &Path) -> Result<Self, Failure> {
         if let Some(given) = given {
             return Ok(Self(given.to_owned()));
         }
-        let program = binaries.scratch.join(REFERENCE_PROGRAM);
+        let program = scratch.join(REFERENCE_PROGRAM);
         if !program.is_file() {
             let mut go = Command::new("go");
-            go.args(["install", REFERENCE]).env("GOBIN", &binaries.scratch);
+            go.args(["install", REFERENCE]).env("GOBIN", scratch);
             let status = go.status().map_err(|error| format!("go cannot be run: {error}"))?;
             if !status.success() {
                 return Err(format!("`go install {REFERENCE}` failed"));
@@ -154,19 +113,19 @@ impl Reference {
         Ok(Self(program))
     }
 
-    /// Starts it on the first core, with its defaults but for the metrics, which it does not send.
+    /// Starts it with these rules, with its defaults but for the metrics, which it does not send. `command` runs a program on its core.
     pub(super) fn start(
         &self,
-        machine: &Machine,
-        binaries: &Binaries,
+        command: impl FnOnce(&Path) -> Command,
+        (scratch, rules): (&Path, &str),
         store: &Store,
     ) -> Result<Process, Failure> {
-        let root = binaries.scratch.join("perf-reference");
+        let root = scratch.join("perf-reference");
         let config = root.join("ratelimit/config");
         fs::create_dir_all(&config).map_err(|error| format!("{}: {error}", config.display()))?;
-        write(&config.join("rules.yaml"), RULES)?;
+        write(&config.join("rules.yaml"), rules)?;
         let address = free_port()?;
-        let mut command = machine.on_core(0, &self.0);
+        let mut command = command(&self.0);
         command
             .env("USE_STATSD", "false")
             .env("LOG_LEVEL", "error")
@@ -183,6 +142,6 @@ impl Reference {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
