@@ -13,6 +13,7 @@ mod drop_in;
 mod generate;
 mod in_flight;
 mod leased;
+mod leased_fleet;
 mod leased_rules;
 mod process;
 #[path = "../../../../tests/sim/rng.rs"]
@@ -45,6 +46,7 @@ const TESTS: &[(&str, Test)] = &[
     ("leased_rules::a_budget_of_costs_known_at_the_end_is_that_of_the_server", leased_rules::reserved),
     ("leased_rules::rules_that_are_not_leased_are_decided_by_the_server", leased_rules::others),
     ("leased::four_envoys_admit_the_limit_together", leased::shared),
+    ("leased_fleet::ten_envoys_admit_the_limits_of_every_algorithm", leased_fleet::fleet),
 ];
 
 fn main() -> ExitCode {
