@@ -343,16 +343,22 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
     for program in Program::all_with_two_workers() {
         let edge = Edge::start(&program, &RULES.replace("in_flight: 3", "in_flight: 1"), 1).await;
         let port = edge.envoy.port(LISTENER);
-        let clients = (0..SEQUENTIAL_CLIENTS).map(|client| tokio::spawn(sequential_client(client, port)));
-        let (mut denials, began) = (0, Instant::now());
-        for client in clients.collect::<Vec<_>>() {
-            denials += client.await.expect("no client panics");
-        }
-        let requests = SEQUENTIAL_CLIENTS * SEQUENTIAL;
+        let began = Instant::now();
+        let (denials, requests) = sequential_clients(port).await;
         println!("{}: {denials} of {requests} denied in {:?}", program.binary.display(), began.elapsed());
         // More than one are those whose end came later than the wait, as on a busy machine.
         assert!(denials <= requests / 500, "{denials} of {requests} denied");
     }
+}
+
+/// Clients that send one request after the other; returns how many were denied of how many.
+pub async fn sequential_clients(port: u16) -> (usize, usize) {
+    let clients = (0..SEQUENTIAL_CLIENTS).map(|client| tokio::spawn(sequential_client(client, port)));
+    let mut denials = 0;
+    for client in clients.collect::<Vec<_>>() {
+        denials += client.await.expect("no client panics");
+    }
+    (denials, SEQUENTIAL_CLIENTS * SEQUENTIAL)
 }
 
 /// Sends one request after the other; returns how many were denied.
