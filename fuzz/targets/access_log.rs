@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_replay::{Line, Mapping};
+use tidegate_replay::{LineContent, Mapping};
 
 fuzz_target!(|line: &[u8]| {
     let mut mapping = Mapping::new("d".into(), "start_time".into());
@@ -12,7 +12,7 @@ fuzz_target!(|line: &[u8]| {
     mapping.add_descriptor("user=headers.x-user").expect("a good descriptor");
     mapping.add_descriptor("client=client,generic_key=\"login\"").expect("a good descriptor");
     match mapping.json_line(line) {
-        Ok(Line::Decision(event)) => {
+        Ok(LineContent::Decision(event)) => {
             assert!((1..=2).contains(&event.descriptors.len()));
             for descriptor in &event.descriptors {
                 assert!(descriptor.entries.iter().all(|(key, value)| !key.is_empty() && !value.is_empty()));

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_replay::{Columns, Line, Mapping};
+use tidegate_replay::{Columns, LineContent, Mapping};
 
 fuzz_target!(|text: &str| {
     let mut mapping = Mapping::new("d".into(), "time".into());
@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     let columns = Columns::parse(b"time,first,second").expect("a good header");
     let line = format!("1772366400,{},{}\n", quoted[0], quoted[1]);
     let read = match mapping.csv_line(&columns, line.as_bytes()) {
-        Ok(Line::Decision(event)) => event.descriptors,
+        Ok(LineContent::Decision(event)) => event.descriptors,
         Ok(_) => Vec::new(),
         Err(error) => panic!("{line:?}: {error}"),
     };

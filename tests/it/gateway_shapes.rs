@@ -118,14 +118,14 @@ const QUOTAS: &[&str] = &[
 ];
 
 /// A rate limit of a line.
-struct Line<'l> {
+struct GatewayLimit<'l> {
     /// Keys and values; empty for each value.
     path: Vec<(&'l str, &'l str)>,
     requests: u32,
     flags: Vec<&'l str>,
 }
 
-impl<'l> Line<'l> {
+impl<'l> GatewayLimit<'l> {
     fn new(text: &'l str) -> Self {
         let (path, limit) = text.split_once(" : ").expect("a path and a limit");
         let part = |part: &'l str| match part.strip_prefix('@') {
@@ -184,7 +184,7 @@ impl<'l> Line<'l> {
 
 fn config(domain: &str, lines: &[&str]) -> RateLimitConfig {
     let mut descriptors = Vec::new();
-    lines.iter().for_each(|line| Line::new(line).add_to(&mut descriptors, 0));
+    lines.iter().for_each(|line| GatewayLimit::new(line).add_to(&mut descriptors, 0));
     RateLimitConfig { name: domain.into(), domain: domain.into(), descriptors }
 }
 
@@ -205,7 +205,7 @@ async fn each_shape_of_envoy_gateway_limits_the_requests_derived_from_it() {
         let server = start(port, compat);
         let mut client = server.client().await;
         for (kind, domain, lines) in SHAPES {
-            for line in lines.iter().map(|line| Line::new(line)) {
+            for line in lines.iter().map(|line| GatewayLimit::new(line)) {
                 for number in 1..=line.requests + 1 {
                     let is_over = number > line.requests && !line.has("shadow");
                     let expected = if is_over { Code::OverLimit } else { Code::Ok };
@@ -227,7 +227,7 @@ async fn quotas_of_envoy_ai_gateway_are_charged_by_tokens() {
     let mut client = server.client().await;
     let mut check =
         async |descriptors: &[Sent], hits| hit(&mut client, QUOTA_DOMAIN, descriptors, hits).await;
-    for line in QUOTAS.iter().map(|line| Line::new(line)) {
+    for line in QUOTAS.iter().map(|line| GatewayLimit::new(line)) {
         let sent = [line.sent()];
         let limit = u64::from(line.requests);
         assert_eq!(check(&sent, Some(0)).await, Code::Ok, "{:?}", line.path);
@@ -239,7 +239,7 @@ async fn quotas_of_envoy_ai_gateway_are_charged_by_tokens() {
         assert_eq!(check(&sent, Some(0)).await, expected, "{:?}", line.path);
     }
     // Denied only if every quota of the request is used up.
-    let of = |line: usize| Line::new(QUOTAS[line]).sent();
+    let of = |line: usize| GatewayLimit::new(QUOTAS[line]).sent();
     assert_eq!(check(&[of(0), of(6)], Some(0)).await, Code::OverLimit);
     let unused = descriptor(&[("backend_name", "default/openai"), ("model_name_override", "new")]);
     assert_eq!(check(&[of(0), unused], Some(0)).await, Code::Ok);

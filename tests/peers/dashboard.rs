@@ -21,7 +21,7 @@ pub struct Query {
 }
 
 /// A line of a panel: its name, and its points as time and value.
-pub struct Line {
+pub struct PanelLine {
     pub name: String,
     pub points: Vec<(f64, f64)>,
 }
@@ -58,9 +58,11 @@ fn panel(panel: &Value) -> Panel {
 
 impl Query {
     /// The lines of the result of a range query.
-    pub fn lines(&self, matrix: &Value) -> Vec<Line> {
+    pub fn lines(&self, matrix: &Value) -> Vec<PanelLine> {
         let series = matrix.as_array().into_iter().flatten();
-        series.map(|series| Line { name: self.name(&series["metric"]), points: points(series) }).collect()
+        series
+            .map(|series| PanelLine { name: self.name(&series["metric"]), points: points(series) })
+            .collect()
     }
 
     /// The legend with the labels of a series.
@@ -79,7 +81,7 @@ fn points(series: &Value) -> Vec<(f64, f64)> {
 }
 
 /// The picture of the panels, each with its lines.
-pub fn svg(panels: &[(Panel, Vec<Line>)]) -> String {
+pub fn svg(panels: &[(Panel, Vec<PanelLine>)]) -> String {
     let bottom = panels.iter().map(|(panel, _)| panel.place[1] + panel.place[3]).fold(0.0, f64::max);
     let (width, height) = (24.0 * COLUMN, bottom * ROW);
     let mut svg = format!(
@@ -92,7 +94,7 @@ pub fn svg(panels: &[(Panel, Vec<Line>)]) -> String {
     svg + "</svg>\n"
 }
 
-fn draw(svg: &mut String, panel: &Panel, lines: &[Line]) -> std::fmt::Result {
+fn draw(svg: &mut String, panel: &Panel, lines: &[PanelLine]) -> std::fmt::Result {
     let [x, y, w, h] = panel.place;
     let (x, y, w, h) = (x * COLUMN, y * ROW, w * COLUMN, h * ROW);
     let title = escaped(&panel.title);

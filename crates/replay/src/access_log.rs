@@ -2,7 +2,7 @@
 //! route of Envoy do: a descriptor with an absent field is left out.
 
 use super::{
-    Event, EventDescriptor, Line, LineError,
+    Event, EventDescriptor, LineContent, LineError,
     line::{ANY_SIZE, syntax, time},
 };
 use serde_json::Value;
@@ -72,13 +72,13 @@ impl Mapping {
     }
 
     /// Reads one JSON line. A field is found by its name, or by the names of nested objects joined by periods.
-    pub fn json_line(&self, line: &[u8]) -> Result<Line, LineError> {
+    pub fn json_line(&self, line: &[u8]) -> Result<LineContent, LineError> {
         let object: Value = serde_json::from_slice(line).map_err(|error| syntax(&error))?;
         self.line(&object)
     }
 
     /// Reads one record of CSV.
-    pub fn csv_line(&self, columns: &Columns, line: &[u8]) -> Result<Line, LineError> {
+    pub fn csv_line(&self, columns: &Columns, line: &[u8]) -> Result<LineContent, LineError> {
         let fields = csv_fields(line)?;
         if fields.len() != columns.0.len() {
             return Err(LineError::Columns(fields.len(), columns.0.len()));
@@ -98,7 +98,7 @@ impl Mapping {
         names.filter(|name| !columns.0.iter().any(|column| column == name)).collect()
     }
 
-    fn line(&self, fields: &impl Fields) -> Result<Line, LineError> {
+    fn line(&self, fields: &impl Fields) -> Result<LineContent, LineError> {
         let time = fields.field(&self.time).ok_or_else(|| LineError::Missing(self.time.clone()))?;
         let time = log_time(&time).ok_or_else(|| LineError::Time((&*time).into()))?;
         let hits = match &self.hits {
@@ -127,7 +127,7 @@ impl Mapping {
         });
         let descriptors: Vec<_> = descriptors.collect();
         if descriptors.is_empty() {
-            return Ok(Line::WithoutDescriptors);
+            return Ok(LineContent::WithoutDescriptors);
         }
         let domain = self.domain.clone();
         let event = Event {
@@ -142,7 +142,7 @@ impl Mapping {
             ticket: None,
         };
         event.request().check(&ANY_SIZE)?;
-        Ok(Line::Decision(event))
+        Ok(LineContent::Decision(event))
     }
 }
 
@@ -248,9 +248,9 @@ mod tests {
         mapping
     }
 
-    fn event(line: Result<Line, LineError>) -> Event {
+    fn event(line: Result<LineContent, LineError>) -> Event {
         match line {
-            Ok(Line::Decision(event)) => event,
+            Ok(LineContent::Decision(event)) => event,
             other => panic!("{other:?}"),
         }
     }
@@ -267,7 +267,7 @@ mod tests {
         let login = [("generic_key".into(), "login".into()), ("remote_address".into(), "10.0.0.7".into())];
         assert_eq!(admitted.descriptors[0].entries, login);
         let nothing = mapping().json_line(br#"{"start_time":1772366400,"client":"-"}"#);
-        assert_eq!(nothing.expect("a line"), Line::WithoutDescriptors);
+        assert_eq!(nothing.expect("a line"), LineContent::WithoutDescriptors);
     }
 
     #[test]

@@ -328,7 +328,7 @@ mod tests {
         let without_peer = LINE.replace(",\"peer\":\"10.0.0.7\"", "");
         let with_ticket = LINE.replace(",\"descriptors\"", ",\"ticket\":\"slot-1\",\"descriptors\"");
         for text in [LINE.to_owned(), format!("{LINE}\n"), without_peer, with_ticket, first_version] {
-            let Ok(line::Line::Decision(parsed)) = line::parse_json(text.as_bytes()) else {
+            let Ok(line::LineContent::Decision(parsed)) = line::parse_json(text.as_bytes()) else {
                 panic!("{text}")
             };
             let repeated = &mut Repeated::default();

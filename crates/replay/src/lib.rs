@@ -35,7 +35,7 @@ pub use event::{
     CancelledStep, Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
     Step,
 };
-pub use line::{Line, LineError, LineParser, parse_line};
+pub use line::{LineContent, LineError, LineParser, parse_line};
 pub use logged_rules::LoggedRulesError;
 pub use notes::LineCounts;
 pub use order::{Log, LogLine, StepRef, apply_in_order, in_order_of_time};

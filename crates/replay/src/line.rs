@@ -30,7 +30,7 @@ pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
 
 /// Content of a line.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Line {
+pub enum LineContent {
     /// A decision.
     Decision(Event),
     /// Rules that were put in force.
@@ -91,7 +91,7 @@ impl LineParser {
         &mut self,
         line: &'l [u8],
         decision: &mut LoggedDecision<'l>,
-    ) -> Result<Option<Line>, LineError> {
+    ) -> Result<Option<LineContent>, LineError> {
         match fast_line::parse(line, &mut self.0, decision) {
             Some(()) => Ok(None),
             None => parse_json(line).map(Some),
@@ -100,14 +100,14 @@ impl LineParser {
 }
 
 /// Reads one line, with or without its line feed.
-pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
+pub fn parse_line(line: &[u8]) -> Result<LineContent, LineError> {
     let mut decision = LoggedDecision::default();
     let other = LineParser::default().parse(line, &mut decision)?;
-    Ok(other.unwrap_or_else(|| Line::Decision(decision.to_event())))
+    Ok(other.unwrap_or_else(|| LineContent::Decision(decision.to_event())))
 }
 
 /// Reads a line whatever the order of its fields.
-pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
+pub(super) fn parse_json(line: &[u8]) -> Result<LineContent, LineError> {
     let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
         // A line of another version may differ in any field but `v`.
         match serde_json::from_slice::<LoggedVersion>(line) {
@@ -119,15 +119,15 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
         return Err(LineError::Version(logged.v));
     }
     if let Some(count) = logged.dropped {
-        return Ok(Line::Dropped(count));
+        return Ok(LineContent::Dropped(count));
     }
     if logged.assignment.is_some() {
-        return Ok(Line::Assignment);
+        return Ok(LineContent::Assignment);
     }
     let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
     let place = place(logged.run, logged.seq, logged.generation)?;
     if let Some(rules) = logged.rules {
-        return rules_step(rules, time, place.ok_or_else(|| missing("seq"))?).map(Line::Rules);
+        return rules_step(rules, time, place.ok_or_else(|| missing("seq"))?).map(LineContent::Rules);
     }
     if let Some(reset) = logged.reset {
         return Ok(reset_line(reset, time, place.ok_or_else(|| missing("seq"))?));
@@ -135,8 +135,8 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     if let Some(cancelled) = logged.cancelled {
         let ticket = cancelled.ticket.or(cancelled.ticket_hash);
         return Ok(match ticket {
-            Some(ticket) => Line::Cancelled(CancelledStep { time, place, ticket }),
-            None => Line::Omitted,
+            Some(ticket) => LineContent::Cancelled(CancelledStep { time, place, ticket }),
+            None => LineContent::Omitted,
         });
     }
     let domain = logged.domain.ok_or_else(|| missing("domain"))?;
@@ -153,7 +153,7 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     let ticket = logged.ticket.or(logged.ticket_hash);
     let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed, ticket };
     event.request().check(&ANY_SIZE)?;
-    Ok(if is_omitted { Line::Omitted } else { Line::Decision(event) })
+    Ok(if is_omitted { LineContent::Omitted } else { LineContent::Decision(event) })
 }
 
 fn is_known(version: u32) -> bool {
@@ -201,13 +201,13 @@ fn rules_step(rules: LoggedRules, time: Timestamp, place: Place) -> Result<Rules
     Ok(RulesStep { time, place, semantics, default_algorithm, merge_domains, global_shadow, compat, sources })
 }
 
-fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> Line {
+fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> LineContent {
     let LoggedReset { domain, rule, descriptors } = reset;
     let text = |entry: LoggedEntry| Some((entry.key, entry.value.or(entry.value_hash)?));
     let entries = |entries: Vec<LoggedEntry>| entries.into_iter().map(text).collect();
     match descriptors.into_iter().map(entries).collect() {
-        Some(descriptors) => Line::Reset(ResetStep { time, place, domain, rule, descriptors }),
-        None => Line::Omitted,
+        Some(descriptors) => LineContent::Reset(ResetStep { time, place, domain, rule, descriptors }),
+        None => LineContent::Omitted,
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
             r#"[{{"entries":[{{"key":"user","value":"\u00e9\n"}}],"hits":3,"give_back":true,"own_limit":{{"requests":5,"unit":"hour"}},{STATUS},"reset_ns":7}},
                {{"entries":[{{"key":"user","value_hash":"ab"}}],"hits":0,{STATUS},"reset_ns":null}}]"#
         ));
-        let Line::Decision(event) = parse_line(line.as_bytes()).unwrap() else { panic!("a decision") };
+        let LineContent::Decision(event) = parse_line(line.as_bytes()).unwrap() else { panic!("a decision") };
         assert_eq!(event.time.as_nanos() % 1_000_000_000, 1);
         assert!(event.is_hashed);
         let [first, second] = &event.descriptors[..] else { panic!("two descriptors") };
@@ -297,13 +297,13 @@ mod tests {
     #[test]
     fn a_decision_without_a_value_and_an_assignment_are_not_replayed_and_a_dropped_line_is_a_number() {
         let line = with_descriptors(&format!(r#"[{{"entries":[{{"key":"token"}}],"hits":1,{STATUS}}}]"#));
-        assert_eq!(parse_line(line.as_bytes()).unwrap(), Line::Omitted);
+        assert_eq!(parse_line(line.as_bytes()).unwrap(), LineContent::Omitted);
         let dropped = parse_line(br#"{"v":1,"time":"2026-03-01T12:00:00Z","dropped":42}"#);
-        assert_eq!(dropped.unwrap(), Line::Dropped(42));
+        assert_eq!(dropped.unwrap(), LineContent::Dropped(42));
         let assignment = parse_line(
             br#"{"v":2,"time":"2026-03-01T12:00:00Z","run":"0000000000000001","assignment":{"kind":"abandon"}}"#,
         );
-        assert_eq!(assignment.unwrap(), Line::Assignment);
+        assert_eq!(assignment.unwrap(), LineContent::Assignment);
     }
 
     #[test]
@@ -316,10 +316,10 @@ mod tests {
             parse_line(line.as_bytes()).unwrap()
         };
         for ticket in [r#","ticket":"slot-1""#, r#","ticket_hash":"slot-1""#] {
-            let Line::Cancelled(step) = line(ticket) else { panic!("{ticket}") };
+            let LineContent::Cancelled(step) = line(ticket) else { panic!("{ticket}") };
             assert_eq!((&*step.ticket, step.place.map(|place| place.number)), ("slot-1", Some(2)));
         }
-        assert_eq!(line(""), Line::Omitted);
+        assert_eq!(line(""), LineContent::Omitted);
     }
 
     #[test]

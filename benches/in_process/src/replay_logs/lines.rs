@@ -10,9 +10,9 @@ const RUN: &str = "5d41402abc4b2a76";
 /// The first line of the log in CSV.
 pub(crate) const CSV_COLUMNS: &str = "start_time,method,path,response_code,duration,x_user,client\n";
 
-/// The line that is written.
+/// Writes lines.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct LineWriter {
     line: Vec<u8>,
     /// Of the last time: the whole seconds, and their text.
     second: (u64, String),
@@ -27,7 +27,7 @@ struct Access<'e> {
     address: &'e str,
 }
 
-impl Lines {
+impl LineWriter {
     /// The last line.
     pub(crate) fn written(&self) -> &[u8] {
         &self.line

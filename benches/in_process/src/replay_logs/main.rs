@@ -7,7 +7,7 @@
 mod lines;
 mod traffic;
 
-use lines::Lines;
+use lines::LineWriter;
 use std::{
     env,
     fs::{self, File},
@@ -67,7 +67,7 @@ fn write_logs(folder: &Path, events: u64) -> io::Result<()> {
         StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 4_000_000, on_full: OnFull::Deny };
     let limiter = Limiter::new(rules, settings, false);
 
-    let (mut traffic, mut lines) = (Traffic::new(), Lines::default());
+    let (mut traffic, mut lines) = (Traffic::new(), LineWriter::default());
     lines.rules(RULES, traffic.now());
     log.write_all(lines.written())?;
     csv.write_all(lines::CSV_COLUMNS.as_bytes())?;

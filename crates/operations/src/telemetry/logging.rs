@@ -187,10 +187,10 @@ where
 }
 
 /// Lines by the place in the code that logs them, of which there are a few hundred.
-struct Repeats<K>(HashMap<K, Lines>);
+struct Repeats<K>(HashMap<K, PeriodCounts>);
 
 /// The lines of one place in its current period.
-struct Lines {
+struct PeriodCounts {
     since: Duration,
     written: u32,
     suppressed: u64,
@@ -199,12 +199,12 @@ struct Lines {
 impl<K: std::hash::Hash + Eq> Repeats<K> {
     /// Whether a line is written, and how many were suppressed before it.
     fn admit(&mut self, place: K, now: Duration) -> Option<u64> {
-        let new = Lines { since: now, written: 0, suppressed: 0 };
+        let new = PeriodCounts { since: now, written: 0, suppressed: 0 };
         let lines = self.0.entry(place).or_insert(new);
         let mut suppressed = 0;
         if now.saturating_sub(lines.since) >= PERIOD {
             suppressed = lines.suppressed;
-            *lines = Lines { since: now, written: 0, suppressed: 0 };
+            *lines = PeriodCounts { since: now, written: 0, suppressed: 0 };
         }
         if lines.written == LINES_MAX {
             lines.suppressed += 1;

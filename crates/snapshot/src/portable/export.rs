@@ -1,6 +1,6 @@
 //! Writing the portable form.
 
-use super::{FORMAT, Line};
+use super::{FORMAT, PortableLine};
 use crate::{Archive, OpenError, Progress, state_bytes};
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -31,16 +31,16 @@ pub fn export(
     progress: impl FnMut(Progress),
 ) -> Result<u64, ExportError> {
     let seed = hex(&archive.seed().to_bytes());
-    write(out, &Line::TidegateSnapshot { format: FORMAT, seed, at_nanos: archive.at().as_nanos() })?;
+    write(out, &PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: archive.at().as_nanos() })?;
     for (place, info) in (0..).zip(archive.limits()) {
-        write(out, &Line::Limit { place, limit: info.into() })?;
+        write(out, &PortableLine::Limit { place, limit: info.into() })?;
     }
     let (mut counters, mut bytes) = (0, Vec::new());
     archive.read(progress, |key, limit, state| {
         counters += 1;
         write_counter(out, key, limit as u32, state, &mut bytes).map_err(ExportError::from)
     })?;
-    write(out, &Line::End { counters })?;
+    write(out, &PortableLine::End { counters })?;
     out.flush()?;
     Ok(counters)
 }
@@ -57,7 +57,7 @@ impl<W: Write> PortableWriter<W> {
     /// Begins the file.
     pub fn new(mut out: W, seed: &Seed, at: Timestamp) -> io::Result<Self> {
         let seed = hex(&seed.to_bytes());
-        write(&mut out, &Line::TidegateSnapshot { format: FORMAT, seed, at_nanos: at.as_nanos() })?;
+        write(&mut out, &PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: at.as_nanos() })?;
         Ok(Self { out, limits: HashMap::new(), counters: 0 })
     }
 
@@ -67,7 +67,7 @@ impl<W: Write> PortableWriter<W> {
         let place = match self.limits.entry(limit) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                write(&mut self.out, &Line::Limit { place: next, limit: new.key().into() })?;
+                write(&mut self.out, &PortableLine::Limit { place: next, limit: new.key().into() })?;
                 *new.insert(next)
             }
         };
@@ -78,7 +78,7 @@ impl<W: Write> PortableWriter<W> {
 
     /// Ends the file.
     pub fn finish(mut self) -> io::Result<()> {
-        write(&mut self.out, &Line::End { counters: self.counters })?;
+        write(&mut self.out, &PortableLine::End { counters: self.counters })?;
         self.out.flush()
     }
 }
@@ -94,10 +94,10 @@ fn write_counter(
     state_bytes::write(state, bytes);
     let (high, low) = key.halves();
     let key = format!("{high:016x}{low:016x}");
-    write(out, &Line::Counter { key, limit, state: hex(bytes) })
+    write(out, &PortableLine::Counter { key, limit, state: hex(bytes) })
 }
 
-fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
+fn write(out: &mut impl Write, line: &PortableLine) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }

@@ -1,6 +1,6 @@
 //! Reading the portable form.
 
-use super::{FORMAT, Line};
+use super::{FORMAT, PortableLine};
 use crate::{OpenError, Writer, disk, disk::DiskError, open::lock, state_bytes, write::Generation};
 use std::{
     io::{self, BufRead},
@@ -125,12 +125,12 @@ pub(crate) fn read_lines(file: impl BufRead) -> Result<Read, ImportError> {
 
 fn first_line(text: &str) -> Result<(Seed, Timestamp), String> {
     match serde_json::from_str(text) {
-        Ok(Line::TidegateSnapshot { format: FORMAT, seed, at_nanos }) => {
+        Ok(PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos }) => {
             let seed = from_hex(&seed).and_then(|bytes| bytes.try_into().ok());
             let seed = seed.ok_or("`seed` is not 32 hexadecimal digits")?;
             Ok((Seed::from_bytes(seed), Timestamp::from_nanos(at_nanos)))
         }
-        Ok(Line::TidegateSnapshot { format, .. }) => {
+        Ok(PortableLine::TidegateSnapshot { format, .. }) => {
             Err(format!("it has format {format}, and this program reads format {FORMAT}"))
         }
         _ => Err("it is not the first line of an exported snapshot".into()),
@@ -149,15 +149,15 @@ impl Import {
     /// Takes a line; returns whether it is the last one.
     fn take(&mut self, text: &str) -> Result<bool, String> {
         match serde_json::from_str(text).map_err(|error| error.to_string())? {
-            Line::TidegateSnapshot { .. } => return Err("a second first line".into()),
-            Line::Limit { place, limit } => {
+            PortableLine::TidegateSnapshot { .. } => return Err("a second first line".into()),
+            PortableLine::Limit { place, limit } => {
                 if place as usize != self.limits.len() {
                     return Err(format!("this is limit {}, not {place}", self.limits.len()));
                 }
                 self.limits.push(self.table.register(limit.try_into()?));
             }
-            Line::Counter { key, limit, state } => self.count(&key, limit, &state)?,
-            Line::End { counters } => {
+            PortableLine::Counter { key, limit, state } => self.count(&key, limit, &state)?,
+            PortableLine::End { counters } => {
                 let found = self.store.counters() as u64;
                 if counters != found {
                     return Err(format!("the file has {found} counters, not {counters}"));

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 const FORMAT: u32 = 1;
 
-/// One line.
+/// A line of the portable file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum PortableLine {
     TidegateSnapshot {
         format: u32,
         seed: String,

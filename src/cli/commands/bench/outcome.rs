@@ -59,9 +59,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The verdict of a response; the decoder skips all other fields but the metadata, which stay encoded.
+/// The message of a response; the decoder skips all other fields but the metadata, which stay encoded.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Verdict {
+struct ResponseMessage {
     #[prost(int32, tag = "1")]
     overall_code: i32,
     #[prost(bytes = "vec", tag = "6")]
@@ -73,7 +73,7 @@ struct Verdict {
 pub(crate) struct CallResponse {
     http_status: Option<u16>,
     grpc_status: Option<u32>,
-    verdict: Option<Verdict>,
+    message: Option<ResponseMessage>,
     /// Received bytes of a message that spans several reads.
     partial: Vec<u8>,
     is_malformed: bool,
@@ -94,11 +94,11 @@ impl Response for CallResponse {
         if piece.is_empty() || self.is_malformed {
             return;
         }
-        if self.partial.is_empty() && self.verdict.is_none() && is_whole(piece) {
+        if self.partial.is_empty() && self.message.is_none() && is_whole(piece) {
             return self.message(piece);
         }
         self.partial.extend_from_slice(piece);
-        self.is_malformed = self.verdict.is_some() || self.partial.len() > ANSWER_MAX;
+        self.is_malformed = self.message.is_some() || self.partial.len() > ANSWER_MAX;
         if !self.is_malformed && is_whole(&self.partial) {
             let message = std::mem::take(&mut self.partial);
             self.message(&message);
@@ -109,15 +109,15 @@ impl Response for CallResponse {
 impl CallResponse {
     /// Reads a message with its prefix. Compressed ones are malformed: the client sends no grpc-accept-encoding.
     fn message(&mut self, message: &[u8]) {
-        match (message[0], Verdict::decode(&message[PREFIX_BYTES..])) {
-            (0, Ok(verdict)) => self.verdict = Some(verdict),
+        match (message[0], ResponseMessage::decode(&message[PREFIX_BYTES..])) {
+            (0, Ok(message)) => self.message = Some(message),
             _ => self.is_malformed = true,
         }
     }
 
     /// The ticket of an admitted request.
     pub(super) fn ticket(&self) -> Option<Ticket> {
-        let metadata = &self.verdict.as_ref()?.metadata;
+        let metadata = &self.message.as_ref()?.metadata;
         if metadata.is_empty() || self.outcome() != Outcome::Ok {
             return None;
         }
@@ -127,7 +127,7 @@ impl CallResponse {
     /// The outcome, once the stream has ended.
     fn outcome(&self) -> Outcome {
         match (self.grpc_status, self.http_status) {
-            (Some(0), _) => match self.verdict.as_ref().map(|verdict| verdict.overall_code) {
+            (Some(0), _) => match self.message.as_ref().map(|message| message.overall_code) {
                 Some(1) if !self.is_malformed => Outcome::Ok,
                 Some(2) if !self.is_malformed => Outcome::OverLimit,
                 _ => Outcome::Failed(Failure::NoVerdict),

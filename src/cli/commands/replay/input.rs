@@ -1,6 +1,6 @@
 //! Logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
 
-use super::lines::{LINE_BYTES_MAX, Lines, ReadLine};
+use super::lines::{LINE_BYTES_MAX, LineReader, ReadLine};
 use crate::cli::Failure;
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
@@ -12,7 +12,7 @@ use std::{
     rc::Rc,
 };
 use tidegate_replay::{
-    Columns, Line, LineCounts, LineError, LineParser, Log, LogLine, LoggedDecision, Mapping, Step,
+    Columns, LineContent, LineCounts, LineError, LineParser, Log, LogLine, LoggedDecision, Mapping, Step,
 };
 
 /// The first two bytes of a file that gzip made.
@@ -40,7 +40,7 @@ pub(super) enum Format {
 /// The content of one log.
 pub(super) struct LogFile {
     name: String,
-    lines: Lines<Box<dyn Read>>,
+    lines: LineReader<Box<dyn Read>>,
     /// Number of the line that was read last.
     line_number: u64,
     parser: Parser,
@@ -70,7 +70,7 @@ impl LogFile {
             bar.inc_length(file.metadata().map_err(failed)?.len());
             Box::new(file)
         };
-        let mut lines = Lines::new(decompressed(bar.wrap_read(input)).map_err(failed)?);
+        let mut lines = LineReader::new(decompressed(bar.wrap_read(input)).map_err(failed)?);
         let (mut line_number, first_line) = (0, |error: &str| Failure(format!("{name}:1: {error}")));
         let parser = match format {
             Format::Decisions => Parser::Decisions(LineParser::default()),
@@ -98,7 +98,7 @@ impl Parser {
         &mut self,
         line: &'l [u8],
         decision: &mut LoggedDecision<'l>,
-    ) -> Result<Option<Line>, LineError> {
+    ) -> Result<Option<LineContent>, LineError> {
         match self {
             Self::Decisions(parser) => parser.parse(line, decision),
             Self::Json(mapping) => mapping.json_line(line).map(Some),
@@ -127,14 +127,14 @@ impl Log for LogFile {
         let counts = || counts.borrow_mut();
         match parser.parse(line, decision) {
             Ok(None) => return Ok(Some(LogLine::Decision)),
-            Ok(Some(Line::Decision(event))) => return Ok(Some(LogLine::Step(Step::Decision(event)))),
-            Ok(Some(Line::Rules(step))) => return Ok(Some(LogLine::Step(Step::Rules(step)))),
-            Ok(Some(Line::Reset(step))) => return Ok(Some(LogLine::Step(Step::Reset(step)))),
-            Ok(Some(Line::Cancelled(step))) => return Ok(Some(LogLine::Step(Step::Cancelled(step)))),
-            Ok(Some(Line::WithoutDescriptors)) => counts().without_descriptors += 1,
-            Ok(Some(Line::Omitted)) => counts().omitted += 1,
-            Ok(Some(Line::Assignment)) => counts().assignments += 1,
-            Ok(Some(Line::Dropped(count))) => counts().dropped += count,
+            Ok(Some(LineContent::Decision(event))) => return Ok(Some(LogLine::Step(Step::Decision(event)))),
+            Ok(Some(LineContent::Rules(step))) => return Ok(Some(LogLine::Step(Step::Rules(step)))),
+            Ok(Some(LineContent::Reset(step))) => return Ok(Some(LogLine::Step(Step::Reset(step)))),
+            Ok(Some(LineContent::Cancelled(step))) => return Ok(Some(LogLine::Step(Step::Cancelled(step)))),
+            Ok(Some(LineContent::WithoutDescriptors)) => counts().without_descriptors += 1,
+            Ok(Some(LineContent::Omitted)) => counts().omitted += 1,
+            Ok(Some(LineContent::Assignment)) => counts().assignments += 1,
+            Ok(Some(LineContent::Dropped(count))) => counts().dropped += count,
             Err(_) if !is_whole || line.trim_ascii().is_empty() => {}
             Err(error) => counts().add_bad(name, *line_number, error),
         }

@@ -19,14 +19,14 @@ pub(super) enum ReadLine<'b> {
 }
 
 /// Reads lines.
-pub(super) struct Lines<R> {
+pub(super) struct LineReader<R> {
     input: R,
     buffer: Vec<u8>,
     /// The bytes of the buffer that were read from the file, and not returned yet.
     unread: std::ops::Range<usize>,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LineReader<R> {
     pub(super) fn new(input: R) -> Self {
         Self { input, buffer: vec![0; BUFFER_BYTES], unread: 0..0 }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     /// The lines of a text, each as its bytes, `...` after those of an unfinished one, and `too long`.
     fn lines(text: &[u8], piece: usize) -> Vec<Vec<u8>> {
-        let (mut lines, mut read) = (Lines::new(Pieces(text, piece)), Vec::new());
+        let (mut lines, mut read) = (LineReader::new(Pieces(text, piece)), Vec::new());
         while let Some(line) = lines.next().expect("memory is read") {
             read.push(match line {
                 ReadLine::Whole(line) => line.to_vec(),

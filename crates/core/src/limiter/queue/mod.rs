@@ -102,7 +102,7 @@ pub(super) struct QueuedRequest {
 }
 
 /// The lines of one key: usually one, else one for each limit under which requests were queued, oldest first.
-type Lines = SmallVec<[BucketLine; 1]>;
+type BucketLines = SmallVec<[BucketLine; 1]>;
 
 /// All queued requests.
 pub(super) struct Queues {
@@ -112,7 +112,7 @@ pub(super) struct Queues {
     /// Number of the next ticket.
     next: u64,
     requests: HashMap<u64, QueuedRequest, FixedState>,
-    lines: HashMap<Key, Lines, FixedState>,
+    lines: HashMap<Key, BucketLines, FixedState>,
     /// Number of requests with hits in each counter.
     held: HashMap<Key, usize, FixedState>,
     /// Requests that wait for slots. They have charged nothing, and are counted apart.

@@ -9,7 +9,7 @@ use crate::rules::{Network, Origin, Position, Source, error::Problems};
 /// The reason why a line is malformed, and the number of characters before the malformed part.
 type Malformed = (usize, String);
 
-enum Line<'l> {
+enum BlockLine<'l> {
     /// The following lines are for this domain; none: for every domain.
     Domain(Option<&'l str>),
     Entry(&'l str, BlockedValues),
@@ -25,8 +25,8 @@ pub(super) fn read(source: &Source, problems: &mut Problems) -> Vec<Block> {
         match content.trim() {
             "" => {}
             content => match parse(content) {
-                Ok(Line::Domain(of)) => domain = of.map(str::to_owned),
-                Ok(Line::Entry(key, values)) => blocks.push(Block {
+                Ok(BlockLine::Domain(of)) => domain = of.map(str::to_owned),
+                Ok(BlockLine::Entry(key, values)) => blocks.push(Block {
                     id: format!("{}:{line}", source.id),
                     domain: domain.clone(),
                     key: key.to_owned(),
@@ -49,12 +49,12 @@ fn without_comment(line: &str) -> &str {
     &line[..comment.unwrap_or(line.len())]
 }
 
-fn parse(content: &str) -> Result<Line<'_>, Malformed> {
+fn parse(content: &str) -> Result<BlockLine<'_>, Malformed> {
     let Some((key, value)) = content.split_once('=') else {
         return match content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             Some("") => Err((0, "has no domain; write [DOMAIN], or [*] for every domain".to_owned())),
-            Some("*") => Ok(Line::Domain(None)),
-            Some(domain) => Ok(Line::Domain(Some(domain))),
+            Some("*") => Ok(BlockLine::Domain(None)),
+            Some(domain) => Ok(BlockLine::Domain(Some(domain))),
             None => Err((0, format!("{content:?} is not an entry; write KEY=VALUE or KEY=CIDR"))),
         };
     };
@@ -69,10 +69,10 @@ fn parse(content: &str) -> Result<Line<'_>, Malformed> {
         return Err((before_value - 1, "has a space beside `=`; write KEY=VALUE without".to_owned()));
     }
     match value.parse::<Network>() {
-        Ok(_) => Ok(Line::Entry(key, BlockedValues::Cidr(value.to_owned()))),
+        Ok(_) => Ok(BlockLine::Entry(key, BlockedValues::Cidr(value.to_owned()))),
         // Taken as a text, it would never match the addresses that are meant.
         Err(error) if resembles_network(value) => Err((before_value, format!("{value:?} {error}"))),
-        Err(_) => Ok(Line::Entry(key, BlockedValues::Value(value.to_owned()))),
+        Err(_) => Ok(BlockLine::Entry(key, BlockedValues::Value(value.to_owned()))),
     }
 }
 

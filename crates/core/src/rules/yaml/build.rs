@@ -16,7 +16,7 @@ use std::{
 pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<Node>> {
     // Some editors write a byte order mark before UTF-8; it has no meaning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut lines = Lines { text: Cow::Borrowed(text), indented: BTreeSet::new() };
+    let mut lines = IndentedText { text: Cow::Borrowed(text), indented: BTreeSet::new() };
     let errors_before = report.errors();
     loop {
         match read(&lines, report) {
@@ -30,7 +30,7 @@ pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<
 }
 
 /// The text of a file, some lines of which were indented further.
-struct Lines<'t> {
+struct IndentedText<'t> {
     text: Cow<'t, str>,
     /// These lines, counted from 1, by [`INSERTED`] spaces.
     indented: BTreeSet<usize>,
@@ -42,7 +42,7 @@ const INSERTED: usize = 256;
 /// Lines of one file that are indented so: each takes another reading of the file.
 const INDENTED_MAX: usize = 64;
 
-impl Lines<'_> {
+impl IndentedText<'_> {
     fn indent(&mut self, line: usize) {
         let begins: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         self.text.to_mut().insert_str(begins, &" ".repeat(INSERTED));
@@ -72,7 +72,7 @@ enum Read {
     UnderIndented(usize),
 }
 
-fn read(lines: &Lines<'_>, report: &mut Report<'_>) -> Read {
+fn read(lines: &IndentedText<'_>, report: &mut Report<'_>) -> Read {
     let mut options = Options::default();
     options.set_emit_comments(false);
     let mut builder = Builder { report, open: Vec::new(), anchors: HashMap::new(), repeated: 0, root: None };

@@ -32,7 +32,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use thread::{Line, Message, Writer};
+use thread::{Message, NewEntry, Writer};
 use tidegate_core::limit::Timestamp;
 use tokio::sync::oneshot;
 
@@ -77,14 +77,14 @@ impl AuditLog {
         let (sender, number) = oneshot::channel();
         // The caller may have gone.
         let done = Box::new(move |number| _ = sender.send(number));
-        self.send(Message::Append(Line { event, time, done: Some(done) }));
+        self.send(Message::Append(NewEntry { event, time, done: Some(done) }));
         let ended = || NotLogged { path: String::new(), error: "its thread has ended".into() };
         async move { number.await.unwrap_or_else(|_| Err(ended())) }
     }
 
     /// Appends a line nobody waits for. If the file does not take it now, it does later.
     pub fn note(&self, event: AuditEvent, time: Timestamp) {
-        self.send(Message::Append(Line { event, time, done: None }));
+        self.send(Message::Append(NewEntry { event, time, done: None }));
     }
 
     /// Appends the line of a denied call, unless too many wait for the disk.
@@ -95,7 +95,7 @@ impl AuditLog {
         }
         let waiting = Arc::clone(&self.denied_waiting);
         let done = Box::new(move |_| _ = waiting.fetch_sub(1, Ordering::Relaxed));
-        self.send(Message::Append(Line { event, time, done: Some(done) }));
+        self.send(Message::Append(NewEntry { event, time, done: Some(done) }));
     }
 
     /// Counts a denied call that gets no line.

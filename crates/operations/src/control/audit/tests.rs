@@ -16,7 +16,7 @@ fn append(log: &AuditLog, actions: &[&str]) -> Result<u64, NotLogged> {
     for action in actions {
         let sender = sender.clone();
         let done: thread::Done = Box::new(move |number| sender.send(number).expect("received"));
-        let line = Line { event: event(action), time: Timestamp::from_millis(1_000), done: Some(done) };
+        let line = NewEntry { event: event(action), time: Timestamp::from_millis(1_000), done: Some(done) };
         log.send(Message::Append(line));
     }
     let numbers: Vec<_> = actions.iter().map(|_| results.recv().expect("a result")).collect();

@@ -32,14 +32,15 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) type Done = Box<dyn FnOnce(Result<u64, NotLogged>) + Send>;
 
 pub(super) enum Message {
-    Append(Line),
+    Append(NewEntry),
     /// Opens the file of the name again.
     Reopen,
     /// Called when all messages before were dealt with.
     Flush(Box<dyn FnOnce() + Send>),
 }
 
-pub(super) struct Line {
+/// An event that has no number yet.
+pub(super) struct NewEntry {
     pub(super) event: AuditEvent,
     pub(super) time: Timestamp,
     /// None if nobody waits.
@@ -51,7 +52,7 @@ pub(super) struct Writer {
     pub(super) file: Option<AuditFile>,
     pub(super) end: ChainEnd,
     pub(super) recent: Arc<Mutex<Recent>>,
-    pub(super) backlog: VecDeque<Line>,
+    pub(super) backlog: VecDeque<NewEntry>,
     /// Whether the last write failed.
     pub(super) is_failing: bool,
 }
@@ -64,7 +65,7 @@ impl Writer {
                 true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 false => messages.recv_timeout(RETRY_INTERVAL),
             };
-            let mut lines: Vec<Line> = self.backlog.drain(..).collect();
+            let mut lines: Vec<NewEntry> = self.backlog.drain(..).collect();
             let mut next = match first {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -95,7 +96,7 @@ impl Writer {
     }
 
     /// Appends all lines or none.
-    fn write(&mut self, lines: Vec<Line>) {
+    fn write(&mut self, lines: Vec<NewEntry>) {
         if lines.is_empty() {
             return;
         }
@@ -126,7 +127,7 @@ impl Writer {
         }
     }
 
-    fn not_written(&mut self, lines: Vec<Line>, error: &io::Error) {
+    fn not_written(&mut self, lines: Vec<NewEntry>, error: &io::Error) {
         let path = self.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, path, "the audit log takes no lines; changes are refused");
@@ -140,10 +141,10 @@ impl Writer {
         }
     }
 
-    fn append(&mut self, lines: &[Line]) -> io::Result<Vec<AuditEntry>> {
+    fn append(&mut self, lines: &[NewEntry]) -> io::Result<Vec<AuditEntry>> {
         let mut end = self.end.clone();
         let is_new = self.file.as_mut().map_or(Ok(false), AuditFile::prepare)?;
-        let first = (is_new && end.number > 0).then(|| Line {
+        let first = (is_new && end.number > 0).then(|| NewEntry {
             event: AuditEvent {
                 actor: "server".into(),
                 action: CONTINUED.into(),
@@ -154,7 +155,7 @@ impl Writer {
             time: lines[0].time,
             done: None,
         });
-        let mut chain = |line: &Line| {
+        let mut chain = |line: &NewEntry| {
             let entry = entry(line, &end);
             end = ChainEnd { number: entry.number, hash: entry.hash.clone() };
             entry
@@ -173,7 +174,7 @@ impl Writer {
     }
 }
 
-fn entry(line: &Line, end: &ChainEnd) -> AuditEntry {
+fn entry(line: &NewEntry, end: &ChainEnd) -> AuditEntry {
     let AuditEvent { actor, peer, action, outcome, reason, details, intent } = line.event.clone();
     let (number, time_ns) = (end.number + 1, line.time.as_nanos());
     let entry = AuditEntry {

@@ -25,8 +25,8 @@ use tidegate_core::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 use tidegate_replay::{
-    Demand, Line, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
-    parse_line,
+    Demand, LineContent, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule,
+    in_order_of_time, parse_line,
 };
 use tokio::sync::oneshot;
 
@@ -296,15 +296,15 @@ fn log_steps<'l>(
     let lines = lines.take_while(move |(_, number)| !number.is_multiple_of(LINES_PER_LOOK) || !is_over());
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
-            Ok(Line::Decision(event)) => return Some(Step::Decision(event)),
-            Ok(Line::Reset(reset)) => return Some(Step::Reset(reset)),
-            Ok(Line::Cancelled(step)) => return Some(Step::Cancelled(step)),
+            Ok(LineContent::Decision(event)) => return Some(Step::Decision(event)),
+            Ok(LineContent::Reset(reset)) => return Some(Step::Reset(reset)),
+            Ok(LineContent::Cancelled(step)) => return Some(Step::Cancelled(step)),
             // Proposed rules take the place of those in the log.
-            Ok(Line::Rules(_)) => {}
-            Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
-            Ok(Line::Omitted) => counts.omitted += 1,
-            Ok(Line::Assignment) => counts.assignments += 1,
-            Ok(Line::Dropped(count)) => counts.dropped += count,
+            Ok(LineContent::Rules(_)) => {}
+            Ok(LineContent::WithoutDescriptors) => counts.without_descriptors += 1,
+            Ok(LineContent::Omitted) => counts.omitted += 1,
+            Ok(LineContent::Assignment) => counts.assignments += 1,
+            Ok(LineContent::Dropped(count)) => counts.dropped += count,
             Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
             Err(error) => counts.add_bad("log", number, error),
         }

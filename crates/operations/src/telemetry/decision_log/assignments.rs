@@ -47,15 +47,15 @@ impl Assignments {
 }
 
 #[derive(Serialize)]
-struct Line<'e> {
+struct AssignmentLine<'e> {
     v: u32,
     time: Time,
     run: Run,
-    assignment: AssignmentLine<'e>,
+    assignment: AssignmentFields<'e>,
 }
 
 #[derive(Serialize)]
-struct AssignmentLine<'e> {
+struct AssignmentFields<'e> {
     domain: &'e str,
     bucket: Vec<Entry<'e>>,
     stream: u64,
@@ -98,7 +98,7 @@ pub(super) fn assignment(
         Assignment::DenyAll { ttl } => ("deny_all", None, Some(ttl)),
         Assignment::Abandon => ("abandon", None, None),
     };
-    let assignment = AssignmentLine {
+    let assignment = AssignmentFields {
         domain,
         bucket: bucket.entries().map(|of| entry(of.key, of.value, redaction(of.key), values.salt)).collect(),
         stream: *stream,
@@ -109,7 +109,7 @@ pub(super) fn assignment(
         ttl_ns: ttl.map(nanos),
         sample,
     };
-    append(&Line { v: VERSION, time: Time(sent.as_nanos()), run, assignment }, out);
+    append(&AssignmentLine { v: VERSION, time: Time(sent.as_nanos()), run, assignment }, out);
 }
 
 #[cfg(test)]
