@@ -455,9 +455,13 @@ proptest! {
     #[test]
     fn every_limit_that_check_accepts_can_be_divided(limit in limits(), clients in 1..20_u32) {
         let text = format!("domain: d\nrlqs: {{clients: {clients}}}\ndescriptors:\n- {{key: k, {limit}}}\n");
-        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default());
-        for (_, limit) in rules.iter().flat_map(RuleSet::rule_limits) {
-            prop_assert!(Terms::of(&limit.algorithm).is_ok(), "{:?}", Terms::of(&limit.algorithm));
+        for shared_counters in [false, true] {
+            let options = LoadOptions { shared_counters, leases: true, ..LoadOptions::default() };
+            let rules = RuleSet::parse(&[Source::file("rules.yaml", text.clone())], &options);
+            let terms = if shared_counters { Terms::of_shared } else { Terms::of };
+            for (_, limit) in rules.iter().flat_map(RuleSet::rule_limits) {
+                prop_assert!(terms(&limit.algorithm).is_ok(), "{:?}", terms(&limit.algorithm));
+            }
         }
     }
 }

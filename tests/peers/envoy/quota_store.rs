@@ -1,9 +1,9 @@
 //! Limits that several real Envoys enforce by the quotas of two servers with one store: a server is killed, another one joins, and the store
-//! is killed and comes back empty. Requests to a server spend the same limit.
+//! is killed and comes back empty. Requests to a server spend the same limit. Windows of a day are spent to their end, and not beyond.
 
 use super::{
     load::{BackEnd, Client},
-    quotas::{KEY, RATE, envoys, reached},
+    quotas::{KEY, LISTENER, RATE, envoys, reached},
 };
 use crate::{
     shared_store::{RedisServer, free_port},
@@ -18,10 +18,15 @@ use std::{
     time::Duration,
 };
 
-crate::tests_with! { ENVOY, REDIS: servers_with_one_store_divide_a_limit_and_keep_it }
+crate::tests_with! {
+    ENVOY, REDIS:
+    servers_with_one_store_divide_a_limit_and_keep_it,
+    servers_with_one_store_spend_a_window_of_a_day_and_no_more,
+}
 
-/// Seconds after which all that was assigned without the store has ended: the life of an assignment, and a round trip.
-const ENDED: f64 = 17.0;
+/// Seconds after which all that was assigned without the store has ended: those for which servers assign without it, the life of an
+/// assignment, and a round trip.
+const ENDED: f64 = 20.0;
 
 /// The longest part of a server, in seconds, and the time for which its clients' demand is learnt then.
 const PART: f64 = 20.0;
@@ -45,7 +50,7 @@ fn serve(listen: &str, rules: &Path, store: &str) -> Server {
 }
 
 /// Requests to a server, so many per second.
-fn spend(mut client: RateLimitClient, back_end: &Arc<BackEnd>, rate: &Arc<AtomicU32>) {
+fn spend(mut client: RateLimitClient, key: &'static str, back_end: &Arc<BackEnd>, rate: &Arc<AtomicU32>) {
     let (back_end, rate) = (Arc::clone(back_end), Arc::clone(rate));
     tokio::spawn(async move {
         loop {
@@ -53,10 +58,10 @@ fn spend(mut client: RateLimitClient, back_end: &Arc<BackEnd>, rate: &Arc<Atomic
             tokio::time::sleep(Duration::from_secs_f64(1.0 / f64::from(per_second.max(10)))).await;
             let sent = back_end.second();
             if per_second > 0
-                && let Ok(response) = client.hit("shop", &[("api_key", KEY)]).await
+                && let Ok(response) = client.hit("shop", &[("api_key", key)]).await
                 && response.overall_code == 1
             {
-                back_end.count_admitted(KEY, sent);
+                back_end.count_admitted(key, sent);
             }
         }
     });
@@ -85,7 +90,7 @@ async fn servers_with_one_store_divide_a_limit_and_keep_it() {
 
     // Requests to a server spend the same limit, and get a part of it.
     let direct = Arc::new(AtomicU32::new(50));
-    spend(second.client().await, &back_end, &direct);
+    spend(second.client().await, KEY, &back_end, &direct);
     let from = back_end.second() + 10.0;
     back_end.until(from + 5.0).await;
     let with_direct = back_end.rate(KEY, from, from + 5.0);
@@ -125,4 +130,65 @@ async fn servers_with_one_store_divide_a_limit_and_keep_it() {
         back_end.second()
     );
     assert!(most <= BURST, "{most} requests beyond the rate");
+}
+
+const PER_DAY: usize = 3_000;
+
+const RULES_OF_DAY: &str = "
+domain: shop
+rlqs: { clients: 4 }
+descriptors:
+  - key: api_key
+    rate_limit: { unit: day, requests_per_unit: 3000, algorithm: sliding_log }
+";
+
+/// Of the second key a server is killed with a part of the window, which counts as spent.
+async fn servers_with_one_store_spend_a_window_of_a_day_and_no_more() {
+    let (back_end, port) = BackEnd::start();
+    let store_port = free_port();
+    let url = format!("redis://127.0.0.1:{store_port}");
+    let _store = RedisServer::start_on(store_port, &[]);
+    let rules = rules_file(RULES_OF_DAY);
+    let serve = |listen: &str| serve(listen, rules.path(), &url);
+    let (mut first, second) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    let address = first.address().to_owned();
+    let mut envoys_of_both = envoys(&first, (&back_end, port), &[60, 20]).await;
+    envoys_of_both.extend(envoys(&second, (&back_end, port), &[30, 10]).await);
+    let direct = Arc::new(AtomicU32::new(20));
+    spend(second.client().await, KEY, &back_end, &direct);
+    let began = back_end.second();
+    while back_end.count(KEY) < PER_DAY * 95 / 100 && back_end.second() < began + 150.0 {
+        back_end.until(back_end.second() + 1.0).await;
+    }
+    let took = back_end.second() - began;
+    back_end.until(back_end.second() + 20.0).await;
+    let (admitted, by_calls) = (back_end.count(KEY), back_end.counted());
+    println!("{admitted} of {PER_DAY} admitted, 95 % in {took:.0} s, {by_calls} of them by a server");
+    assert!((PER_DAY * 95 / 100..=PER_DAY).contains(&admitted), "{admitted}");
+    assert!(by_calls >= 100, "{by_calls}");
+
+    const OTHER: &str = "bob";
+    direct.store(0, Ordering::Relaxed);
+    envoys_of_both.iter().for_each(|(_, client)| client.set(0));
+    let rates = [20, 10, 20, 10];
+    let clients: Vec<Client> = (envoys_of_both.iter().zip(rates))
+        .map(|((envoy, _), rate)| Client::start(&back_end, envoy.port(LISTENER), OTHER, rate))
+        .collect();
+    back_end.until(back_end.second() + 12.0).await;
+    first.signal_until_it_ends(rustix::process::Signal::KILL);
+    drop(first);
+    let at_kill = back_end.count(OTHER);
+    back_end.until(back_end.second() + ENDED).await;
+    let _joined = serve(&address);
+    clients.iter().for_each(|client| client.set(60));
+    spend(second.client().await, OTHER, &back_end, &Arc::new(AtomicU32::new(20)));
+    back_end.until(back_end.second() + 60.0).await;
+    let admitted = back_end.count(OTHER);
+    println!("{admitted} of {PER_DAY} admitted, {at_kill} before a server was killed");
+    assert!((PER_DAY / 2..=PER_DAY).contains(&admitted), "{admitted}");
+    let mut client = second.client().await;
+    for key in [KEY, OTHER] {
+        let response = client.hit("shop", &[("api_key", key)]).await.expect("a response");
+        assert_eq!(response.overall_code, 2, "{key}");
+    }
 }

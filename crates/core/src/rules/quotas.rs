@@ -88,8 +88,8 @@ impl DeclaredQuotas {
         }
         if self.is_shared && !is_divided_in_store(limit) {
             return Some(
-                "is counted in a shared store, where quotas are parts of token buckets and leaky buckets that fill in less than ten \
-                 minutes; make it one, write `counters: local` beside `domain`"
+                "is counted in a shared store, where windows of less than ten minutes and buckets with `refill: intervals` cannot be divided; \
+                 make it a token bucket or a longer window, write `counters: local` beside `domain`"
                     .into(),
             );
         }
@@ -116,7 +116,7 @@ impl DeclaredQuotas {
         if requests == 0 {
             return Division::Fits;
         }
-        if fills_in(limit) >= SLICED_FROM.as_nanos() || requests * interval < window {
+        if is_sliced(limit) {
             return if capacity >= clients.max(SLICED_MIN.into()) {
                 Division::Fits
             } else {
@@ -138,9 +138,16 @@ fn fills_in(limit: &RuleLimit) -> u128 {
     }
 }
 
+/// Whether a limit is divided by slices of the hits that are left.
+fn is_sliced(limit: &RuleLimit) -> bool {
+    let is_slow =
+        u128::from(limit.requests) * REPORT_INTERVAL.as_nanos() < limit.window.duration().as_nanos();
+    fills_in(limit) >= SLICED_FROM.as_nanos() || is_slow
+}
+
 /// Whether servers that share a store can have parts of a limit.
 fn is_divided_in_store(limit: &RuleLimit) -> bool {
-    limit.algorithm.drains_evenly() && fills_in(limit) < SLICED_FROM.as_nanos()
+    limit.requests == 0 || limit.algorithm.drains_evenly() || is_sliced(limit)
 }
 
 /// Whether each client can have a part of a limit.

@@ -2,6 +2,7 @@
 
 use super::{
     InForce, Push, Reporter, Settings, StreamId,
+    allocation::Claimant,
     claim::{Claim, Usage},
     debts::Debts,
     member::{Member, Remnant},
@@ -9,6 +10,7 @@ use super::{
     peers::Peers,
     rates::Rates,
     server_part::ServerPart,
+    source::Source,
     taken::Taken,
     terms::{Indivisible, SliceTerms, Terms},
 };
@@ -120,7 +122,8 @@ impl Bucket {
                 (self.debts, self.taken) = Default::default();
                 for member in &mut self.members {
                     let mut remnant = member.remnant(moment.settings);
-                    if let Kind::Slices(_) = kind {
+                    // In a store the rate counts as time passes.
+                    if let (Kind::Slices(_), None) = (&kind, &self.part) {
                         remnant.tokens = Rates::hits_until(&remnant, now);
                         remnant.rate = 0;
                     }
@@ -129,8 +132,9 @@ impl Bucket {
                 }
             }
         }
+        let (_, tokens) = self.in_force();
         if let Some(part) = &mut self.part {
-            part.algorithm.clone_from(charge.algorithm());
+            part.take_over(charge.algorithm(), tokens);
         }
         self.limit = charge.limit().id;
         self.is_dirty = true;
@@ -180,11 +184,16 @@ impl Bucket {
                 self.kind = Kind::Rates(rates);
             }
             Kind::Slices(terms) => {
-                let change = |algorithm: &Algorithm, leased: &mut Leased| {
-                    self.report_slice(terms, report, (algorithm, leased), moment, pushes);
-                };
-                // Without room for the counter nothing is counted, and nothing can be spent.
-                moment.rules.with_counter(charge, now, change);
+                if let Some(mut part) = self.part.take() {
+                    self.report_slice(terms, report, Source::Part(&mut part), moment, pushes);
+                    self.part = Some(part);
+                } else {
+                    let change = |algorithm: &Algorithm, leased: &mut Leased| {
+                        self.report_slice(terms, report, Source::Counter(algorithm, leased), moment, pushes);
+                    };
+                    // Without room for the counter nothing is counted, and nothing can be spent.
+                    moment.rules.with_counter(charge, now, change);
+                }
             }
         }
         let member = &mut self.members[index];
@@ -242,10 +251,15 @@ impl Bucket {
                 }
                 self.kind = Kind::Rates(rates);
             }
-            Kind::Slices(_) => {
-                rules.with_leases(self.key, now, |algorithm, leased| {
-                    self.settle_slices((algorithm, leased), settings, now);
-                });
+            Kind::Slices(terms) => {
+                if let Some(mut part) = self.part.take() {
+                    self.divide_hits(terms, &mut part, moment, pushes);
+                    self.part = Some(part);
+                } else {
+                    rules.with_leases(self.key, now, |algorithm, leased| {
+                        self.settle_slices(&mut Source::Counter(algorithm, leased), settings, now);
+                    });
+                }
             }
         }
         (self.divided, self.is_dirty) = (now, false);
@@ -265,24 +279,42 @@ impl Bucket {
 
     /// The next request to the store, of a bucket whose counter is there.
     pub(super) fn request_part(&mut self, settings: &Settings, now: Timestamp) -> Option<PartRequest> {
-        let (Kind::Rates(mut rates), Some(_)) = (self.kind, &self.part) else { return None };
+        let mut part = self.part.take()?;
+        let request = match self.kind {
+            Kind::Rates(rates) => self.request_rate(rates, &mut part, settings, now),
+            Kind::Slices(terms) => self.request_hits(terms, &mut part, settings, now),
+        };
+        self.part = Some(part);
+        Some(request)
+    }
+
+    fn request_rate(
+        &mut self,
+        mut rates: Rates,
+        part: &mut ServerPart,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> PartRequest {
         self.settle_rates(&mut rates, settings, now);
         let (rate, tokens) = self.in_force();
         let peers = Peers::of(&self.members, &self.remnants, &self.debts, &rates, self.share_max);
         let wanted =
             |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
         let demand = self.members.iter().map(wanted).fold(0, u64::saturating_add);
-        let part = self.part.as_mut()?;
-        let in_force = Part { rate, burst: tokens };
-        let request = part.request(&rates, in_force, (demand, self.members.len() as u64), now);
+        let claim = Claimant { demand, clients: self.members.len() as u64 };
+        let request = part.request(&rates, Part { rate, burst: tokens }, claim, now);
         rates.follow((part.part, part.divisible()), &mut self.debts, (rate, tokens));
         self.kind = Kind::Rates(rates);
-        Some(request)
+        request
     }
 
-    /// Whether no client has a part of it.
-    pub(super) fn is_unused(&self) -> bool {
-        self.members.is_empty() && self.remnants.is_empty()
+    /// Whether no client has a part of it, and hits that were not spent have been given back.
+    pub(super) fn is_unused(&self, now: Timestamp) -> bool {
+        let is_given_up = match (&self.kind, &self.part) {
+            (Kind::Slices(_), Some(part)) => part.is_given_up(now),
+            _ => true,
+        };
+        self.members.is_empty() && self.remnants.is_empty() && is_given_up
     }
 }
 

@@ -143,6 +143,11 @@ impl Member {
         self.is_assigned && now.since(self.changed) >= settings.round_trip
     }
 
+    /// Whether all that a report that arrives now counts was decided by the last assignment; the one before arrived at that time.
+    pub(super) fn had_last_since(&self, former_report: Timestamp, settings: &Settings) -> bool {
+        self.is_assigned && former_report.since(self.changed) >= 2 * settings.round_trip
+    }
+
     /// Whether what it was sent last has ended.
     pub(super) fn has_ended(&self, settings: &Settings, now: Timestamp) -> bool {
         self.is_assigned && self.end(settings) <= now
@@ -183,9 +188,12 @@ impl Member {
         self.has_former && !self.is_assigned && now.since(self.sent) < settings.ttl / 2
     }
 
-    /// Whether what it was sent is to be sent once more, so that it does not end.
+    /// Whether what it was sent is to be sent once more, so that it does not end. An assignment that has ended would be a new one for the
+    /// client, whose bucket is full again.
     pub(super) fn is_due(&self, settings: &Settings, now: Timestamp) -> bool {
-        self.is_assigned && self.is_heard && (self.is_bare || now.since(self.sent) >= settings.ttl / 4)
+        let age = now.since(self.sent);
+        let is_renewable = age >= settings.ttl / 4 && age + settings.round_trip < settings.ttl;
+        self.is_assigned && self.is_heard && (self.is_bare || is_renewable)
     }
 }
 

@@ -14,7 +14,8 @@
 //!
 //! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, buckets to its burst. The counter counts that
 //!   rate as time passes, and the burst as hits of the present, whether they are spent or not.
-//! - Windows of ten minutes and longer, and slow buckets ([`slices`]): clients get slices of the hits that are left.
+//! - Windows of ten minutes and longer, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of those that this
+//!   server has of them.
 //! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
 //!   by what they admitted.
 //! - A client whose stream has ended has its share until the end of its last assignment.
@@ -46,6 +47,7 @@ mod settings;
 #[cfg(test)]
 mod simulation;
 mod slices;
+mod source;
 mod taken;
 mod terms;
 mod view;
@@ -290,7 +292,7 @@ impl Quota {
             let (rate, tokens) = bucket.in_force();
             let part = InForce { rate, tokens };
             self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
-            if bucket.is_unused() {
+            if bucket.is_unused(now) {
                 unused.push(slot);
             }
         }

@@ -1,14 +1,16 @@
 //! Parts of a bucket, where several servers share its counter in a store: the store's side. These are the functions of `script/quota.lua`,
 //! in whole microseconds.
 //!
-//! Each server has a part: a rate and a burst, of which its clients have shares. The counter counts each part as it does the part of all
-//! clients of a single server: the burst as hits of the present, the rate as hits that are spent as time passes, until the end of the part.
+//! Each server has a part: a rate and a burst, of which its clients have shares, or a burst alone, of which they have slices. The counter
+//! counts each part as it does the part of all clients of a single server: the burst as hits of the present, the rate as hits that are spent
+//! as time passes, until the end of the part.
 //! Invariants:
 //!
 //! - all that clients of a server may have in force is within its part, and has ended when the part ends;
 //! - rates of all parts add up to no more than that of the limit, and a part grows only into what others have given up, or what was
 //!   counted at their end;
-//! - a part shrinks only by a request of its server, whose clients have less by then; what is given up of a burst counts as spent now;
+//! - a part shrinks only by a request of its server, whose clients have less by then; what it states as spent counts as spent now, and the
+//!   rest of what it gives up is free;
 //! - after a loss of the store, parts are what their servers declare, and no part grows until all of them have ended that are not declared.
 //!
 //! A request that is not newer than the last one of its server changes nothing: it was late, and the server has others in mind.
@@ -41,11 +43,16 @@ pub struct PartRequest {
     pub sequence: u64,
     /// What it keeps of its part: all that its clients may have in force, and more if it does not shrink.
     pub kept: Part,
+    /// Hits of bursts that it has given up so far, and that may have been spent.
+    pub spent: u64,
+    /// The part of these that the store has counted, by the last response; none if there was none: whatever the store has of this server may
+    /// have been spent.
+    pub acknowledged: Option<u64>,
     /// What its part is to be.
     pub wanted: Part,
     /// The highest rate of all parts together.
     pub rate_max: u64,
-    /// Demand of its clients, in thousandths of a hit per second.
+    /// Demand of its clients, in thousandths of a hit per second; of a limit that is divided by slices, hits in the time for which these last.
     pub demand: u64,
     /// Number of its clients.
     pub clients: u64,
@@ -73,7 +80,7 @@ pub struct OtherPart {
     pub part: Part,
     /// Microseconds until its end.
     pub ends_in: u64,
-    /// Demand of its clients, in thousandths of a hit per second.
+    /// Demand of its clients, in thousandths of a hit per second; of a limit that is divided by slices, hits in the time for which these last.
     pub demand: u64,
     /// Number of its clients.
     pub clients: u64,
@@ -91,6 +98,8 @@ struct StoredPart {
     end: u64,
     demand: u64,
     clients: u64,
+    /// [`PartRequest::spent`] that is counted.
+    settled: u64,
 }
 
 /// A counter with the parts of servers.
@@ -174,14 +183,13 @@ impl DividedCounter {
         } else {
             Part { rate: request.kept.rate.min(had.rate), burst: request.kept.burst.min(had.burst) }
         };
-        self.add(algorithm, had.burst.saturating_sub(kept.burst), now);
+        self.add(algorithm, request.newly_spent(former.as_ref(), is_learning), now);
         let part = if is_learning { kept } else { self.grown(algorithm, kept, request, now) };
         let counted = former.map_or(present, |former| former.counted_at(part.rate, present));
-        let (server, sequence, demand, clients) =
-            (request.server, request.sequence, request.demand, request.clients);
+        let PartRequest { server, sequence, demand, clients, spent: settled, .. } = *request;
         let end = present + PART_LIFE.as_micros() as u64;
         let others = self.parts.iter().map(|other| other.view(present)).collect();
-        self.parts.push(StoredPart { server, sequence, part, counted, end, demand, clients });
+        self.parts.push(StoredPart { server, sequence, part, counted, end, demand, clients, settled });
         Some(PartGrant { part, others, free: self.free(algorithm, now), exact: self.exact, leased: 0 })
     }
 
@@ -197,6 +205,19 @@ impl DividedCounter {
         Part {
             rate: kept.rate + request.wanted.rate.saturating_sub(kept.rate).min(free_rate),
             burst: kept.burst + request.wanted.burst.saturating_sub(kept.burst).min(free),
+        }
+    }
+}
+
+impl PartRequest {
+    /// Spent hits that are not counted, by what the store has of the server. Where it has nothing, the part has ended, and all of it counts,
+    /// or it was lost.
+    fn newly_spent(&self, former: Option<&StoredPart>, is_learning: bool) -> u64 {
+        match (former, self.acknowledged) {
+            (Some(former), Some(_)) => self.spent.saturating_sub(former.settled),
+            (Some(former), None) => former.part.burst,
+            (None, Some(acknowledged)) if is_learning => self.spent.saturating_sub(acknowledged),
+            (None, _) => 0,
         }
     }
 }
@@ -237,6 +258,11 @@ impl DividedCounter {
         self.parts.retain(|stored| stored.server != server);
     }
 
+    pub(super) fn take_over(&mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) {
+        self.settle(former, now);
+        self.state = algorithm.take_over(former, std::mem::take(&mut self.state), now);
+    }
+
     pub(super) fn hold_nothing(&mut self) {
         self.parts.iter_mut().for_each(|stored| stored.part.burst = 0);
     }
@@ -247,7 +273,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::num::NonZeroU32;
-    use tidegate_core::{algorithm::TokenBucket, limit::Window};
+    use tidegate_core::{
+        algorithm::{FixedWindow, Schedule, TokenBucket},
+        limit::Window,
+    };
 
     const RATE: u64 = 100;
     const SIZE: u64 = 200;
@@ -259,7 +288,12 @@ mod tests {
 
     fn request(server: u64, sequence: u64, kept: Part, wanted: Part) -> PartRequest {
         let server = NodeId(server);
-        PartRequest { server, sequence, kept, wanted, rate_max: RATE * 1_000, demand: 1, clients: 1 }
+        let (spent, acknowledged, rate_max) = (0, Some(0), RATE * 1_000);
+        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand: 1, clients: 1 }
+    }
+
+    fn burst(burst: u64) -> Part {
+        Part { rate: 0, burst }
     }
 
     #[test]
@@ -278,6 +312,40 @@ mod tests {
         assert_eq!(counter.free(&bucket, at(19_999)), 0);
         let third = counter.report(&bucket, &request(2, 2, Part::default(), wanted), false, at(20_000));
         assert_eq!(third.map(|grant| grant.part), Some(Part { rate: 60_000, burst: 0 }));
+    }
+
+    #[test]
+    fn of_what_is_given_up_spent_hits_count_and_others_are_free() {
+        let per_day = Window::from_secs(86_400).unwrap();
+        let day = Algorithm::FixedWindow(FixedWindow { limit: 100, schedule: Schedule::Clock(per_day) });
+        let at = |secs: u64| Timestamp::from_millis(1_000_000 + secs * 1_000);
+        let mut counter = DividedCounter::default();
+        let send = |counter: &mut DividedCounter, request: PartRequest, secs| {
+            counter.report(&day, &request, false, at(secs)).map(|grant| (grant.part.burst, grant.free))
+        };
+        let first = PartRequest { acknowledged: None, ..request(1, 1, Part::default(), burst(60)) };
+        assert_eq!(send(&mut counter, first, 0), Some((60, 40)));
+        let second = PartRequest { spent: 15, ..request(1, 2, burst(20), burst(20)) };
+        assert_eq!(send(&mut counter, second, 1), Some((20, 65)));
+        assert_eq!(send(&mut counter, second, 1), None, "received twice");
+        // The response to this one is lost: the next one states the sum of both.
+        assert_eq!(send(&mut counter, PartRequest { sequence: 3, spent: 16, ..second }, 2), Some((20, 64)));
+        let third = PartRequest { sequence: 4, spent: 18, ..second };
+        assert_eq!(send(&mut counter, third, 3), Some((20, 62)));
+        // Another bucket of the same process does not know what of its part was spent.
+        let anew = PartRequest { acknowledged: None, ..request(1, 5, Part::default(), burst(10)) };
+        assert_eq!(send(&mut counter, anew, 4), Some((10, 52)));
+        // A part that has ended counts, whatever its server states later.
+        assert_eq!(counter.free(&day, at(60)), 52);
+        let late = PartRequest { spent: 10, ..request(1, 6, Part::default(), burst(5)) };
+        assert_eq!(send(&mut counter, late, 60), Some((5, 47)));
+        // Of a store that has lost its keys, what was spent since the last response counts.
+        let mut counter = DividedCounter::default();
+        let declared =
+            PartRequest { spent: 50, acknowledged: Some(40), ..request(1, 7, burst(30), burst(90)) };
+        let granted =
+            counter.report(&day, &declared, true, at(61)).map(|grant| (grant.part.burst, grant.free));
+        assert_eq!(granted, Some((30, 60)));
     }
 
     proptest! {

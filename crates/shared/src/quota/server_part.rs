@@ -4,6 +4,7 @@
 //!
 //! - `part` is no more than what the store counts for this server until `end`, whichever of its requests have been received: while the
 //!   response to a request is not known, it is what that request keeps;
+//! - what it lost of its burst is in `spent`, unless it was certainly not spent;
 //! - clients have nothing in force that is beyond `part`, or that ends after `end`.
 
 use super::{
@@ -56,6 +57,14 @@ pub(super) struct ServerPart {
     free: u64,
     /// Since the first response: the store has counted before.
     direct: Option<Direct>,
+    /// Hits of bursts that may have been spent: see [`PartRequest`].
+    spent: u64,
+    acknowledged: Option<u64>,
+    /// Of a limit that is divided by slices, hits that clients have, and those that they demand for the life of a slice.
+    held: u64,
+    demanded: u64,
+    /// The burst that the last request keeps, and the spent hits that it states.
+    stated: (u64, u64),
     sequence: u64,
     /// Time of the last request, and whether its response is not known.
     requested: Option<Timestamp>,
@@ -73,6 +82,11 @@ impl ServerPart {
             others: Vec::new(),
             free: 0,
             direct: None,
+            spent: 0,
+            acknowledged: None,
+            held: 0,
+            demanded: 0,
+            stated: (0, 0),
             sequence: 0,
             requested: None,
             is_awaited: false,
@@ -87,8 +101,48 @@ impl ServerPart {
     /// Ends the part if it has ended by time. What it had counts in the store.
     pub(super) fn expire(&mut self, now: Timestamp) {
         if self.end <= now {
-            self.part = Part::default();
+            self.spend(self.part.burst, self.part.burst);
+            self.part.rate = 0;
         }
+    }
+
+    /// Counts hits as spent, so many of which were in the part.
+    pub(super) fn spend(&mut self, hits: u64, of_part: u64) {
+        self.spent = self.spent.saturating_add(hits);
+        self.part.burst = self.part.burst.saturating_sub(of_part);
+    }
+
+    /// Notes that clients have other hits than before.
+    pub(super) fn hold(&mut self, before: u64, after: u64) {
+        self.held = self.held.saturating_sub(before).saturating_add(after);
+    }
+
+    /// Takes over a changed limit, of which clients have so many tokens or hits.
+    pub(super) fn take_over(&mut self, algorithm: &Algorithm, held: u64) {
+        self.algorithm.clone_from(algorithm);
+        self.held = held;
+    }
+
+    /// Hits of the part that clients do not have.
+    pub(super) fn idle(&self) -> u64 {
+        self.part.burst.saturating_sub(self.held)
+    }
+
+    /// The same, with those that no server has.
+    pub(super) fn left(&self) -> u64 {
+        self.free.saturating_add(self.idle())
+    }
+
+    /// The most of the idle hits for a client that demands so many: what others do not demand, or an equal part.
+    pub(super) fn share(&self, demanded: u64, clients: u64) -> u64 {
+        let of_others = self.demanded.saturating_sub(demanded);
+        self.idle().saturating_sub(of_others).max(self.idle() / (clients + 1))
+    }
+
+    /// Whether the store certainly has nothing of it that could be used.
+    pub(super) fn is_given_up(&self, now: Timestamp) -> bool {
+        let is_empty = self.part == Part::default() && self.acknowledged == Some(self.spent);
+        is_empty && !self.is_awaited || self.end.saturating_add(PART_LIFE) <= now
     }
 
     /// What is divided among clients: the part, or less of it if others need the rest.
@@ -100,7 +154,8 @@ impl ServerPart {
     pub(super) fn next(&self) -> Timestamp {
         let interval = if self.is_awaited {
             PATIENCE
-        } else if self.aim == self.part {
+        } else if self.aim == self.part || self.aim.rate == 0 {
+            // Hits that are divided by slices are spent and requested all the time.
             INTERVAL
         } else {
             INTERVAL_OF_CHANGE
@@ -108,16 +163,50 @@ impl ServerPart {
         self.requested.map_or(Timestamp::EPOCH, |requested| requested.saturating_add(interval))
     }
 
-    /// The next request, for a part in which clients may have this in force. Until its response the part is no more than it keeps.
+    /// The next request for a part of a rate, of which clients may have this in force. Until its response the part is no more than it
+    /// keeps. What it gives up of the burst may have been spent.
     pub(super) fn request(
         &mut self,
         rates: &Rates,
         in_force: Part,
-        (demand, clients): (u64, u64),
+        claim: Claimant,
         now: Timestamp,
     ) -> PartRequest {
         self.expire(now);
-        self.aim = self.aim_of(rates, (demand, clients));
+        self.aim = self.aim_of(rates, claim);
+        let given_up = self.part.burst.saturating_sub(self.aim.burst.max(in_force.burst));
+        self.spend(given_up, given_up);
+        self.send(in_force, rates.of_limit(), claim, now)
+    }
+
+    /// The next request for hits that are divided by slices, of which clients may have this in force. Of a rate there is only what clients have
+    /// from before the rules changed. Hits that no client has were not spent: they are given back where others may need them.
+    pub(super) fn request_hits(
+        &mut self,
+        limit: u64,
+        wanted: impl Fn(u64, u64) -> u64,
+        in_force: Part,
+        clients: u64,
+        now: Timestamp,
+    ) -> PartRequest {
+        self.expire(now);
+        self.held = in_force.burst;
+        // Before the first response it is not known what is left.
+        let free = if self.acknowledged.is_some() { self.left() } else { limit };
+        let others = self.others.iter().fold((0, 0), |(clients, demand): (u64, u64), other| {
+            (clients.saturating_add(other.clients), demand.saturating_add(other.demand))
+        });
+        let all = clients.saturating_add(others.0);
+        self.demanded = wanted(free, all.max(1));
+        // What others do not demand, or a part by the numbers of clients. Less, the less is left, so that others find some.
+        let equal = u128::from(free) * u128::from(clients) / u128::from(all.saturating_add(1));
+        let share = (equal as u64).max(free.saturating_sub(others.1)).max(1);
+        let idle = self.demanded.min(share);
+        self.aim = Part { rate: 0, burst: in_force.burst.saturating_add(idle) };
+        self.send(in_force, 0, Claimant { demand: self.demanded, clients }, now)
+    }
+
+    fn send(&mut self, in_force: Part, rate_max: u64, claim: Claimant, now: Timestamp) -> PartRequest {
         let part = self.part;
         self.part = Part {
             rate: part.rate.min(self.aim.rate.max(in_force.rate)),
@@ -126,8 +215,11 @@ impl ServerPart {
         // Of another bucket with the same counter, too, that this process had before.
         self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
         (self.requested, self.is_awaited) = (Some(now), true);
+        self.stated = (self.part.burst, self.spent);
         let (server, sequence, kept, wanted) = (self.server, self.sequence, self.part, self.aim);
-        PartRequest { server, sequence, kept, wanted, rate_max: rates.of_limit(), demand, clients }
+        let (spent, acknowledged) = (self.spent, self.acknowledged);
+        let Claimant { demand, clients } = claim;
+        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand, clients }
     }
 
     /// Takes in the response to a request; false if it is late, and another one was sent since.
@@ -136,7 +228,11 @@ impl ServerPart {
             return false;
         };
         self.is_awaited = false;
-        self.part = grant.part;
+        let (kept, spent) = self.stated;
+        // What it lost since the request was sent, it has lost of the grant.
+        let lost = kept.saturating_sub(self.part.burst);
+        self.part = Part { burst: grant.part.burst.saturating_sub(lost), ..grant.part };
+        self.acknowledged = Some(spent);
         self.end = requested.saturating_add(PART_LIFE - PART_LIFE / DRIFT);
         self.expire(now);
         self.others.clone_from(&grant.others);
@@ -149,7 +245,7 @@ impl ServerPart {
 
     /// What the part is to be: max-min over the demands of all servers, by their numbers of clients, requests to servers being one more
     /// claimant.
-    fn aim_of(&self, rates: &Rates, (demand, clients): (u64, u64)) -> Part {
+    fn aim_of(&self, rates: &Rates, this: Claimant) -> Part {
         let has_vanished = |other: &&OtherPart| Duration::from_micros(other.ends_in) < VANISHED_BEFORE;
         let vanished = self.others.iter().filter(has_vanished);
         let (rate, burst) = vanished.fold((0, 0), |(rate, burst): (u64, u64), other| {
@@ -159,7 +255,6 @@ impl ServerPart {
         let rate = if self.is_short_of_bursts(rates) { rate - rate / RATE_PER_DRAIN } else { rate };
         let burst = rates.terms.burst.saturating_sub(burst);
         let others = || self.others.iter().filter(|other| !has_vanished(other));
-        let this = Claimant { demand, clients };
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
         claimants.push(this);
@@ -172,7 +267,10 @@ impl ServerPart {
         };
         let by_rate = burst / BURSTS_PER_RATE;
         let share = level.of(this);
-        self.steady(Part { rate: share, burst: of(clients, all, burst - by_rate) + of(share, rate, by_rate) })
+        self.steady(Part {
+            rate: share,
+            burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate),
+        })
     }
 
     /// Whether much less of the burst is assigned than could be, because hits that were given up have not drained.

@@ -6,6 +6,8 @@
 //! - hits that a report has are counted at the report: later than they were admitted, never earlier;
 //! - what a client that has left may have spent is counted at the end of its assignment.
 //!
+//! Of a counter in a store this server has a part, whose hits it divides ([`Source::Part`]): what its clients do not have of it is free.
+//!
 //! Envoy fills a changed bucket to the ratio of the former one, so that an empty bucket would stay empty. A slice is therefore sent
 //! after an assignment that denies all: the bucket behind it is a new one, and full.
 
@@ -14,19 +16,27 @@ use super::{
     action::Action,
     bucket::{Bucket, Moment, Report},
     member::{Member, Remnant},
+    part::{Part, PartRequest},
     push::PeerId,
+    server_part::ServerPart,
+    source::Source,
     terms::{SliceTerms, millihits_in},
 };
 use tidegate_core::{
-    algorithm::{Algorithm, Assigned, Leased},
+    algorithm::{Algorithm, Assigned},
     limit::Timestamp,
 };
 
-/// The time for which a slice lasts by demand: two intervals between reports.
-const LASTS: u64 = 10_000_000_000;
+/// The time for which a slice lasts by demand: three intervals between reports.
+const LASTS: u64 = 15_000_000_000;
 
-/// The part of the free hits that a client gets whose demand is not known, by the number of clients.
-const FREE_PER_GUESS: u64 = 8;
+/// The part of the free hits that a client gets whose demand is not known, by the number of clients: of the shortest window that is divided so,
+/// what may be demanded of it in two intervals between reports.
+const FREE_PER_GUESS: u64 = 64;
+
+/// The same where that is less than so many hits.
+const FREE_PER_SMALL_GUESS: u64 = 8;
+const SMALL_GUESS: u64 = 10;
 
 impl Member {
     /// Hits that it may still spend.
@@ -37,6 +47,11 @@ impl Member {
     fn set_unspent(&mut self, hits: u64) {
         self.counted.tokens = u32::try_from(hits).unwrap_or(u32::MAX);
     }
+
+    /// Hits that it demands; none if that is not known.
+    fn demanded(&self) -> Option<u64> {
+        self.is_measured.then(|| millihits_in(self.claim.wanted, LASTS).div_ceil(1_000))
+    }
 }
 
 impl Bucket {
@@ -45,48 +60,69 @@ impl Bucket {
         &mut self,
         terms: SliceTerms,
         report: Report,
-        (algorithm, leased): (&Algorithm, &mut Leased),
+        mut source: Source<'_>,
         moment: &Moment<'_, '_>,
         pushes: &mut Vec<Push>,
     ) {
         let (Moment { settings, now, is_learning, .. }, Report { index, usage, elapsed }) = (*moment, report);
-        self.settle_slices((algorithm, leased), settings, now);
-        let clients = self.members.len() as u64;
+        self.settle_slices(&mut source, settings, now);
         let (peer, before) = (self.members[index].peer, self.members[index].unspent());
         // What it states beyond its slices counts only as far as its peer may have it.
-        let counted =
-            usage.allowed.min(before.saturating_add(self.free_of_peer(peer, algorithm, terms, now)));
-        leased.add(algorithm, counted, now);
-        self.taken.add(peer, algorithm, counted, now);
+        let of_peer = self.free_of_peer(peer, source.algorithm(), terms, now);
+        let counted = usage.allowed.min(before.saturating_add(of_peer.min(terms.limit)));
+        source.spend(counted, usage.allowed.min(before), now);
+        self.taken.add(peer, source.algorithm(), counted, now);
         let member = &mut self.members[index];
-        member.set_unspent(before.saturating_sub(usage.allowed));
+        let left = before.saturating_sub(usage.allowed);
+        member.set_unspent(left);
         member.drop_former_slices(settings, now);
-        hold(leased, before, member.unspent());
-        if elapsed >= LASTS / 20 {
+        if usage.denied > 0 && member.had_last_since(member.reported, settings) {
+            // It was empty.
+            member.set_unspent(0);
+        }
+        source.hold(left, member.unspent());
+        if elapsed >= settings.round_trip.as_nanos() as u64 / 2 {
             (member.reported, member.is_measured) = (now, true);
             member.claim.measure(usage, elapsed);
         }
-        if is_learning {
-            return;
+        if source.can_assign(is_learning, settings, now) {
+            self.assign_slice(terms, index, &mut source, moment, pushes);
         }
+    }
 
-        let free = algorithm.remaining(&leased.state, now).saturating_sub(leased.outstanding());
-        let wanted = match member.is_measured {
-            true => millihits_in(member.claim.wanted, LASTS).div_ceil(1_000),
-            false => (free / FREE_PER_GUESS / clients).max(1),
+    /// Gives a client another slice if it needs one, and renews what it has.
+    fn assign_slice(
+        &mut self,
+        terms: SliceTerms,
+        index: usize,
+        source: &mut Source<'_>,
+        moment: &Moment<'_, '_>,
+        pushes: &mut Vec<Push>,
+    ) {
+        let Moment { settings, now, .. } = *moment;
+        let clients = self.members.len() as u64;
+        let free = source.free(now);
+        let guessed = match source {
+            Source::Counter(..) => guess(free) / clients,
+            // It was requested by the number of clients.
+            Source::Part(_) => free / clients,
         };
-        let of_peer = self.free_of_peer(peer, algorithm, terms, now);
+        let wanted = self.members[index].demanded().unwrap_or(guessed.max(1));
+        let of_peer = self.free_of_peer(self.members[index].peer, source.algorithm(), terms, now);
         let member = &mut self.members[index];
         let unspent = member.unspent();
-        let is_needed = unspent <= wanted / 2 || unspent / 4 > wanted && free < terms.limit / 8;
-        let slice =
-            wanted.min((free / (clients + 1)).max(1)).min(free).min(of_peer).min(u32::MAX.into()) as u32;
+        let is_scarce = source.left(now) < terms.limit / 8;
+        let is_short = unspent <= wanted - wanted / 3;
+        let is_excessive = unspent / 4 > wanted && is_scarce;
+        let share = source.share(wanted, clients, now).max(1).min(free);
+        let slice = wanted.min(share).min(of_peer).min(u32::MAX.into()) as u32;
         let (stream, bucket) = (member.stream, self.key);
         let mut send = |action, is_renewal| pushes.push(Push { stream, bucket, action, is_renewal });
         let ttl = settings.ttl;
-        if is_needed && slice > 0 && wanted > 0 && u64::from(slice) > unspent / 4 {
+        let is_needed = is_excessive || is_short && u64::from(slice) > unspent / 4;
+        if is_needed && slice > 0 {
             member.send_slice(slice, now);
-            hold(leased, unspent, member.unspent());
+            source.hold(unspent, member.unspent());
             send(Action::DenyAll { ttl }, false);
             send(Action::slice(slice, member.salt, ttl), false);
         } else if !member.is_assigned || member.is_due(settings, now) {
@@ -100,30 +136,71 @@ impl Bucket {
         }
     }
 
-    /// Counts the hits of slices that have ended as spent.
-    pub(super) fn settle_slices(
+    /// Gives slices to clients that have none, of what this server has got since their reports.
+    pub(super) fn divide_hits(
         &mut self,
-        (algorithm, leased): (&Algorithm, &mut Leased),
+        terms: SliceTerms,
+        part: &mut ServerPart,
+        moment: &Moment<'_, '_>,
+        pushes: &mut Vec<Push>,
+    ) {
+        let mut source = Source::Part(part);
+        self.settle_slices(&mut source, moment.settings, moment.now);
+        if !source.can_assign(moment.is_learning, moment.settings, moment.now) {
+            return;
+        }
+        for index in 0..self.members.len() {
+            if self.members[index].share.tokens == 0 {
+                self.assign_slice(terms, index, &mut source, moment, pushes);
+            }
+        }
+    }
+
+    /// The next request of this server for hits of a counter in a store.
+    pub(super) fn request_hits(
+        &mut self,
+        terms: SliceTerms,
+        part: &mut ServerPart,
         settings: &Settings,
         now: Timestamp,
-    ) {
-        leased.expire(algorithm, now);
+    ) -> PartRequest {
+        self.settle_slices(&mut Source::Part(part), settings, now);
+        let (rate, burst) = self.in_force();
+        let wanted = |free: u64, clients: u64| {
+            let guessed = (guess(free) / clients).max(1);
+            let wanted = self.members.iter().map(|member| member.demanded().unwrap_or(guessed));
+            wanted.fold(0, u64::saturating_add)
+        };
+        // Those that demand more than a request or none.
+        let is_active = |member: &&Member| member.demanded().is_none_or(|hits| hits > 1);
+        let active = self.members.iter().filter(is_active).count().max(self.members.len().min(1));
+        part.request_hits(terms.limit, wanted, Part { rate, burst }, active as u64, now)
+    }
+
+    /// Counts the hits of slices that have ended as spent.
+    pub(super) fn settle_slices(&mut self, source: &mut Source<'_>, settings: &Settings, now: Timestamp) {
+        if let Source::Counter(algorithm, leased) = source {
+            leased.expire(algorithm, now);
+        }
         let mut hits: u64 = 0;
         for Remnant { peer, tokens, .. } in self.remnants.extract_if(.., |remnant| remnant.end <= now) {
-            self.taken.add(peer, algorithm, tokens, now);
+            self.taken.add(peer, source.algorithm(), tokens, now);
             hits = hits.saturating_add(tokens);
         }
         for member in &mut self.members {
             let ended = member.expire_slice(settings, now);
-            self.taken.add(member.peer, algorithm, ended, now);
+            self.taken.add(member.peer, source.algorithm(), ended, now);
             hits = hits.saturating_add(ended);
         }
-        let end = now.saturating_add(settings.ttl + settings.round_trip);
-        let assigned = leased.assigned.get_or_insert(Assigned::until(end, now));
-        // What a former process assigned, and what clients had of a rate before the rules changed, ends with its last assignment.
-        assigned.held = assigned.held.saturating_sub(hits);
-        assigned.end = end;
-        leased.add(algorithm, hits, now);
+        if let Source::Counter(_, leased) = source {
+            let end = now.saturating_add(settings.ttl + settings.round_trip);
+            // What a former process assigned, and what clients had of a rate before the rules changed, ends with its last assignment.
+            leased.assigned.get_or_insert(Assigned::until(end, now)).end = end;
+        }
+        source.spend(hits, hits, now);
+        if let Source::Part(part) = source {
+            part.expire(now);
+        }
     }
 }
 
@@ -140,11 +217,9 @@ impl Bucket {
     }
 }
 
-/// Changes the hits that are held by those of one client.
-fn hold(leased: &mut Leased, before: u64, after: u64) {
-    if let Some(assigned) = &mut leased.assigned {
-        assigned.held = assigned.held.saturating_sub(before).saturating_add(after);
-    }
+/// Hits for all clients whose demand is not known, of those that are free.
+fn guess(free: u64) -> u64 {
+    (free / FREE_PER_GUESS).max((free / FREE_PER_SMALL_GUESS).min(SMALL_GUESS))
 }
 
 impl Member {

@@ -61,10 +61,10 @@ pub enum Indivisible {
         "a limit with max_wait cannot be divided: clients of quota do not queue requests; remove max_wait"
     )]
     Queues,
-    /// A window, or a bucket that is filled at once or takes long to fill, that several servers share.
+    /// A short window, or a bucket that is filled at once, that several servers share.
     #[error(
-        "counters in a shared store can be divided among clients of quota only for token buckets and leaky buckets that fill in less \
-         than ten minutes"
+        "counters in a shared store cannot be divided among clients of quota for windows of less than ten minutes and buckets with \
+         refill: intervals: what a server gives up counts as spent for that time"
     )]
     InStore,
     /// Less than a request between two reports.
@@ -76,12 +76,12 @@ pub enum Indivisible {
 }
 
 impl Terms {
-    /// The terms of a limit whose counter several servers share: rates of buckets that drain evenly. What servers give up of a window would
-    /// count as spent for as long as the window lasts.
+    /// The terms of a limit whose counter several servers share: slices, and rates of buckets that drain evenly. What servers give up of the
+    /// rate of a window would count as spent for as long as the window lasts.
     pub fn of_shared(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         match Self::of(algorithm)? {
-            Self::Rates(terms) if algorithm.drains_evenly() => Ok(Self::Rates(terms)),
-            Self::Rates(_) | Self::Slices(_) => Err(Indivisible::InStore),
+            Self::Rates(_) if !algorithm.drains_evenly() => Err(Indivisible::InStore),
+            terms => Ok(terms),
         }
     }
 
@@ -188,6 +188,19 @@ mod tests {
         assert!(terms.held(terms.rate, terms.burst) <= 1_000 && terms.rate > 960_000, "{terms:?}");
         assert!(matches!(sliding(1_000, 86_400), Ok(Terms::Slices(_))));
         assert!(matches!(Terms::of(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
+    }
+
+    #[test]
+    fn several_servers_divide_rates_of_even_buckets_and_slices() {
+        let window = |limit, secs| {
+            let window = Window::from_secs(secs).unwrap();
+            Terms::of_shared(&Algorithm::SlidingWindow(SlidingWindow { limit, window }))
+        };
+        assert!(matches!(Terms::of_shared(&bucket(800, 1_000, 1)), Ok(Terms::Rates(_))));
+        assert!(matches!(Terms::of_shared(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
+        assert!(matches!(window(1_000, 600), Ok(Terms::Slices(_))));
+        assert_eq!(window(1_000, 599), Err(Indivisible::InStore));
+        assert_eq!(window(9, 600), Err(Indivisible::TooSmall));
     }
 
     #[test]

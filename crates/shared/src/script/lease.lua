@@ -11,7 +11,7 @@
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
   -- In the place of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
-  -- is counted, the number of clients, and the end.
+  -- is counted, the number of clients, the end, and the spent hits that are counted.
   local PART, PART_COUNTED = -1, -2
   -- Thousandths of a hit per second and microseconds, of a hit.
   local HIT = 1e9
@@ -30,7 +30,7 @@ local function make_lease_functions()
         parts[#parts + 1] =
           { node = node, sequence = sequence, rate = settled, burst = outstanding, ends = ends, demand = demand }
       elseif holder == PART_COUNTED then
-        parts[#parts].counted, parts[#parts].clients = sequence, settled
+        parts[#parts].counted, parts[#parts].clients, parts[#parts].settled = sequence, settled, demand
       else
         leases[#leases + 1] = {
           node = node,
@@ -56,7 +56,7 @@ local function make_lease_functions()
     end
     for _, part in ipairs(leases.parts) do
       pieces[#pieces + 1] = pack(LEASE, part.node, PART, part.sequence, part.rate, part.burst, part.ends, part.demand)
-      pieces[#pieces + 1] = pack(LEASE, part.node, PART_COUNTED, part.counted, part.clients, 0, part.ends, 0)
+      pieces[#pieces + 1] = pack(LEASE, part.node, PART_COUNTED, part.counted, part.clients, 0, part.ends, part.settled)
     end
     pieces[#pieces + 1] = state
     return table.concat(pieces)
@@ -82,6 +82,15 @@ local function make_lease_functions()
     return state
   end
 
+  -- Adds hits of parts, dated. They open a window from the first hit: clients may spend without any exact decision.
+  local function add_of_parts(limit, state, hits, at)
+    local present = now
+    now = at
+    if hits > 0 then state = add(limit, state, hits) end
+    now = present
+    return state
+  end
+
   -- The hits of a part's rate up to this time that were not counted: whole ones, rounded up.
   local function accrued(part, till)
     if till <= part.counted then return 0 end
@@ -95,14 +104,14 @@ local function make_lease_functions()
     for _, part in ipairs(leases.parts) do
       local till = min(now, part.ends)
       local hits = accrued(part, till)
-      state = add_leased(limit, state, hits, part.counted)
+      state = add_of_parts(limit, state, hits, part.counted)
       part.counted = part.rate > 0 and part.counted + (divmod(hits, HIT, 0, part.rate)) or till
       local list = part.ends <= now and ended or left
       list[#list + 1] = part
     end
     table.sort(ended, function(part, other) return part.ends < other.ends end)
     for _, part in ipairs(ended) do
-      state = add_leased(limit, state, part.burst, part.ends)
+      state = add_of_parts(limit, state, part.burst, part.ends)
     end
     leases.parts = left
     return state
@@ -296,7 +305,7 @@ local function make_lease_functions()
     join = join_value,
     is_empty = is_empty,
     present = present_state,
-    add = add_leased,
+    add_of_parts = add_of_parts,
     outstanding = outstanding_of,
     most_given = most_given,
     expiry = expiry_of,

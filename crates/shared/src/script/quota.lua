@@ -4,7 +4,7 @@
 -- of other servers; nothing for a request that is not newer than the last one, or if the counter is damaged. Without an epoch that is known
 -- to last, the reply is empty: a decision begins the next one.
 
-local PART_REQUEST, GRANT, OTHER = '<c8ddddddddd', '<ddddd', '<ddddd'
+local PART_REQUEST, GRANT, OTHER = '<c8ddddddddddd', '<ddddd', '<ddddd'
 local life = ARGV[3] + 0
 local leasing = make_lease_functions()
 
@@ -24,23 +24,35 @@ local function take_part(parts, node, sequence)
       return table.remove(parts, i), false
     end
   end
-  return { rate = 0, burst = 0, counted = now }, false
+  return nil, false
+end
+
+-- Spent hits that are not counted, by what is known of the server. Where nothing is, its part has ended, and all of it counts, or it was lost.
+-- Before its first response a server does not know what it has.
+local function newly_spent(had, spent, acknowledged, learns)
+  if had then return acknowledged < 0 and had.burst or max(0, spent - had.settled) end
+  return learns and acknowledged >= 0 and max(0, spent - acknowledged) or 0
 end
 
 -- Changes a part; returns the value of the counter, the time from which on it may be dropped, and the grant.
 local function change(value, request, learns)
-  local node, sequence, kept_rate, kept_burst, wanted_rate, wanted_burst, rate_max, most, demand, clients, position =
+  local node, sequence, kept_rate, kept_burst, spent, acknowledged, wanted_rate, wanted_burst, rate_max, most, demand, clients, position =
     unpack_from(PART_REQUEST, request)
   local limit = read_limit(sub(request, position), true)
+  limit.admitted_at_most = most
   local state, leases = value or '', { exact = 0, parts = {} }
-  if byte(state, 1) == 0 then state, leases = leasing.split(state) end
+  local was_leased = byte(state, 1) == 0
+  if was_leased then state, leases = leasing.split(state) end
   state = leasing.present(limit, state, leases)
+  if not was_leased and limit.kind == FIRST_HIT then leases.exact = used_of(limit, state) end
   local parts = leases.parts
   local had, is_late = take_part(parts, node, sequence)
   if is_late then return nil end
+  local hits = newly_spent(had, spent, acknowledged, learns)
+  had = had or { rate = 0, burst = 0, counted = now }
   local rate = learns and kept_rate or min(kept_rate, had.rate)
   local burst = learns and kept_burst or min(kept_burst, had.burst)
-  state = leasing.add(limit, state, max(0, had.burst - burst), now)
+  state = leasing.add_of_parts(limit, state, hits, now)
   local function free() return max(0, max(0, most - used_of(limit, state)) - leasing.outstanding(leases)) end
   if not learns then
     local rates = rate
@@ -63,6 +75,7 @@ local function change(value, request, learns)
     demand = demand,
     counted = counted,
     clients = clients,
+    settled = spent,
   }
   table.insert(grants, 1, pack(GRANT, rate, burst, leases.exact, leased, free()))
   return leasing.join(state, leases), leasing.expiry(limit, state, leases), table.concat(grants)

@@ -316,7 +316,7 @@ fn bans_and_schedules_are_refused_in_a_shared_store_unless_the_domain_counts_loc
 }
 
 #[test]
-fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_need_leases() {
+fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_long_windows_and_need_leases() {
     let parse = |head: &str, limit: &str, leases: bool| {
         let options = LoadOptions { shared_counters: true, leases, ..LoadOptions::default() };
         let rules =
@@ -326,19 +326,24 @@ fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_need_leases() {
             .map_err(|errors| errors.to_string())
     };
     let token_bucket = "unit: second, requests_per_unit: 9, algorithm: token_bucket";
-    for limit in [token_bucket, "unit: second, requests_per_unit: 9, algorithm: leaky_bucket, burst: 90"] {
+    for limit in [
+        token_bucket,
+        "unit: second, requests_per_unit: 9, algorithm: leaky_bucket, burst: 90",
+        "unit: hour, requests_per_unit: 900, algorithm: token_bucket",
+        "unit: day, requests_per_unit: 900",
+        "per: 10m, requests_per_unit: 900, algorithm: fixed_window",
+        "unit: minute, requests_per_unit: 10",
+        "unit: hour, requests_per_unit: 900, algorithm: token_bucket, refill: intervals",
+    ] {
         assert_eq!(parse("", limit, true), Ok(()), "{limit}");
     }
-    let windows = [
-        "unit: day, requests_per_unit: 900",
+    for limit in [
         "unit: minute, requests_per_unit: 900, algorithm: fixed_window",
-    ];
-    let slow = "unit: hour, requests_per_unit: 900, algorithm: token_bucket";
-    let at_once = "unit: second, requests_per_unit: 9, algorithm: token_bucket, refill: intervals";
-    for limit in windows.into_iter().chain([slow, at_once]) {
+        "unit: second, requests_per_unit: 9, algorithm: token_bucket, refill: intervals",
+    ] {
         let error = parse("", limit, true).unwrap_err();
         assert!(
-            error.contains("fill in less than ten minutes; make it one, write `counters: local`"),
+            error.contains("make it a token bucket or a longer window, write `counters: local` beside"),
             "{error}"
         );
         assert_eq!(parse("counters: local\n", limit, true), Ok(()), "{limit}");

@@ -45,6 +45,12 @@ impl Limit {
             2 => Self::log(rate * 10, 10),
             3 => Self::fixed(rate * 20, 20),
             4 => Self::fixed(rate * 60, 1_200),
+            // A window begins 51 s after a world does.
+            6 => Self::fixed(rate * 30, 643),
+            // It takes more than ten minutes to fill.
+            7 => Self::bucket("token_bucket", rate.div_ceil(20), rate * 50),
+            // A log in a store has no more hits.
+            8 => Self::log(rate * 10, 1_200),
             _ => Self::log(rate * 30, 1_200),
         }
     }
@@ -71,6 +77,11 @@ impl Limit {
     /// Whether it is divided by slices: hits count when they are reported.
     pub(super) fn counts_reports(&self) -> bool {
         matches!(self.bound, Bound::Log { nanos, .. } | Bound::Fixed { nanos, .. } if nanos >= 600 * SECOND)
+    }
+
+    /// A rule file with it.
+    pub(super) fn rules(&self) -> String {
+        format!("{{ domain: d, descriptors: [{{ key: a, rate_limit: {{ {} }} }}] }}", self.rule)
     }
 
     pub(super) fn tally(&self) -> Tally {

@@ -109,3 +109,28 @@ fn demand_that_moves_gets_95_percent_after_two_intervals() {
     }
     assert!(least >= 0.95, "{least}");
 }
+
+/// Of a limit of 60,000 in 20 minutes: demand that it permits for a time, and demand that spends it.
+#[test]
+fn a_long_window_is_spent_as_it_is_demanded() {
+    for (clients, hot) in [(2, 1), (10, 1), (10, 10), (50, 50)] {
+        for load in [0.7, 5.0] {
+            let limit = Limit::fixed(60_000, 1_200);
+            let mut world = World::new(
+                Conditions { limit, ..calm(clients, hot, load, true) },
+                Rng::of_seed(clients as u64),
+            );
+            world.run_for(30 * SECOND);
+            let before = world.admitted();
+            world.run_for(120 * SECOND);
+            let part = (world.admitted() - before) as f64 / (120.0 * 50.0 * load);
+            println!("{clients} clients, {hot} hot, load {load}: {part:.3}");
+            assert!(part >= 0.95, "{clients} clients, {hot} hot, load {load}: {part}");
+            if load > 1.0 {
+                world.run_for(180 * SECOND);
+                assert!(world.admitted() >= 59_400, "{clients} clients, {hot} hot: {}", world.admitted());
+            }
+            assert_eq!(world.excess.0, 0);
+        }
+    }
+}

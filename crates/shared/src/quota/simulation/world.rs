@@ -170,8 +170,8 @@ pub(super) struct World {
 }
 
 fn limiter(limit: &Limit) -> Limiter {
-    let rules = format!("{{ domain: d, descriptors: [{{ key: a, rate_limit: {{ {} }} }}] }}", limit.rule);
-    let rules = RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("a rule");
+    let rules = Source::file("r.yaml", limit.rules());
+    let rules = RuleSet::parse(&[rules], &LoadOptions::default()).expect("a rule");
     let seed = Seed::from_bytes([5; 16]);
     Limiter::new(rules, StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny }, false)
 }

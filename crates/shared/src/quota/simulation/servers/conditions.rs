@@ -19,6 +19,10 @@ pub(super) enum StoreFault {
     TakesLateRequests,
     /// Bursts of parts do not count for requests to servers.
     HoldsNothing,
+    /// Hits that clients reported as spent are free again.
+    CountsNothing,
+    /// Slices of clients that are gone are given back.
+    ForgetsClosed,
 }
 
 /// Random parameters. Gaps are mean times between two events; zero means never.
@@ -36,6 +40,8 @@ pub(super) struct StoreConditions {
     pub(super) move_gap: u64,
     pub(super) client_gap: u64,
     pub(super) kill_gap: u64,
+    /// Whether clients of a server that is killed end with it.
+    pub(super) takes_clients: bool,
     pub(super) join_gap: u64,
     /// Streams end, and clients report to another server.
     pub(super) hop_gap: u64,
@@ -46,16 +52,28 @@ pub(super) struct StoreConditions {
     pub(super) fault: Option<StoreFault>,
 }
 
+/// Limits that are divided by rates.
+pub(super) const RATES: &[u64] = &[0, 0, 0, 1];
+
+/// Limits that are divided by slices.
+pub(super) const SLICES: &[u64] = &[4, 6, 7, 8];
+
 impl StoreConditions {
-    pub(super) fn random(rng: &mut Rng) -> Self {
+    pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {
         let gap = |rng: &mut Rng, secs: u64| if rng.once_in(2) { 0 } else { secs * SECOND };
         let clients = rng.pick(&[2, 3, 5, 10, 20]);
-        let empty_gap = if rng.once_in(3) { 30 * SECOND } else { 0 };
+        // A store that is emptied has forgotten what was spent of windows.
+        let empty_gap = if kinds == RATES && rng.once_in(3) { 30 * SECOND } else { 0 };
         Self {
-            limit: Limit::random(rng, &[0, 0, 0, 1]),
+            limit: Limit::random(rng, kinds),
             servers: rng.between(1, 5) as usize,
             clients,
-            load: rng.pick(&[0.3, 0.8, 1.2, 3.0, 20.0]),
+            // Long windows are spent within a world.
+            load: rng.pick(if kinds == RATES {
+                &[0.3, 0.8, 1.2, 3.0, 20.0]
+            } else {
+                &[1.0, 20.0, 50.0, 200.0, 1_000.0]
+            }),
             // An emptied store has forgotten these requests, whatever quota does.
             direct: if empty_gap > 0 { 0.0 } else { rng.pick(&[0.0, 0.0, 0.3, 2.0]) },
             hot: rng.between(1, clients as u64) as usize,
@@ -64,6 +82,7 @@ impl StoreConditions {
             move_gap: gap(rng, 20),
             client_gap: gap(rng, 10),
             kill_gap: gap(rng, 25),
+            takes_clients: rng.once_in(4),
             join_gap: gap(rng, 25),
             hop_gap: gap(rng, 5),
             away_gap: gap(rng, 25),
@@ -87,6 +106,7 @@ impl StoreConditions {
             move_gap: 0,
             client_gap: 0,
             kill_gap: 0,
+            takes_clients: false,
             join_gap: 0,
             hop_gap: 0,
             away_gap: 0,

@@ -1,10 +1,24 @@
 //! What clients of several servers get of the limit.
 
-use super::super::client::SECOND;
-use super::{StoreConditions, World};
+use super::super::{client::SECOND, limit::Limit};
+use super::{StoreConditions, World, algorithm, shared_options};
 use crate::lease::simulation::rng::Rng;
+use tidegate_core::rules::Source;
 
 impl World {
+    /// Puts another limit into the place of that of the rules. What is admitted from now on is counted by it.
+    fn change_limit(&mut self, limit: Limit) {
+        let rules = Source::file("r.yaml", limit.rules());
+        let next = self.limiter.update_rules().build(&[rules], &shared_options());
+        drop(next.expect("a rule").put_in_force());
+        let algorithm = algorithm(&self.limiter.pin());
+        let former = std::mem::replace(&mut self.algorithm, algorithm);
+        let now = self.time();
+        self.store.counter.take_over(&self.algorithm, &former, now);
+        self.tally = limit.tally();
+        self.conditions.limit = limit;
+    }
+
     /// Admitted in so much time, of the least of limit and demand.
     fn part_of_possible(&mut self, nanos: u64) -> f64 {
         let before = self.admitted();
@@ -119,5 +133,87 @@ fn without_the_store_assignments_end_and_with_it_they_are_on_again() {
         println!("{back} s after the store is back, empty: {is_empty}");
         assert!(back <= if is_empty { 30 } else { 5 });
         assert_eq!(world.excess.0, 0);
+    }
+}
+
+#[test]
+fn a_long_window_is_spent_as_it_is_demanded() {
+    for (servers, clients, hot) in [(1, 10, 10), (2, 2, 1), (2, 10, 1), (2, 10, 10), (3, 10, 3), (5, 50, 50)]
+    {
+        for load in [0.7, 5.0] {
+            let limit = Limit::fixed(60_000, 1_200);
+            let conditions = StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
+            let mut world = World::new(conditions, Rng::of_seed(clients as u64));
+            world.run_for(30 * SECOND);
+            let before = world.admitted();
+            world.run_for(120 * SECOND);
+            let part = (world.admitted() - before) as f64 / (120.0 * 50.0 * load);
+            println!("{servers} servers, {clients} clients, {hot} hot, load {load}: {part:.3}");
+            assert!(part >= 0.95, "{servers} servers, {clients} clients, {hot} hot, load {load}: {part}");
+            if load > 1.0 {
+                world.run_for(180 * SECOND);
+                let admitted = world.admitted();
+                assert!(admitted >= 59_400, "{servers} servers, {clients} clients, {hot} hot: {admitted}");
+            }
+            assert_eq!(world.excess.0, 0);
+        }
+    }
+}
+
+/// A store that lost its keys has forgotten what was spent. What clients still have counts.
+#[test]
+fn after_a_loss_of_the_store_a_long_window_begins_anew_with_what_clients_have() {
+    for seed in 0..10 {
+        let limit = Limit::fixed(6_000, 1_200);
+        let conditions = StoreConditions { limit, ..StoreConditions::calm(3, 6, 6, 60.0) };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
+        world.run_for(12 * SECOND);
+        let (admitted, is_out) =
+            (world.admitted(), world.servers.iter().any(|server| server.quota.in_force().tokens > 100));
+        assert!(is_out && admitted < 6_000, "seed {seed}: {admitted}");
+        world.empty_store();
+        world.tally = world.conditions.limit.tally();
+        world.run_for(200 * SECOND);
+        let since = world.admitted() - admitted;
+        println!("seed {seed}: {admitted} before, {since} since, {} beyond the limit", world.excess.0);
+        assert!(since > 5_000, "seed {seed}");
+        assert_eq!(world.excess.0, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn slices_that_ended_without_the_store_count_and_others_follow_when_it_is_back() {
+    let limit = Limit::fixed(60_000, 1_200);
+    let conditions = StoreConditions { limit, ..StoreConditions::calm(3, 6, 6, 5.0) };
+    let mut world = World::new(conditions, Rng::of_seed(1));
+    world.run_for(60 * SECOND);
+    world.store.up_at = u64::MAX;
+    world.run_for(22 * SECOND);
+    let before = world.admitted();
+    world.run_for(10 * SECOND);
+    assert_eq!(world.admitted(), before, "nothing is assigned without the store");
+    world.store.up_at = 0;
+    world.run_for(10 * SECOND);
+    let at_once = world.admitted() - before;
+    world.run_for(240 * SECOND);
+    println!("{at_once} in 10 s after the store is back, {} in all", world.admitted());
+    // What clients had when it was gone may have been spent.
+    assert!(at_once >= 1_200 && world.admitted() >= 48_000);
+    assert_eq!(world.excess.0, 0);
+}
+
+/// What clients have of the rate counts as spent until it ends: up to 16,000.
+#[test]
+fn a_rate_that_becomes_a_long_window_counts_until_it_has_ended() {
+    for seed in 0..6 {
+        let mut world = World::new(StoreConditions::calm(3, 6, 6, 3.0), Rng::of_seed(seed));
+        world.run_for(60 * SECOND);
+        world.change_limit(Limit::fixed(60_000, 1_200));
+        let before = world.admitted();
+        world.run_for(100 * SECOND);
+        let admitted = world.admitted() - before;
+        println!("seed {seed}: {admitted} of 60,000, {} beyond the limit", world.excess.0);
+        assert!(admitted >= 40_000, "seed {seed}: {admitted}");
+        assert_eq!(world.excess.0, 0, "seed {seed}");
     }
 }
