@@ -4,12 +4,12 @@ use prefetch_index::prefetch_index;
 
 /// Prefetches the cache line in which the value begins.
 #[inline]
-pub(crate) fn prefetch<T>(value: &T) {
+pub fn prefetch<T>(value: &T) {
     prefetch_index(std::slice::from_ref(value), 0);
 }
 
 /// Prefetches the element of a slice; one beyond its end too, which only the address is computed of.
 #[inline]
-pub(crate) fn prefetch_element<T>(slice: &[T], index: usize) {
+pub fn prefetch_element<T>(slice: &[T], index: usize) {
     prefetch_index(slice, index);
 }

@@ -99,7 +99,7 @@ fn rule_of(domain: &DomainRules, bucket: &Bucket) -> Option<(String, u32, Option
 
 fn subscriber(of: QuotaSubscriber) -> pb::QuotaSubscriber {
     let QuotaSubscriber { stream, address, names, share } = of;
-    let ShareView { stream: _, demand, rate, tokens, is_denied, reported, idle, ends } = share;
+    let ShareView { stream: _, place: _, demand, rate, tokens, is_denied, reported, idle, ends } = share;
     let assignment = match ends {
         None => Assignment::None,
         Some(_) if is_denied => Assignment::DenyAll,

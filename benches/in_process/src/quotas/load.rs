@@ -24,6 +24,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Time from sending to the confirmation that a client acts on it.
 const CONFIRMED_AFTER: Duration = Duration::from_millis(500);
 
+/// The most looks until a report is taken in.
+const LOOKS_MAX: u64 = 100_000_000;
+
 /// Streams of each peer.
 const STREAMS_OF_PEER: u64 = 100;
 
@@ -32,6 +35,7 @@ pub(super) struct Load<'s> {
     clock: Arc<ManualClock>,
     streams: Vec<Rc<QuotaStream>>,
     receipts: Rc<RefCell<VecDeque<(Timestamp, Receipt)>>>,
+    quotas: Quotas,
     /// Rounds of reports so far.
     rounds: Cell<u64>,
 }
@@ -45,7 +49,14 @@ impl<'s> Load<'s> {
             Rc::new(quotas.open("edge", peer))
         };
         let (clock, receipts) = (Arc::clone(clock), Rc::default());
-        Self { sharing, clock, streams: (0..STREAMS).map(open).collect(), receipts, rounds: Cell::new(0) }
+        Self {
+            sharing,
+            clock,
+            streams: (0..STREAMS).map(open).collect(),
+            receipts,
+            quotas: quotas.clone(),
+            rounds: Cell::new(0),
+        }
     }
 
     /// All streams report so many times, one after the other.
@@ -71,6 +82,13 @@ impl<'s> Load<'s> {
                 self.confirm();
                 let reports = (0..BUCKETS).map(|bucket| self.report(round, number.into(), bucket));
                 stream.report(reports.collect(), 0).await;
+                // 2,000 reports in a second find the thread idle.
+                let taken_in = (round * STREAMS + u64::from(number) + 1) * BUCKETS;
+                let is_taken_in = |_: &u64| {
+                    std::thread::yield_now();
+                    self.quotas.figures().reports >= taken_in
+                };
+                (0..LOOKS_MAX).find(is_taken_in).expect("a stream that reports stays open");
             }
         }
         self.rounds.set(first + rounds);

@@ -21,9 +21,9 @@ pub(super) const SHARINGS: [Sharing; 3] = [
 ];
 
 impl Sharing {
-    /// The number of a bucket of a stream, in all streams.
+    /// The number of a bucket of a stream, in all streams. Those that share it report one after the other in equal intervals.
     pub(super) fn bucket(&self, stream: u64, bucket: u64) -> u64 {
-        stream / self.streams * BUCKETS + bucket
+        stream % (STREAMS / self.streams) * BUCKETS + bucket
     }
 
     /// Half of the buckets with even numbers have more demand than their limit, others less.

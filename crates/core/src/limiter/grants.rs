@@ -19,6 +19,11 @@ impl Pinned<'_> {
         leasable(&self.in_force, self.limiter, request, false)
     }
 
+    /// Prefetches counters that are about to be changed.
+    pub fn fetch_counters(&self, keys: impl Iterator<Item = Key> + Clone) {
+        super::fast_path::fetch_counters(keys, &self.limiter.store);
+    }
+
     /// Changes what is out of a counter, which is made if there is none; none if the store is full.
     pub fn with_counter<T>(
         &self,

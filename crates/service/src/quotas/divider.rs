@@ -3,13 +3,23 @@
 //! A bucket without a limit that can be divided gets a blanket assignment: all requests are admitted if nothing limits them, and denied
 //! if they are blocked, or if what an override put in force cannot be divided.
 
-use super::{Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd};
-use std::{cell::Cell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
+use super::{
+    Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd,
+    names::Names,
+    subscriptions::{Subscription, Subscriptions},
+};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    sync::Arc,
+};
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
     rules::DomainRules,
-    store::Key,
 };
 use tidegate_shared::{
     lease::NodeId,
@@ -20,27 +30,23 @@ use tidegate_shared::{
 /// The most bytes of the names of a stream's buckets.
 pub(super) const BYTES_OF_STREAM_MAX: usize = 1 << 20;
 
-/// The most buckets of all streams of a peer, some 300 bytes each.
+/// The most buckets of all streams of a peer: some 250 bytes each, and a kilobyte if no other stream reports it.
 pub(super) const BUCKETS_OF_PEER_MAX: usize = 250_000;
-
-/// Time between two looks at all streams.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The streams, and the shares of their clients.
 pub(super) struct Divider {
     pub(super) quota: Quota,
-    pub(super) streams: HashMap<u64, Client>,
-    /// The stream of each member of a counter, and its index in [`Client::members`].
-    pub(super) members: HashMap<StreamId, (u64, usize)>,
-    next_member: u64,
+    pub(super) streams: HashMap<u64, Client, RandomState>,
     /// Numbers of buckets of each peer, which its streams share.
-    of_peers: HashMap<PeerId, Rc<Cell<usize>>>,
+    of_peers: HashMap<PeerId, Rc<Cell<usize>>, RandomState>,
     /// Number of the rules by which buckets have their counters.
     generation: u64,
     is_draining: bool,
-    /// Time of the last look at all streams.
-    looked: Timestamp,
-    /// Number of buckets of all streams.
+    /// The streams that have had assignments to send, and from when on.
+    sending: VecDeque<(Timestamp, u64)>,
+    /// Names of the buckets of all streams.
+    names: Rc<RefCell<Names>>,
+    /// Number of these buckets.
     all: Rc<Cell<usize>>,
     figures: QuotaFigures,
 }
@@ -51,24 +57,10 @@ pub(super) struct Client {
     pub(super) peer: QuotaPeer,
     peer_id: PeerId,
     outbox: Arc<Outbox>,
-    /// Members of counters: the first for the first bucket of a counter, the second for another one of the same.
-    members: Vec<StreamId>,
-    buckets: HashMap<Bucket, Subscription>,
-    /// Bytes of their names.
-    bytes: usize,
+    pub(super) buckets: Subscriptions,
     /// Numbers of buckets, of its peer and of all streams.
     of_peer: Rc<Cell<usize>>,
     all: Rc<Cell<usize>>,
-    pub(super) by_counter: HashMap<(usize, Key), Bucket>,
-}
-
-/// What a client has of a bucket.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Subscription {
-    /// A share of a counter, as the member of this index.
-    Counter { key: Key, member: usize },
-    /// All or nothing. Reports without a request since the last one with any.
-    Blanket { admits: bool, idle: u8 },
 }
 
 /// Which requests of a bucket are admitted.
@@ -87,13 +79,12 @@ impl Divider {
                 Some(server) => quota.with_store(server),
                 None => quota,
             },
-            streams: HashMap::new(),
-            members: HashMap::new(),
-            next_member: 0,
-            of_peers: HashMap::new(),
+            streams: HashMap::default(),
+            of_peers: HashMap::default(),
             generation: 0,
             is_draining: false,
-            looked: began,
+            sending: VecDeque::new(),
+            names: Rc::default(),
             all: Rc::default(),
             figures: QuotaFigures::default(),
         }
@@ -116,45 +107,33 @@ impl Divider {
                 if self.is_draining {
                     outbox.end(StreamEnd::Drain);
                 }
-                let (buckets, by_counter) = (HashMap::new(), HashMap::new());
                 let of_peer = Rc::clone(self.of_peers.entry(peer_id).or_default());
-                let (members, bytes, all) = (Vec::new(), 0, Rc::clone(&self.all));
-                let client = Client {
-                    domain,
-                    peer,
-                    peer_id,
-                    outbox,
-                    members,
-                    buckets,
-                    bytes,
-                    of_peer,
-                    all,
-                    by_counter,
-                };
+                let (buckets, all) = (Subscriptions::new(Rc::clone(&self.names)), Rc::clone(&self.all));
+                let client = Client { domain, peer, peer_id, outbox, buckets, of_peer, all };
                 self.streams.insert(stream, client);
             }
             Event::Report { stream, reports, beyond, taken } => {
                 self.figures.refused += beyond;
+                if let Some(client) = self.streams.get(&stream) {
+                    let places = reports.iter().filter_map(|report| client.buckets.find(&report.bucket));
+                    let places: Vec<u32> = places.collect();
+                    self.quota.prefetch(StreamId(stream), places.into_iter());
+                }
                 for report in reports {
                     self.figures.reports += 1;
                     self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
                     self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
                     self.report(stream, report, rules, is_shadow, now);
                 }
+                let pushes = self.quota.pushes();
+                self.send(&pushes, now);
                 // The stream has ended meanwhile.
                 let _ = taken.send(());
             }
-            Event::Received { stream, until } => {
-                for member in self.streams.get(&stream).into_iter().flat_map(|client| &client.members) {
-                    self.quota.acknowledge(*member, until, now);
-                }
-            }
+            Event::Received { stream, until } => self.quota.acknowledge(StreamId(stream), until, now),
             Event::Close { stream } => {
-                let Some(mut client) = self.streams.remove(&stream) else { return };
-                for member in std::mem::take(&mut client.members) {
-                    self.members.remove(&member);
-                    self.quota.close(member);
-                }
+                let Some(client) = self.streams.remove(&stream) else { return };
+                self.quota.close(StreamId(stream));
                 client.count(|buckets| buckets - client.buckets.len());
                 let peer = client.peer_id;
                 drop(client);
@@ -177,22 +156,40 @@ impl Divider {
 
     /// Puts assignments that are due into the outboxes.
     pub(super) fn divide(&mut self, rules: &Pinned<'_>, now: Timestamp) {
-        for Push { stream: member, bucket: key, action, is_renewal } in self.quota.poll(rules, now) {
-            let Some((stream, index)) = self.members.get(&member) else { continue };
-            let Some(client) = self.streams.get_mut(stream) else { continue };
-            let Some(bucket) = client.by_counter.get(&(*index, key)) else { continue };
-            let bucket = bucket.clone();
-            if action == Action::Abandon {
-                client.forget(&bucket);
+        let pushes = self.quota.poll(rules, now);
+        self.send(&pushes, now);
+        self.end_stuck(now);
+    }
+
+    fn send(&mut self, pushes: &[Push], now: Timestamp) {
+        for pushes in pushes.chunk_by(|push, next| push.stream == next.stream) {
+            let stream = pushes[0].stream.0;
+            let Some(client) = self.streams.get_mut(&stream) else { continue };
+            let assignments = pushes.iter().filter_map(|Push { place, action, is_renewal, .. }| {
+                let (bucket, _) = client.buckets.get(*place)?;
+                Some((bucket.clone(), assignment(*action), *is_renewal))
+            });
+            if client.outbox.put(assignments, now) {
+                self.sending.push_back((now, stream));
             }
-            client.outbox.put(bucket, assignment(action), is_renewal, now);
+            for push in pushes.iter().filter(|push| push.action == Action::Abandon) {
+                // Unless it was reported once more.
+                if !self.quota.is_subscribed(push.stream, push.place) {
+                    client.forget(push.place);
+                }
+            }
         }
-        // All streams: not for each report.
-        if now.since(self.looked) >= LOOK_INTERVAL {
-            self.looked = now;
-            let stuck = self.streams.values().filter(|client| client.outbox.is_stuck(now));
-            // A client that may have received a former assignment only.
-            stuck.for_each(|client| client.outbox.end(StreamEnd::Stuck));
+    }
+
+    /// Ends streams whose clients may have received a former assignment only.
+    fn end_stuck(&mut self, now: Timestamp) {
+        let round_trip = self.quota.settings().round_trip;
+        while let Some((_, stream)) = self.sending.pop_front_if(|(since, _)| now.since(*since) >= round_trip)
+        {
+            let client = self.streams.get(&stream);
+            if let Some(client) = client.filter(|client| client.outbox.is_stuck(now)) {
+                client.outbox.end(StreamEnd::Stuck);
+            }
         }
     }
 
@@ -213,41 +210,42 @@ impl Divider {
         }
         let streams: Vec<u64> = self.streams.keys().copied().collect();
         for stream in streams {
-            let buckets: Vec<Bucket> = self
-                .streams
-                .get(&stream)
-                .into_iter()
-                .flat_map(|client| client.buckets.keys())
-                .cloned()
-                .collect();
-            for bucket in buckets {
-                let Some(client) = self.streams.get(&stream) else { continue };
-                let Some(domain) =
-                    rules.rules().domain(&client.domain).filter(|domain| domain.quotas().is_some())
-                else {
-                    client.outbox.put(bucket, Assignment::Abandon, false, now);
-                    client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
-                    continue;
-                };
-                let key = match limited(rules, domain, is_shadow, &bucket) {
-                    Limited::ByCounter(charges) => charges.iter().flatten().next().map(|charge| charge.key()),
-                    Limited::All | Limited::None => None,
-                };
-                let is_same = match client.buckets.get(&bucket) {
-                    Some(Subscription::Counter { key: former, .. }) => key == Some(*former),
-                    Some(Subscription::Blanket { .. }) | None => false,
-                };
-                // Of the same counter, the next report takes in a changed limit.
-                if !is_same {
-                    self.report(
-                        stream,
-                        BucketReport { bucket, usage: Usage::default() },
-                        rules,
-                        is_shadow,
-                        now,
-                    );
-                }
+            let places = self.streams.get(&stream).map(|client| client.buckets.places());
+            for place in places.into_iter().flatten() {
+                self.follow_rules_of(stream, place, rules, is_shadow, now);
             }
+        }
+    }
+
+    fn follow_rules_of(
+        &mut self,
+        stream: u64,
+        place: u32,
+        rules: &Pinned<'_>,
+        is_shadow: bool,
+        now: Timestamp,
+    ) {
+        let Some(client) = self.streams.get_mut(&stream) else { return };
+        let Some((bucket, subscription)) = client.buckets.get(place) else { return };
+        let (bucket, subscription) = (bucket.clone(), *subscription);
+        let domain = rules.rules().domain(&client.domain);
+        let Some(domain) = domain.filter(|domain| domain.quotas().is_some()) else {
+            client.outbox.put([(bucket, Assignment::Abandon, false)], now);
+            client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
+            return;
+        };
+        let key = match limited(rules, domain, is_shadow, &bucket) {
+            Limited::ByCounter(charges) => charges.iter().flatten().next().map(|charge| charge.key()),
+            Limited::All | Limited::None => None,
+        };
+        if let Subscription::Counter { .. } = subscription
+            && key.is_some()
+            && key == self.quota.counter(StreamId(stream), place)
+        {
+            // The next report takes in a changed limit.
+            client.buckets.set(place, Subscription::Counter { is_current: false });
+        } else {
+            self.report(stream, BucketReport { bucket, usage: Usage::default() }, rules, is_shadow, now);
         }
     }
 
@@ -260,13 +258,20 @@ impl Divider {
         now: Timestamp,
     ) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
+        let mut known = client.buckets.find(&bucket);
+        if let Some(place) = known
+            && let Some((_, Subscription::Counter { is_current: true })) = client.buckets.get(place)
+            && self.quota.report_again(rules, (StreamId(stream), place), usage, now)
+        {
+            return;
+        }
         let domain = rules.rules().domain(&client.domain);
         let Some((domain, quotas)) = domain.and_then(|domain| Some((domain, domain.quotas()?))) else {
             client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
             return;
         };
         let buckets_max = self.quota.settings().buckets_of_stream_max;
-        if !client.buckets.contains_key(&bucket) && !client.has_room(&bucket, buckets_max) {
+        if known.is_none() && !client.has_room(&bucket, buckets_max) {
             self.figures.refused += 1;
             return;
         }
@@ -276,31 +281,18 @@ impl Divider {
             Limited::ByCounter(charges) => charges,
         };
         let Some(charge) = charges.iter().flatten().next() else { return };
-        let index = match client.buckets.get(&bucket) {
-            Some(Subscription::Counter { key, member }) if *key == charge.key() => *member,
-            former => {
-                if let Some(Subscription::Counter { key, member }) = former.copied() {
-                    self.quota.unsubscribe(client.members[member], key);
-                    client.forget(&bucket);
-                }
-                let is_free = |index: &usize| !client.by_counter.contains_key(&(*index, charge.key()));
-                (0..).find(is_free).unwrap_or_default()
-            }
-        };
-        while client.members.len() <= index {
-            let member = StreamId(self.next_member);
-            self.next_member += 1;
-            self.members.insert(member, (stream, client.members.len()));
-            client.members.push(member);
+        if let Some(place) = known
+            && self.quota.counter(StreamId(stream), place).is_some_and(|key| key != charge.key())
+        {
+            self.quota.unsubscribe(StreamId(stream), place);
+            client.forget(place);
+            known = None;
         }
-        let reporter =
-            Reporter { stream: client.members[index], peer: client.peer_id, share_max: quotas.max_share };
+        let place = known.unwrap_or_else(|| client.buckets.next());
+        let (peer, share_max) = (client.peer_id, quotas.max_share);
+        let reporter = Reporter { stream: StreamId(stream), place, peer, share_max };
         match self.quota.report(rules, reporter, charge, usage, now) {
-            Ok(()) => {
-                let subscription = Subscription::Counter { key: charge.key(), member: index };
-                client.by_counter.insert((index, charge.key()), bucket.clone());
-                client.remember(bucket, subscription);
-            }
+            Ok(()) => client.remember(bucket, Subscription::Counter { is_current: true }),
             Err(Refusal::Indivisible(_)) => self.blanket(stream, bucket, usage, false, now),
             Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. }) => self.figures.refused += 1,
             Err(Refusal::NoCounter) => self.figures.refused_counters += 1,
@@ -311,27 +303,32 @@ impl Divider {
     fn blanket(&mut self, stream: u64, bucket: Bucket, usage: Usage, admits: bool, now: Timestamp) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let Settings { ttl, idle_reports, .. } = *self.quota.settings();
-        if let Some(Subscription::Counter { key, member }) = client.buckets.get(&bucket).copied() {
-            self.quota.unsubscribe(client.members[member], key);
-            client.forget(&bucket);
+        let known = client.buckets.find(&bucket);
+        if let Some(place) = known {
+            self.quota.unsubscribe(StreamId(stream), place);
         }
-        let (is_same, idle) = match client.buckets.get(&bucket) {
-            Some(Subscription::Blanket { admits: admitted, idle }) => (*admitted == admits, *idle),
-            Some(Subscription::Counter { .. }) | None => (false, 0),
+        let former = known.and_then(|place| client.buckets.get(place));
+        let (is_same, idle) = match former {
+            Some((_, Subscription::Blanket { admits: admitted, idle })) => (*admitted == admits, *idle),
+            Some((_, Subscription::Counter { .. })) | None => (false, 0),
         };
         let idle = if usage.is_idle() && is_same { idle.saturating_add(1) } else { 0 };
         client.remember(bucket.clone(), Subscription::Blanket { admits, idle });
+        let place = client.buckets.find(&bucket);
         let counts = &mut self.figures.blanket;
         let (assignment, count) = match admits {
             _ if idle >= idle_reports => {
-                client.forget(&bucket);
+                place.into_iter().for_each(|place| client.forget(place));
                 (Assignment::Abandon, &mut counts.abandoned)
             }
             true => (Assignment::AllowAll { ttl }, &mut counts.allowed),
             false => (Assignment::DenyAll { ttl }, &mut counts.denied),
         };
         *count += 1;
-        client.outbox.put(bucket, assignment, is_same && assignment != Assignment::Abandon, now);
+        let is_renewal = is_same && assignment != Assignment::Abandon;
+        if client.outbox.put([(bucket, assignment, is_renewal)], now) {
+            self.sending.push_back((now, stream));
+        }
     }
 }
 
@@ -339,15 +336,17 @@ impl Client {
     /// Whether it may have another bucket.
     fn has_room(&self, bucket: &Bucket, buckets_max: usize) -> bool {
         self.buckets.len() < buckets_max
-            && self.bytes + bucket.bytes() <= BYTES_OF_STREAM_MAX
+            && self.buckets.bytes() + bucket.bytes() <= BYTES_OF_STREAM_MAX
             && self.of_peer.get() < BUCKETS_OF_PEER_MAX
     }
 
     fn remember(&mut self, bucket: Bucket, subscription: Subscription) {
-        let bytes = bucket.bytes();
-        if self.buckets.insert(bucket, subscription).is_none() {
-            self.bytes += bytes;
-            self.count(|buckets| buckets + 1);
+        match self.buckets.find(&bucket) {
+            Some(place) => self.buckets.set(place, subscription),
+            None => {
+                self.buckets.add(bucket, subscription);
+                self.count(|buckets| buckets + 1);
+            }
         }
     }
 
@@ -356,12 +355,9 @@ impl Client {
         self.all.update(change);
     }
 
-    fn forget(&mut self, bucket: &Bucket) {
-        let Some(subscription) = self.buckets.remove(bucket) else { return };
-        self.bytes -= bucket.bytes();
-        self.count(|buckets| buckets - 1);
-        if let Subscription::Counter { key, member } = subscription {
-            self.by_counter.remove(&(member, key));
+    fn forget(&mut self, place: u32) {
+        if self.buckets.remove(place) {
+            self.count(|buckets| buckets - 1);
         }
     }
 }

@@ -8,9 +8,11 @@
 mod bucket;
 mod divider;
 mod listing;
+mod names;
 mod outbox;
 mod pieces;
 mod run;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 

@@ -2,8 +2,10 @@
 //! all was before it: Envoy fills a bucket only behind such a one.
 
 use super::bucket::Bucket;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
 use tidegate_shared::quota::Settings;
 use tokio::sync::Notify;
@@ -62,7 +64,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Waiting {
-    assignments: HashMap<Bucket, Unsent>,
+    assignments: HashMap<Bucket, Unsent, RandomState>,
     /// Times of the oldest and of the newest of them.
     since: Option<(Timestamp, Timestamp)>,
     end: Option<StreamEnd>,
@@ -71,8 +73,8 @@ struct Waiting {
 /// What is to be sent about a bucket.
 #[derive(Clone, Copy)]
 struct Unsent {
-    /// An assignment that denies all, before the last one.
-    denial: Option<Assignment>,
+    /// Life of an assignment that denies all, before the last one.
+    denial: Option<Duration>,
     last: Assignment,
     /// Whether the client has been sent it before.
     is_renewal: bool,
@@ -90,19 +92,30 @@ pub struct SentAssignment {
 }
 
 impl Outbox {
-    /// Adds an assignment.
-    pub(super) fn put(&self, bucket: Bucket, assignment: Assignment, is_renewal: bool, now: Timestamp) {
+    /// Adds assignments, each with whether it is a renewal. Returns whether there were none before.
+    pub(super) fn put(
+        &self,
+        assignments: impl IntoIterator<Item = (Bucket, Assignment, bool)>,
+        now: Timestamp,
+    ) -> bool {
+        let assignments = assignments.into_iter();
         let mut waiting = self.waiting.lock();
-        if waiting.end.is_none() {
-            waiting.since = Some((waiting.since.map_or(now, |(oldest, _)| oldest), now));
+        if waiting.end.is_some() {
+            return false;
+        }
+        let is_first = waiting.since.is_none();
+        waiting.since = Some((waiting.since.map_or(now, |(oldest, _)| oldest), now));
+        waiting.assignments.reserve(assignments.size_hint().1.unwrap_or(0));
+        for (bucket, assignment, is_renewal) in assignments {
             let first = Unsent { denial: None, last: assignment, is_renewal };
             let unsent = waiting.assignments.entry(bucket).or_insert(first);
-            if let Assignment::DenyAll { .. } = unsent.last {
-                unsent.denial = Some(unsent.last);
+            if let Assignment::DenyAll { ttl } = unsent.last {
+                unsent.denial = Some(ttl);
             }
             (unsent.last, unsent.is_renewal) = (assignment, unsent.is_renewal && is_renewal);
-            self.changed.notify_one();
         }
+        self.changed.notify_one();
+        is_first
     }
 
     /// Ends the stream, after the assignments.
@@ -133,8 +146,10 @@ impl Outbox {
                     let unsent = std::mem::take(&mut waiting.assignments).into_iter();
                     let in_order = unsent.flat_map(|(bucket, Unsent { denial, last, is_renewal })| {
                         let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
-                        let both =
-                            denial.map(|denial| (denial, true)).into_iter().chain([(last, is_renewal)]);
+                        let both = denial
+                            .map(|ttl| (Assignment::DenyAll { ttl }, true))
+                            .into_iter()
+                            .chain([(last, is_renewal)]);
                         both.map(move |(assignment, is_passing)| {
                             let bucket = bucket.clone();
                             SentAssignment { bucket, assignment, is_passing }
@@ -179,7 +194,7 @@ mod tests {
         ] {
             let bucket = Bucket::new([("key", "value")]);
             for assignment in put {
-                outbox.put(bucket.clone(), *assignment, false, Timestamp::EPOCH);
+                outbox.put([(bucket.clone(), *assignment, false)], Timestamp::EPOCH);
             }
             let (assignments, _) = outbox.next(|| Timestamp::EPOCH).await.expect("assignments");
             let (last, before) = assignments.split_last().expect("an assignment");
@@ -195,8 +210,8 @@ mod tests {
         for (waited, is_sent) in [(999, true), (1_000, false)] {
             let outbox = Outbox::default();
             let bucket = || Bucket::new([("key", "value")]);
-            outbox.put(bucket(), DENY, false, Timestamp::EPOCH);
-            outbox.put(bucket(), tokens(1), false, Timestamp::from_millis(waited));
+            outbox.put([(bucket(), DENY, false)], Timestamp::EPOCH);
+            outbox.put([(bucket(), tokens(1), false)], Timestamp::from_millis(waited));
             let next = outbox.next(|| Timestamp::from_millis(waited)).await;
             assert_eq!(next.map(|_| ()), if is_sent { Ok(()) } else { Err(StreamEnd::Stuck) });
         }
@@ -207,7 +222,9 @@ mod tests {
         let outbox = Outbox::default();
         for (renewals, is_passing) in [(&[true][..], true), (&[true, true], true), (&[false, true], false)] {
             let bucket = Bucket::new([("key", "value")]);
-            renewals.iter().for_each(|it| outbox.put(bucket.clone(), tokens(1), *it, Timestamp::EPOCH));
+            for is_renewal in renewals {
+                outbox.put([(bucket.clone(), tokens(1), *is_renewal)], Timestamp::EPOCH);
+            }
             let (assignments, _) = outbox.next(|| Timestamp::EPOCH).await.expect("assignments");
             let passing: Vec<bool> = assignments.iter().map(|sent| sent.is_passing).collect();
             assert_eq!(passing, [is_passing], "{renewals:?}");

@@ -9,7 +9,7 @@ use super::{
 };
 use std::{cmp::Reverse, sync::Arc};
 use tidegate_core::limit::Timestamp;
-use tidegate_shared::quota::{BucketView, StreamId};
+use tidegate_shared::quota::{BucketView, ShareView};
 
 /// Buckets and clients that are read for one part.
 const READS: usize = 5_000;
@@ -40,28 +40,22 @@ impl Divider {
 
     /// What a bucket is called by each of its clients.
     fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, &'s Bucket)> + use<'s> {
-        let key = view.key;
-        self.quota.shares(key).filter_map(move |share| {
-            let (_, index, client) = self.client(share.stream)?;
-            Some((&client.domain, client.by_counter.get(&(index, key))?))
+        self.quota.shares(view.key).filter_map(move |share| {
+            let client = self.streams.get(&share.stream.0)?;
+            let (bucket, _) = client.buckets.get(share.place)?;
+            Some((&client.domain, bucket))
         })
     }
 
     fn shown(&self, view: &BucketView) -> Option<QuotaBucket> {
         let (domain, bucket) = self.names(view).next()?;
         let (domain, bucket) = (Arc::clone(domain), bucket.clone());
-        let subscriber = |share: tidegate_shared::quota::ShareView| {
-            let (stream, _, client) = self.client(share.stream)?;
+        let subscriber = |share: ShareView| {
+            let (stream, client) = (share.stream.0, self.streams.get(&share.stream.0)?);
             let (address, names) = (Arc::clone(&client.peer.address), Arc::clone(&client.peer.names));
             Some(QuotaSubscriber { stream, address, names, share })
         };
         let subscribers = self.quota.shares(view.key).filter_map(subscriber).collect();
         Some(QuotaBucket { domain, bucket, view: *view, subscribers: Vec::new() }.with(subscribers))
-    }
-
-    /// The stream of a member of a counter, its index there, and its client.
-    fn client(&self, member: StreamId) -> Option<(u64, usize, &super::divider::Client)> {
-        let (stream, index) = *self.members.get(&member)?;
-        Some((stream, index, self.streams.get(&stream)?))
     }
 }

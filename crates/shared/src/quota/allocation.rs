@@ -45,6 +45,11 @@ impl Level {
         Self { level: u64::MAX, headroom, unclaimed: left - headroom * wanted.len() as u64 }
     }
 
+    /// Whether clients demand more than all.
+    pub(super) fn is_bound(self) -> bool {
+        self.level < u64::MAX
+    }
+
     /// The share of a client.
     pub(super) fn share(self, wanted: u64) -> u64 {
         wanted.min(self.level).saturating_add(self.headroom)

@@ -5,10 +5,12 @@ use super::{
     allocation::Claimant,
     claim::{Claim, Usage},
     debts::Debts,
+    growth::reserve_one,
     member::{Member, Remnant},
     part::{Part, PartRequest},
     peers::Peers,
     rates::Rates,
+    room::Room,
     server_part::ServerPart,
     source::Source,
     taken::Taken,
@@ -19,6 +21,7 @@ use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::{LimitId, Timestamp},
     limiter::{LeasableCharge, Pinned},
+    prefetch::prefetch,
     rules::Percent,
     store::Key,
 };
@@ -44,6 +47,8 @@ pub(super) struct Bucket {
     pub(super) divided: Timestamp,
     /// Whether a division is due.
     pub(super) is_dirty: bool,
+    /// What single clients can be sent until the next division.
+    pub(super) room: Option<Room>,
     /// The part that is in the sum of all buckets.
     pub(super) summed: InForce,
 }
@@ -98,6 +103,7 @@ impl Bucket {
             taken: Taken::default(),
             divided: Timestamp::EPOCH,
             is_dirty: true,
+            room: None,
             summed: InForce::default(),
         };
         if let (Kind::Rates(rates), true, None) = (&bucket.kind, moment.is_learning, &bucket.part) {
@@ -137,8 +143,15 @@ impl Bucket {
             part.take_over(charge.algorithm(), tokens);
         }
         self.limit = charge.limit().id;
+        self.room = None;
         self.is_dirty = true;
         Ok(())
+    }
+
+    /// Notes how a client is bounded.
+    pub(super) fn bound(&mut self, index: usize, reporter: Reporter) {
+        self.share_max = reporter.share_max;
+        self.members[index].peer = reporter.peer_to_bound();
     }
 
     /// Adds a client; returns its index.
@@ -147,33 +160,31 @@ impl Bucket {
             Kind::Rates(rates) => Claim::guess(rates.guess(self.members.len())),
             Kind::Slices(_) => Claim::default(),
         };
+        reserve_one(&mut self.members);
         self.members.push(Member::new(reporter, claim, now));
         self.is_dirty = true;
         self.members.len() - 1
     }
 
-    /// Removes a client; returns the one that has its index now. What it has in force stays until its end.
-    pub(super) fn leave(&mut self, index: usize, settings: &Settings) -> Option<StreamId> {
+    /// Removes a client; returns the one that has its index now, with its number of the bucket. What it has in force stays until its end.
+    pub(super) fn leave(&mut self, index: usize, settings: &Settings) -> Option<(StreamId, u32)> {
         let member = self.members.swap_remove(index);
         member.remnant(settings).add_to(&mut self.remnants);
         self.is_dirty = true;
-        self.members.get(index).map(|moved| moved.stream)
+        self.members.get(index).map(|moved| (moved.stream, moved.place))
     }
 
     /// Takes in a report of a client.
     pub(super) fn report(
         &mut self,
         index: usize,
-        reporter: Reporter,
         usage: Usage,
-        charge: &LeasableCharge<'_>,
+        charge: Option<&LeasableCharge<'_>>,
         moment: &Moment<'_, '_>,
         pushes: &mut Vec<Push>,
     ) {
         let now = moment.now;
-        self.share_max = reporter.share_max;
         let member = &mut self.members[index];
-        member.peer = reporter.peer_to_bound();
         (member.is_heard, member.is_bare) = (true, usage.is_first);
         member.has_former = self.part.is_some() && !usage.is_first && usage.allowed > 0;
         let elapsed = now.since(member.reported).as_nanos() as u64;
@@ -192,12 +203,26 @@ impl Bucket {
                         self.report_slice(terms, report, Source::Counter(algorithm, leased), moment, pushes);
                     };
                     // Without room for the counter nothing is counted, and nothing can be spent.
-                    moment.rules.with_counter(charge, now, change);
+                    if let Some(charge) = charge {
+                        moment.rules.with_counter(charge, now, change);
+                    }
                 }
             }
         }
         let member = &mut self.members[index];
         member.idle = if usage.is_idle() { member.idle.saturating_add(1) } else { 0 };
+    }
+
+    /// Notes that a client has received what it was sent before a time. Returns whether nothing is left that it may not have received.
+    pub(super) fn acknowledge(&mut self, index: usize, sent: Timestamp, now: Timestamp) -> bool {
+        let (Kind::Rates(rates), member) = (&mut self.kind, &mut self.members[index]) else { return true };
+        if member.is_pending() {
+            let before = member.counted.rate;
+            rates.give_up(&mut self.debts, member.peer, member.received(sent), now);
+            let given_up = before - member.counted.rate;
+            self.is_dirty |= self.room.as_mut().is_none_or(|room| room.give_up(given_up));
+        }
+        !member.is_pending()
     }
 
     fn report_rate(
@@ -213,14 +238,19 @@ impl Bucket {
         let member = &mut self.members[index];
         let round_trip = settings.round_trip.as_nanos() as u64;
         let before = Timestamp::from_nanos(now.as_nanos().saturating_sub(round_trip));
+        let (counted, wanted) = (member.counted.rate, member.claim.wanted);
         rates.give_up(&mut self.debts, member.peer, member.received(before), now);
-        self.is_dirty = true;
+        let given_up = counted - member.counted.rate;
+        self.is_dirty |= self.room.as_mut().is_none_or(|room| room.give_up(given_up));
         // A report right after another, as the first one of all buckets after that of a new one, has too few requests.
         if elapsed < round_trip / 2 {
+            self.is_dirty |= usage.is_first;
             return;
         }
         (member.reported, member.is_measured) = (now, true);
         member.claim.measure(usage, elapsed);
+        self.is_dirty |= !self.assign_one(index, wanted, rates, settings, now, pushes);
+        let member = &mut self.members[index];
         if is_learning && !member.is_assigned {
             let mut had = rates.had(usage.allowed, elapsed, clients, settings);
             let peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
@@ -229,27 +259,28 @@ impl Bucket {
                 had = had.min(peers.free(member));
             }
             let share = Rates::carve(&mut self.remnants, had);
-            rates.assign_former(member, share, self.key, settings, now, pushes);
+            rates.assign_former(member, share, settings, now, pushes);
         }
     }
 
     /// Ends what has ended, divides anew, and appends what is to be sent. Returns the time of the next division.
     pub(super) fn divide(&mut self, moment: &Moment<'_, '_>, pushes: &mut Vec<Push>) -> Timestamp {
         let Moment { rules, settings, is_learning, now } = *moment;
-        match self.kind {
+        let is_met = match self.kind {
             Kind::Rates(mut rates) => {
                 self.settle_rates(&mut rates, settings, now);
                 let key = self.key;
                 let counter = |change: &mut dyn FnMut(&Algorithm, &mut Leased)| {
                     rules.with_leases(key, now, |algorithm, leased| change(algorithm, leased));
                 };
-                match self.follow_part(&mut rates, settings, now) {
+                let is_met = match self.follow_part(&mut rates, settings, now) {
                     None => self.divide_rates(&mut rates, counter, is_learning, settings, now, pushes),
                     // What this server has in the store is known.
                     Some(true) => self.divide_rates(&mut rates, |_| (), false, settings, now, pushes),
-                    Some(false) => (),
-                }
+                    Some(false) => false,
+                };
                 self.kind = Kind::Rates(rates);
+                is_met
             }
             Kind::Slices(terms) => {
                 if let Some(mut part) = self.part.take() {
@@ -260,12 +291,28 @@ impl Bucket {
                         self.settle_slices(&mut Source::Counter(algorithm, leased), settings, now);
                     });
                 }
+                true
             }
-        }
+        };
         (self.divided, self.is_dirty) = (now, false);
-        // Something ends soon, or the part of the counter has to be renewed.
+        // Something ends soon that others need, or the part of the counter has to be renewed.
         let is_moving = !self.remnants.is_empty() || self.members.iter().any(Member::is_pending);
-        now.saturating_add(if is_moving { settings.round_trip } else { settings.ttl / 3 })
+        let is_soon = is_moving && (!is_met || self.room.is_none());
+        now.saturating_add(if is_soon { settings.round_trip } else { settings.division_interval() })
+    }
+
+    /// Prefetches what a report changes, beside the client.
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.kind);
+        prefetch(&self.room);
+        prefetch(&self.members);
+        prefetch(&self.divided);
+        prefetch(&self.debts);
+    }
+
+    /// Whether it can be divided now: divisions that take time are not close together.
+    pub(super) fn is_divisible(&self, settings: &Settings, now: Timestamp) -> bool {
+        now >= self.divided.saturating_add(settings.spacing(self.members.len()))
     }
 
     /// Takes what this server has in the store, if the counter is there; whether assignments can be sent.

@@ -2,12 +2,13 @@
 
 use super::{
     Push, Settings,
-    action::{Action, Fill},
     allocation::Level,
     bucket::Bucket,
-    member::{Member, Remnant, Share},
+    means::{Means, assign},
+    member::{Member, Remnant},
     peers::Peers,
     rates::Rates,
+    room::Room,
     terms::RATE_MIN,
 };
 use tidegate_core::{
@@ -17,85 +18,6 @@ use tidegate_core::{
 
 /// The most time for which those that get nothing wait for those that have a share, in lives of an assignment.
 const LIVES_PER_TURN: u32 = 4;
-
-/// The part of a rate by which it differs at least from one that is sent for the difference alone.
-const RATE_PER_STEP: u64 = 128;
-
-/// What one division has to give to shares that grow.
-struct Means {
-    /// Rates that shares are to get beyond what may be in force.
-    growth: u64,
-    /// The rate that is free.
-    free: u64,
-    /// Tokens that are free.
-    free_tokens: u64,
-    is_learning: bool,
-    /// Whether shares that are larger than they are to be shrink at once.
-    is_short: bool,
-    has_few_tokens: bool,
-    /// Whether it is the division of a part that this server has of a bucket.
-    is_in_part: bool,
-}
-
-impl Means {
-    /// The rate of a client whose rate is to be `target`.
-    fn rate(&self, member: &Member, target: u64, is_due: bool, peers: Option<&Peers>) -> u64 {
-        let rate = member.share.rate;
-        let is_short = self.is_short || peers.is_some_and(|peers| peers.is_short(member));
-        // A share that is sent anyway changes by any difference.
-        let step = if is_due { 0 } else { rate / RATE_PER_STEP };
-        if self.is_learning {
-            // Nothing is free: all there is may be in force with clients of the former process.
-            rate
-        } else if target > rate {
-            let more = target.saturating_sub(member.counted.rate);
-            let part = if self.growth <= self.free {
-                more
-            } else {
-                (u128::from(more) * u128::from(self.free) / u128::from(self.growth)) as u64
-            };
-            let part = peers.map_or(part, |peers| part.min(peers.free_rate(member)));
-            let grown = target.min(member.counted.rate + part);
-            if grown - rate.min(grown) > step { grown.max(rate) } else { rate }
-        } else if is_short && !member.is_pending() && rate - target > step {
-            target
-        } else {
-            rate
-        }
-    }
-
-    /// The tokens of a client with this rate, of which `each` with that rate is to have so many.
-    fn tokens(&mut self, member: &Member, rate: u64, each: u32, peers: Option<&Peers>) -> u32 {
-        let each = peers.map_or(each, |peers| each.min(peers.tokens_max(member)));
-        match member.share.tokens {
-            _ if rate == 0 => 0,
-            // Each change has to be paid for.
-            tokens if tokens > each + each / if self.has_few_tokens { 8 } else { 2 } => each,
-            tokens if tokens > 0 && each < self.larger(tokens) => tokens,
-            tokens => {
-                let more = u64::from(each.saturating_sub(member.counted.tokens)).min(self.free_tokens);
-                let more = peers.map_or(more, |peers| more.min(peers.free_tokens(member)));
-                self.free_tokens -= more;
-                // All that is free, or all that it may have in force already.
-                (member.counted.tokens + more as u32).min(each).max(tokens)
-            }
-        }
-    }
-
-    /// Tokens that are worth a change to more. The burst of a part grows little by little, as hits drain that other servers gave up.
-    fn larger(&self, tokens: u32) -> u32 {
-        tokens.saturating_add(if self.is_in_part { tokens.div_ceil(4) } else { tokens })
-    }
-}
-
-/// The assignment of a share.
-fn action(member: &Member, fill: Option<Fill>, settings: &Settings) -> Action {
-    let ttl = settings.ttl;
-    match fill.filter(|_| member.share.tokens > 0) {
-        Some(fill) => fill.action(member.share.tokens, member.salt, ttl),
-        None => Action::DenyAll { ttl },
-    }
-}
 
 impl Bucket {
     /// What clients may have in force.
@@ -120,7 +42,7 @@ impl Bucket {
         }
     }
 
-    /// Divides the rate anew. Expects that it was settled at this time.
+    /// Divides the rate anew. Expects that it was settled at this time. Returns whether all clients have what they are to have.
     pub(super) fn divide_rates(
         &mut self,
         rates: &mut Rates,
@@ -129,7 +51,7 @@ impl Bucket {
         settings: &Settings,
         now: Timestamp,
         pushes: &mut Vec<Push>,
-    ) {
+    ) -> bool {
         let (in_force, tokens) = self.in_force();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
         let divisible = rates.divisible();
@@ -152,6 +74,7 @@ impl Bucket {
             growth,
             free,
             free_tokens,
+            clients,
             is_learning,
             // What no client demands stays where it is, except for a part that is kept free for new clients.
             is_short: growth > free
@@ -161,30 +84,23 @@ impl Bucket {
             has_few_tokens: free_tokens < rates.tokens_of_each(clients).into(),
             is_in_part: self.part.is_some(),
         };
+        let mut is_met = true;
         for (member, target) in self.members.iter_mut().zip(targets) {
             if is_learning && !member.is_assigned || member.is_served_elsewhere(settings, now) {
+                is_met = false;
                 continue;
             }
-            let (before, is_due) = (member.counted, member.is_due(settings, now));
-            let fill = Fill::at_most(means.rate(member, target, is_due, peers.as_ref()));
-            let rate = fill.map_or(0, Fill::rate);
-            let each = rates.tokens_of(rate, clients);
-            let share = match means.tokens(member, rate, each, peers.as_ref()) {
-                0 => Share::default(),
-                tokens => Share { rate, tokens },
-            };
-            let is_changed = share != member.share || !member.is_assigned;
-            if is_changed || is_due {
-                member.send(share, settings, now);
-                let action = action(member, fill, settings);
-                let (stream, bucket, is_renewal) = (member.stream, self.key, !is_changed);
-                pushes.push(Push { stream, bucket, action, is_renewal });
-            }
+            let before = member.counted;
+            is_met &= assign(member, target, (rates, &mut means), peers.as_ref(), settings, now, pushes);
             if let Some(peers) = &mut peers {
                 peers.note(member, before);
             }
         }
         rates.in_force = self.in_force().0;
+        let is_plain = peers.is_none() && seats.0.is_none() && direct == 0 && self.part.is_none();
+        let room = Room::new(rates, level, means, is_met, settings, now);
+        self.room = Some(room).filter(|_| is_plain && !is_learning);
+        is_met
     }
 
     /// The rate that each client is to have of a rate, a part of which requests to servers demand, and the level of the division.

@@ -25,6 +25,8 @@ pub(super) struct Share {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) stream: StreamId,
+    /// The number of the bucket among the client's.
+    pub(super) place: u32,
     pub(super) peer: PeerId,
     /// Time of its last report.
     pub(super) reported: Timestamp,
@@ -78,6 +80,7 @@ impl Member {
     pub(super) fn new(reporter: Reporter, claim: Claim, now: Timestamp) -> Self {
         Self {
             stream: reporter.stream,
+            place: reporter.place,
             peer: reporter.peer_to_bound(),
             reported: now,
             claim,
@@ -98,11 +101,11 @@ impl Member {
 
     /// The client itself.
     pub(super) fn reporter(&self, share_max: Percent) -> Reporter {
-        Reporter { stream: self.stream, peer: self.peer, share_max }
+        Reporter { stream: self.stream, place: self.place, peer: self.peer, share_max }
     }
 
     /// The end of what it was sent last.
-    fn end(&self, settings: &Settings) -> Timestamp {
+    pub(super) fn end(&self, settings: &Settings) -> Timestamp {
         self.sent.saturating_add(settings.ttl + settings.round_trip)
     }
 

@@ -37,17 +37,22 @@ mod claim;
 mod counts;
 mod debts;
 mod division;
+mod growth;
+mod means;
 mod member;
 mod part;
 mod peers;
 mod push;
 mod rates;
+mod room;
 mod server_part;
 mod settings;
 #[cfg(test)]
 mod simulation;
+mod single;
 mod slices;
 mod source;
+mod streams;
 mod taken;
 mod terms;
 mod view;
@@ -62,13 +67,16 @@ pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, ShareView};
 
 use crate::lease::NodeId;
-use bucket::{Bucket, Moment};
+use bucket::{Bucket, Kind, Moment};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map::Entry};
+use member::Member;
+use streams::{Membership, Slot, Streams};
 use tidegate_core::{
     algorithm::Algorithm,
     limit::Timestamp,
     limiter::{LeasableCharge, Pinned},
+    prefetch::prefetch_element,
     store::Key,
 };
 
@@ -98,8 +106,8 @@ pub enum Refusal {
 /// A time that is not reached.
 const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
 
-/// Number of a bucket in the list of buckets.
-type Slot = u32;
+/// The most clients of a bucket that are prefetched before its division; the processor prefetches the rest of more.
+const MEMBERS_AHEAD: usize = 16;
 
 /// The clients of one server, and what they are assigned.
 pub struct Quota {
@@ -108,7 +116,7 @@ pub struct Quota {
     server: Option<NodeId>,
     /// The end of what a former process may have assigned.
     learned: Timestamp,
-    streams: HashMap<StreamId, HashMap<Slot, u32, RandomState>, RandomState>,
+    streams: Streams,
     slots: HashMap<Key, Slot, RandomState>,
     buckets: Vec<Option<Box<Bucket>>>,
     /// Of each bucket, the time by which it is to be looked at.
@@ -135,7 +143,7 @@ impl Quota {
             settings,
             server: None,
             learned: began.saturating_add(settings.ttl + settings.round_trip),
-            streams: HashMap::default(),
+            streams: Streams::default(),
             slots: HashMap::default(),
             buckets: Vec::new(),
             checks: Vec::new(),
@@ -171,8 +179,50 @@ impl Quota {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         self.counts.reports += 1;
-        let is_learning = now < self.learned;
-        let moment = Moment { rules, settings: &self.settings, is_learning, now };
+        let slot = self.slot_of(charge, rules, now)?;
+        let Reporter { stream, place, .. } = reporter;
+        let membership = match self.streams.get(stream, place) {
+            Some(known) if known.slot == slot => known,
+            former => {
+                if former.is_some() {
+                    self.unsubscribe(stream, place);
+                }
+                self.subscribe(reporter, slot, now)?
+            }
+        };
+        if let Some(bucket) = &mut self.buckets[slot as usize] {
+            bucket.bound(membership.index as usize, reporter);
+        }
+        self.take_in(membership, usage, Some(charge), rules, now);
+        Ok(())
+    }
+
+    /// The same of a bucket that the stream has reported before, by the same rules. Returns false if it needs the charge.
+    pub fn report_again(
+        &mut self,
+        rules: &Pinned<'_>,
+        (stream, place): (StreamId, u32),
+        usage: Usage,
+        now: Timestamp,
+    ) -> bool {
+        let Some(membership) = self.streams.get(stream, place) else { return false };
+        let bucket = self.buckets[membership.slot as usize].as_ref();
+        if !bucket.is_some_and(|bucket| matches!(bucket.kind, Kind::Rates(_))) {
+            return false;
+        }
+        self.counts.reports += 1;
+        self.take_in(membership, usage, None, rules, now);
+        true
+    }
+
+    /// The bucket of a counter, which is added if it is new, and follows changed rules.
+    fn slot_of(
+        &mut self,
+        charge: &LeasableCharge<'_>,
+        rules: &Pinned<'_>,
+        now: Timestamp,
+    ) -> Result<Slot, Refusal> {
+        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
         let slot = match self.slots.entry(charge.key()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -194,75 +244,114 @@ impl Quota {
                 *new.insert(slot)
             }
         };
-        let Some(bucket) = &mut self.buckets[slot as usize] else { return Ok(()) };
-        if bucket.limit != charge.limit().id {
+        if let Some(bucket) = &mut self.buckets[slot as usize]
+            && bucket.limit != charge.limit().id
+        {
             if bucket.part.is_none() {
                 rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
             }
+            let was_dirty = bucket.is_dirty;
             bucket.take_over(charge, &moment)?;
+            if !was_dirty {
+                self.dirty.push(slot);
+            }
         }
-        let (was_dirty, stream) = (bucket.is_dirty, reporter.stream);
-        let members = self.streams.entry(stream).or_default();
-        let full = members.len() >= self.settings.buckets_of_stream_max;
-        let index = match members.entry(slot) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(_) if full => {
-                return Err(Refusal::TooManyBuckets { max: self.settings.buckets_of_stream_max });
-            }
-            Entry::Vacant(_) if self.subscriptions >= self.settings.subscriptions_max => {
-                return Err(Refusal::Full { max: self.settings.subscriptions_max });
-            }
-            Entry::Vacant(new) => {
-                self.subscriptions += 1;
-                *new.insert(bucket.subscribe(reporter, now) as u32)
-            }
-        };
-        bucket.report(index as usize, reporter, usage, charge, &moment, &mut self.pushes);
-        let is_idle = bucket.members[index as usize].idle >= self.settings.idle_reports;
+        Ok(slot)
+    }
+
+    /// Adds a client to a bucket.
+    fn subscribe(&mut self, reporter: Reporter, slot: Slot, now: Timestamp) -> Result<Membership, Refusal> {
+        let Settings { buckets_of_stream_max, subscriptions_max, .. } = self.settings;
+        if reporter.place as usize >= buckets_of_stream_max {
+            return Err(Refusal::TooManyBuckets { max: buckets_of_stream_max });
+        }
+        if self.subscriptions >= subscriptions_max {
+            return Err(Refusal::Full { max: subscriptions_max });
+        }
+        let Some(bucket) = &mut self.buckets[slot as usize] else { return Err(Refusal::NoCounter) };
+        if !bucket.is_dirty {
+            self.dirty.push(slot);
+        }
+        let membership = Membership::new(slot, bucket.subscribe(reporter, now));
+        self.subscriptions += 1;
+        self.streams.add(reporter.stream, reporter.place, membership);
+        Ok(membership)
+    }
+
+    /// Takes in a report of a client of a bucket.
+    fn take_in(
+        &mut self,
+        Membership { slot, index, .. }: Membership,
+        usage: Usage,
+        charge: Option<&LeasableCharge<'_>>,
+        rules: &Pinned<'_>,
+        now: Timestamp,
+    ) {
+        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
+        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
+        let was_dirty = bucket.is_dirty;
+        bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
+        let Member { stream, place, idle, .. } = bucket.members[index as usize];
         if bucket.is_dirty && !was_dirty {
             self.dirty.push(slot);
         }
-        if is_idle {
-            let (bucket, action) = (charge.key(), Action::Abandon);
-            self.pushes.push(Push { stream, bucket, action, is_renewal: false });
-            self.leave(stream, slot);
+        if idle >= self.settings.idle_reports {
+            self.pushes.push(Push { stream, place, action: Action::Abandon, is_renewal: false });
+            self.unsubscribe(stream, place);
         }
-        Ok(())
+    }
+
+    /// Prefetches what reports of these buckets of a client change.
+    pub fn prefetch(&self, stream: StreamId, places: impl Iterator<Item = u32> + Clone) {
+        prefetch(&self.buckets, places.filter_map(|place| self.streams.get(stream, place)));
     }
 
     /// Notes that a client has certainly received, and acts on, everything that was returned by [`Quota::poll`] until `sent`: its
     /// transport acknowledged it. Without acknowledgements reports show the same, later.
     pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp, now: Timestamp) {
-        let Some(members) = self.streams.get(&stream) else { return };
-        for (&slot, &index) in members {
-            let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
-            let bucket::Kind::Rates(rates) = &mut bucket.kind else { continue };
-            let member = &mut bucket.members[index as usize];
-            if member.is_pending() {
-                rates.give_up(&mut bucket.debts, member.peer, member.received(sent), now);
-                if !bucket.is_dirty {
-                    bucket.is_dirty = true;
-                    self.dirty.push(slot);
-                }
+        let (buckets, dirty) = (&mut self.buckets, &mut self.dirty);
+        prefetch(buckets, self.streams.changed(stream));
+        self.streams.acknowledge(stream, |Membership { slot, index, .. }| {
+            let Some(bucket) = &mut buckets[slot as usize] else { return true };
+            let was_dirty = bucket.is_dirty;
+            let has_received = bucket.acknowledge(index as usize, sent, now);
+            if bucket.is_dirty && !was_dirty {
+                dirty.push(slot);
             }
-        }
+            has_received
+        });
+    }
+
+    /// Whether a client reports a bucket by this number.
+    pub fn is_subscribed(&self, stream: StreamId, place: u32) -> bool {
+        self.streams.get(stream, place).is_some()
+    }
+
+    /// The counter of a bucket that a client reports.
+    pub fn counter(&self, stream: StreamId, place: u32) -> Option<Key> {
+        let slot = self.streams.get(stream, place)?.slot;
+        self.buckets[slot as usize].as_ref().map(|bucket| bucket.key)
     }
 
     /// Ends the subscription of a bucket. What the client has of it counts until its end.
-    pub fn unsubscribe(&mut self, stream: StreamId, bucket: Key) {
-        if let Some(&slot) = self.slots.get(&bucket) {
-            self.leave(stream, slot);
+    pub fn unsubscribe(&mut self, stream: StreamId, place: u32) {
+        let Some(Membership { slot, index, .. }) = self.streams.remove(stream, place) else { return };
+        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
+        self.subscriptions -= 1;
+        if !bucket.is_dirty {
+            self.dirty.push(slot);
+        }
+        if let Some((stream, place)) = bucket.leave(index as usize, &self.settings) {
+            self.streams.moved(stream, place, index);
         }
     }
 
     /// Ends the subscriptions of a stream that is closed. The client has what it was assigned until its end.
     pub fn close(&mut self, stream: StreamId) {
-        let slots: Vec<Slot> =
-            self.streams.get(&stream).into_iter().flat_map(HashMap::keys).copied().collect();
-        for slot in slots {
-            self.leave(stream, slot);
+        for place in self.streams.places(stream) {
+            self.unsubscribe(stream, place);
         }
-        self.streams.remove(&stream);
+        self.streams.close(stream);
     }
 
     /// Divides what is due, and returns what is to be sent. To be called after reports, and once a second at least.
@@ -279,14 +368,21 @@ impl Quota {
             }
         }
         let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
-        let mut later = Vec::new();
         let mut unused = Vec::new();
-        for slot in std::mem::take(&mut self.dirty) {
+        let (due, later): (Vec<Slot>, Vec<Slot>) =
+            std::mem::take(&mut self.dirty).into_iter().partition(|slot| {
+                self.buckets[*slot as usize]
+                    .as_ref()
+                    .is_none_or(|bucket| bucket.is_divisible(&self.settings, now))
+            });
+        let buckets = due.iter().filter_map(|slot| self.buckets[*slot as usize].as_ref());
+        rules.fetch_counters(buckets.clone().map(|bucket| bucket.key));
+        buckets.clone().for_each(|bucket| bucket.prefetch());
+        buckets.for_each(|bucket| {
+            (0..bucket.members.len().min(MEMBERS_AHEAD)).for_each(|it| prefetch_element(&bucket.members, it));
+        });
+        for slot in due {
             let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
-            if now < bucket.divided.saturating_add(self.settings.spacing(bucket.members.len())) {
-                later.push(slot);
-                continue;
-            }
             self.checks[slot as usize] = bucket.divide(&moment, &mut self.pushes);
             self.counts.divisions += 1;
             let (rate, tokens) = bucket.in_force();
@@ -300,7 +396,15 @@ impl Quota {
         for slot in unused {
             self.remove(slot, rules, now);
         }
+        self.pushes()
+    }
+
+    /// What is to be sent by now, of reports too.
+    pub fn pushes(&mut self) -> Vec<Push> {
         let pushes = std::mem::take(&mut self.pushes);
+        for push in pushes.iter().filter(|push| !push.is_renewal) {
+            self.streams.note_change(push.stream, push.place);
+        }
         self.counts.count(&pushes);
         pushes
     }
@@ -330,24 +434,6 @@ impl Quota {
         }
     }
 
-    /// Removes a client from a bucket.
-    fn leave(&mut self, stream: StreamId, slot: Slot) {
-        let Some(members) = self.streams.get_mut(&stream) else { return };
-        let (Some(index), Some(bucket)) = (members.remove(&slot), &mut self.buckets[slot as usize]) else {
-            return;
-        };
-        self.subscriptions -= 1;
-        let was_dirty = bucket.is_dirty;
-        if let Some(moved) = bucket.leave(index as usize, &self.settings)
-            && let Some(members) = self.streams.get_mut(&moved)
-        {
-            members.insert(slot, index);
-        }
-        if !was_dirty {
-            self.dirty.push(slot);
-        }
-    }
-
     /// Removes a bucket that no client has. What was held for clients counts as spent now.
     fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets[slot as usize].take() else { return };
@@ -360,5 +446,18 @@ impl Quota {
         self.slots.remove(&bucket.key);
         self.requests[slot as usize] = NEVER;
         self.free.push(slot);
+    }
+}
+
+/// Prefetches clients of buckets.
+fn prefetch(buckets: &[Option<Box<Bucket>>], memberships: impl Iterator<Item = Membership> + Clone) {
+    let clients = memberships.filter_map(|Membership { slot, index, .. }| {
+        Some((buckets[slot as usize].as_ref()?, index as usize))
+    });
+    clients.clone().for_each(|(bucket, _)| bucket.prefetch());
+    for (bucket, index) in clients {
+        // One may span two cache lines; the next begins in the second.
+        prefetch_element(&bucket.members, index);
+        prefetch_element(&bucket.members, index + 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What clients are sent.
 
 use super::action::Action;
-use tidegate_core::{rules::Percent, store::Key};
+use tidegate_core::rules::Percent;
 
 /// A client: one stream of reports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,6 +21,8 @@ impl PeerId {
 pub struct Reporter {
     /// The client.
     pub stream: StreamId,
+    /// The number by which the client's buckets are told apart: low ones are used again.
+    pub place: u32,
     /// Its peer.
     pub peer: PeerId,
     /// The most that clients of its peer may have of the limit together.
@@ -39,8 +41,8 @@ impl Reporter {
 pub struct Push {
     /// The client.
     pub stream: StreamId,
-    /// Key of the counter.
-    pub bucket: Key,
+    /// The number of the bucket among the client's.
+    pub place: u32,
     /// What it does from now on.
     pub action: Action,
     /// Whether it is what the client was sent last.

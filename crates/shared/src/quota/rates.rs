@@ -22,7 +22,6 @@ use crate::lease;
 use tidegate_core::{
     algorithm::{Algorithm, Lease, Leased},
     limit::Timestamp,
-    store::Key,
 };
 
 /// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
@@ -204,7 +203,7 @@ impl Rates {
         let least = tokens.saturating_add(self.debt.div_ceil(1_000)).min(self.burst);
         self.burst = self.terms.burst.min(most).max(least);
         self.rate = desired.min(self.terms.rate_within(most.saturating_sub(self.burst))).max(rate_in_force);
-        let end = now.saturating_add(settings.ttl + settings.round_trip);
+        let end = now.saturating_add(settings.part_life());
         let accrued = if self.terms.accrues { self.rate } else { 0 };
         leased.assign(algorithm, self.terms.held(self.rate, self.burst), accrued, end, now);
     }
@@ -235,7 +234,6 @@ impl Rates {
         &self,
         member: &mut Member,
         share: Share,
-        bucket: Key,
         settings: &Settings,
         now: Timestamp,
         pushes: &mut Vec<Push>,
@@ -243,7 +241,7 @@ impl Rates {
         let Some(fill) = Fill::at_most(share.rate).filter(|_| share.tokens > 0) else { return };
         member.send(Share { rate: fill.rate(), ..share }, settings, now);
         let action = fill.action(share.tokens, member.salt, settings.ttl);
-        pushes.push(Push { stream: member.stream, bucket, action, is_renewal: false });
+        pushes.push(Push { stream: member.stream, place: member.place, action, is_renewal: false });
     }
 
     /// Takes from the shares of clients of a former process what one of them has.

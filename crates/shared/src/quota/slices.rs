@@ -116,8 +116,8 @@ impl Bucket {
         let is_excessive = unspent / 4 > wanted && is_scarce;
         let share = source.share(wanted, clients, now).max(1).min(free);
         let slice = wanted.min(share).min(of_peer).min(u32::MAX.into()) as u32;
-        let (stream, bucket) = (member.stream, self.key);
-        let mut send = |action, is_renewal| pushes.push(Push { stream, bucket, action, is_renewal });
+        let (stream, place) = (member.stream, member.place);
+        let mut send = |action, is_renewal| pushes.push(Push { stream, place, action, is_renewal });
         let ttl = settings.ttl;
         let is_needed = is_excessive || is_short && u64::from(slice) > unspent / 4;
         if is_needed && slice > 0 {

@@ -34,6 +34,8 @@ pub struct BucketView {
 pub struct ShareView {
     /// The client.
     pub stream: StreamId,
+    /// The number of the bucket among the client's.
+    pub place: u32,
     /// Its demand, in thousandths of a request per second.
     pub demand: u64,
     /// Its rate, in thousandths of a request per second; 0 if it is divided by slices, or if all its requests are denied.
@@ -129,6 +131,7 @@ impl Member {
     fn view(&self, is_sliced: bool, ttl: Duration) -> ShareView {
         ShareView {
             stream: self.stream,
+            place: self.place,
             demand: self.claim.average,
             rate: self.share.rate,
             tokens: if is_sliced { self.counted.tokens } else { self.share.tokens },

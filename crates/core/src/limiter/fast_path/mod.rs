@@ -21,7 +21,7 @@ use super::keys::Keys;
 use crate::{
     limit::{Decision, Descriptor, Hits, Timestamp},
     rules::{DomainRules, Found},
-    store::Store,
+    store::{Key, Store},
 };
 
 /// So few counters are in a near cache without prefetching.
@@ -84,10 +84,17 @@ fn charge_with<'r>(
 /// Prefetches the counters of all charges, so that their cache misses overlap.
 #[inline]
 pub(super) fn fetch(charges: &[Option<PlainCharge<'_>>], store: &Store) {
-    if charges.len() < 2 || store.counters() <= NEAR_COUNTERS {
+    if charges.len() >= 2 {
+        fetch_counters(charges.iter().flatten().map(|charge| charge.key), store);
+    }
+}
+
+/// Prefetches the counters with these keys.
+#[inline]
+pub(super) fn fetch_counters(keys: impl Iterator<Item = Key> + Clone, store: &Store) {
+    if store.counters() <= NEAR_COUNTERS {
         return;
     }
-    let keys = charges.iter().flatten().map(|charge| charge.key);
     keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
     keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
 }

@@ -62,6 +62,21 @@ fn steady_demand_gets_nearly_what_is_possible() {
     }
 }
 
+/// A report of one client needs no look at all others, unless its demand does not fit: divisions are those that renew the counter's part.
+#[test]
+fn steady_demand_is_divided_anew_only_to_renew_the_part_of_the_counter() {
+    for load in [0.7, 3.0] {
+        let mut world = World::new(calm(50, 50, load, true), Rng::of_seed(1));
+        world.run_for(60 * SECOND);
+        let before = world.quota.counts();
+        world.run_for(60 * SECOND);
+        let counts = world.quota.counts();
+        let (reports, divisions) = (counts.reports - before.reports, counts.divisions - before.divisions);
+        println!("load {load}: {reports} reports, {divisions} divisions");
+        assert!(reports == 600 && divisions <= 60, "load {load}: {divisions} divisions");
+    }
+}
+
 /// A report that crosses the abandonment subscribes the bucket again, and the client ignores the assignment: it has forgotten the bucket.
 #[test]
 fn a_bucket_that_is_made_anew_while_it_is_abandoned_has_its_share_within_two_round_trips() {

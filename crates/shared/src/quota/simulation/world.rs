@@ -334,7 +334,7 @@ impl World {
                 let charges = rules.grantable(&request).expect("a rule that is divided");
                 let charge = charges[0].as_ref().expect("a limit");
                 let (peer, share_max) = (PeerId(self.links[&stream].peer), self.conditions.share_max);
-                let reporter = Reporter { stream, peer, share_max };
+                let reporter = Reporter { stream, place: 0, peer, share_max };
                 self.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
             Message::Push { client, push } if self.links.contains_key(&push.stream) => {

@@ -274,8 +274,12 @@ impl World {
                 let request = request();
                 let charges = rules.leasable(&request).expect("a shared rule");
                 let charge = charges[0].as_ref().expect("a limit");
-                let reporter =
-                    Reporter { stream, peer: PeerId(link.client as u64 + 1), share_max: Percent::ALL };
+                let reporter = Reporter {
+                    stream,
+                    place: 0,
+                    peer: PeerId(link.client as u64 + 1),
+                    share_max: Percent::ALL,
+                };
                 server.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
             Message::Push { stream, action } => {

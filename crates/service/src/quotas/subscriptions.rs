@@ -1,0 +1,113 @@
+//! The buckets that one stream reports, by their names and by their numbers.
+
+use super::{bucket::Bucket, names::Names};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::{cell::RefCell, hash::BuildHasher as _, rc::Rc};
+
+/// What a client has of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subscription {
+    /// A share of a counter; whether it is that of the rules in force.
+    Counter { is_current: bool },
+    /// All or nothing. Reports without a request since the last one with any.
+    Blanket { admits: bool, idle: u8 },
+}
+
+/// The buckets of a stream. Numbers are low: those of buckets that were removed are used again.
+pub(super) struct Subscriptions {
+    names: Rc<RefCell<Names>>,
+    by_name: HashTable<u32>,
+    hasher: RandomState,
+    buckets: Vec<Option<(Bucket, Subscription)>>,
+    free: Vec<u32>,
+    /// Bytes of their names.
+    bytes: usize,
+}
+
+impl Subscriptions {
+    /// Without any; names are shared with other streams.
+    pub(super) fn new(names: Rc<RefCell<Names>>) -> Self {
+        let (by_name, hasher) = (HashTable::new(), RandomState::default());
+        Self { names, by_name, hasher, buckets: Vec::new(), free: Vec::new(), bytes: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn find(&self, name: &Bucket) -> Option<u32> {
+        self.by_name.find(self.hasher.hash_one(name), |place| self.is_named(*place, name)).copied()
+    }
+
+    fn is_named(&self, place: u32, name: &Bucket) -> bool {
+        self.buckets[place as usize].as_ref().is_some_and(|(known, _)| known == name)
+    }
+
+    pub(super) fn get(&self, place: u32) -> Option<&(Bucket, Subscription)> {
+        self.buckets.get(place as usize)?.as_ref()
+    }
+
+    pub(super) fn set(&mut self, place: u32, subscription: Subscription) {
+        if let Some(Some((_, known))) = self.buckets.get_mut(place as usize) {
+            *known = subscription;
+        }
+    }
+
+    /// The number of the next bucket that is added.
+    pub(super) fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.buckets.len() as u32)
+    }
+
+    /// Adds a bucket, which is not there; returns its number.
+    pub(super) fn add(&mut self, name: Bucket, subscription: Subscription) -> u32 {
+        let (place, hash) = (self.next(), self.hasher.hash_one(&name));
+        self.bytes += name.bytes();
+        let bucket = Some((self.names.borrow_mut().take(name), subscription));
+        if self.free.pop().is_some() {
+            self.buckets[place as usize] = bucket;
+        } else {
+            if self.buckets.len() == self.buckets.capacity() {
+                // Little for others: there are many streams.
+                self.buckets.reserve_exact(self.buckets.len() / 8 + 1);
+            }
+            self.buckets.push(bucket);
+        }
+        let Self { by_name, hasher, buckets, .. } = self;
+        let hash_of =
+            |place: &u32| buckets[*place as usize].as_ref().map_or(0, |(name, _)| hasher.hash_one(name));
+        by_name.insert_unique(hash, place, hash_of);
+        place
+    }
+
+    /// Removes a bucket; returns whether it was there.
+    pub(super) fn remove(&mut self, place: u32) -> bool {
+        let Some((name, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
+            return false;
+        };
+        let hash = self.hasher.hash_one(&name);
+        if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == place) {
+            entry.remove();
+        }
+        self.bytes -= name.bytes();
+        self.names.borrow_mut().give_back(&name);
+        self.free.push(place);
+        true
+    }
+
+    /// The numbers of all.
+    pub(super) fn places(&self) -> Vec<u32> {
+        self.by_name.iter().copied().collect()
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        let mut names = self.names.borrow_mut();
+        self.buckets.iter().flatten().for_each(|(name, _)| names.give_back(name));
+    }
+}

@@ -1,0 +1,130 @@
+//! The share of one client in a division, as far as there are means.
+
+use super::{
+    Push, Settings,
+    action::{Action, Fill},
+    member::{Member, Share},
+    peers::Peers,
+    rates::Rates,
+};
+use tidegate_core::limit::Timestamp;
+
+/// The part of a rate by which it differs at least from one that is sent for the difference alone.
+const RATE_PER_STEP: u64 = 128;
+
+/// A client that has more than it demands, by one part of so many, gets more when its share is renewed.
+const WANTED_PER_SPARE: u64 = 16;
+
+/// What there is for shares that grow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means {
+    /// Rates that shares are to get beyond what may be in force.
+    pub(super) growth: u64,
+    /// The rate that is free.
+    pub(super) free: u64,
+    /// Tokens that are free.
+    pub(super) free_tokens: u64,
+    /// The number of clients by which bursts are divided.
+    pub(super) clients: usize,
+    pub(super) is_learning: bool,
+    /// Whether shares that are larger than they are to be shrink at once.
+    pub(super) is_short: bool,
+    pub(super) has_few_tokens: bool,
+    /// Whether it is the division of a part that this server has of a bucket.
+    pub(super) is_in_part: bool,
+}
+
+impl Means {
+    /// The rate of a client whose rate is to be `target`.
+    fn rate(&self, member: &Member, target: u64, is_due: bool, peers: Option<&Peers>) -> u64 {
+        let rate = member.share.rate;
+        let is_short = self.is_short || peers.is_some_and(|peers| peers.is_short(member));
+        // A share that is sent anyway changes by any difference.
+        let step = if is_due { 0 } else { rate / RATE_PER_STEP };
+        if self.is_learning {
+            // Nothing is free: all there is may be in force with clients of the former process.
+            rate
+        } else if target > rate
+            && !is_due
+            && rate > member.claim.wanted.saturating_add(member.claim.wanted / WANTED_PER_SPARE)
+        {
+            // It has more than it demands, and reports before it can need the rest.
+            rate
+        } else if target > rate {
+            let more = target.saturating_sub(member.counted.rate);
+            let part = if self.growth <= self.free {
+                more
+            } else {
+                (u128::from(more) * u128::from(self.free) / u128::from(self.growth)) as u64
+            };
+            let part = peers.map_or(part, |peers| part.min(peers.free_rate(member)));
+            let grown = target.min(member.counted.rate + part);
+            if grown - rate.min(grown) > step { grown.max(rate) } else { rate }
+        } else if is_short && !member.is_pending() && rate - target > step {
+            target
+        } else {
+            rate
+        }
+    }
+
+    /// The tokens of a client with this rate, of which `each` with that rate is to have so many.
+    fn tokens(&mut self, member: &Member, rate: u64, each: u32, peers: Option<&Peers>) -> u32 {
+        let each = peers.map_or(each, |peers| each.min(peers.tokens_max(member)));
+        match member.share.tokens {
+            _ if rate == 0 => 0,
+            // Each change has to be paid for.
+            tokens if tokens > each + each / if self.has_few_tokens { 8 } else { 2 } => each,
+            tokens if tokens > 0 && each < self.larger(tokens) => tokens,
+            tokens => {
+                let more = u64::from(each.saturating_sub(member.counted.tokens)).min(self.free_tokens);
+                let more = peers.map_or(more, |peers| more.min(peers.free_tokens(member)));
+                self.free_tokens -= more;
+                // All that is free, or all that it may have in force already.
+                (member.counted.tokens + more as u32).min(each).max(tokens)
+            }
+        }
+    }
+
+    /// Tokens that are worth a change to more. The burst of a part grows little by little, as hits drain that other servers gave up.
+    fn larger(&self, tokens: u32) -> u32 {
+        tokens.saturating_add(if self.is_in_part { tokens.div_ceil(4) } else { tokens })
+    }
+}
+
+/// Sends a client the share that it is to have, as far as there are means, if that is a change or due. Returns whether it has it.
+pub(super) fn assign(
+    member: &mut Member,
+    target: u64,
+    (rates, means): (&Rates, &mut Means),
+    peers: Option<&Peers>,
+    settings: &Settings,
+    now: Timestamp,
+    pushes: &mut Vec<Push>,
+) -> bool {
+    let is_due = member.is_due(settings, now);
+    let fill = Fill::at_most(means.rate(member, target, is_due, peers));
+    let rate = fill.map_or(0, Fill::rate);
+    let each = rates.tokens_of(rate, means.clients);
+    let share = match means.tokens(member, rate, each, peers) {
+        0 => Share::default(),
+        tokens => Share { rate, tokens },
+    };
+    let is_changed = share != member.share || !member.is_assigned;
+    if is_changed || is_due {
+        member.send(share, settings, now);
+        let action = action(member, fill, settings);
+        let (stream, place, is_renewal) = (member.stream, member.place, !is_changed);
+        pushes.push(Push { stream, place, action, is_renewal });
+    }
+    let (needed, step) = (target.min(member.claim.wanted), share.rate / RATE_PER_STEP);
+    share.rate + step >= needed || Fill::at_most(needed).is_none_or(|whole| share.rate + step >= whole.rate())
+}
+
+/// The assignment of a share.
+fn action(member: &Member, fill: Option<Fill>, settings: &Settings) -> Action {
+    let ttl = settings.ttl;
+    match fill.filter(|_| member.share.tokens > 0) {
+        Some(fill) => fill.action(member.share.tokens, member.salt, ttl),
+        None => Action::DenyAll { ttl },
+    }
+}
