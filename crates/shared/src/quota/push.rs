@@ -21,7 +21,7 @@ impl PeerId {
 pub struct Reporter {
     /// The client.
     pub stream: StreamId,
-    /// The number by which the client's buckets are told apart: low ones are used again.
+    /// The number of the bucket among those of the client; low numbers are used again.
     pub place: u32,
     /// Its peer.
     pub peer: PeerId,

@@ -147,7 +147,7 @@ pub fn fleet(binary: &Binary) {
     // Those of a killed Envoy are lost too.
     let killed = run(&edges, "killed", |third| envoys[ENVOYS - third].kill());
     check("killed", killed, LIMIT * 6 / 10, LIMIT);
-    // A server without a snapshot begins anew, but for what Envoys tell it.
+    // A server without a snapshot begins anew, but for what Envoys report.
     let lost = run(&edges[..ENVOYS - 2], "lost", |third| {
         server.kill();
         thread::sleep(Duration::from_millis(20) * third as u32);
