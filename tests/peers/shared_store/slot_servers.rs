@@ -105,7 +105,7 @@ pub(super) async fn take(client: &mut Client, keys: &[&str]) -> Option<String> {
     ticket(&response)
 }
 
-async fn release(client: &mut Client, ticket: &str) {
+pub(super) async fn release(client: &mut Client, ticket: &str) {
     let response = client.hit("d", &[("slot", ticket)]).await.expect("a decision");
     assert_eq!((response.overall_code(), ticket_is_none(&response)), (Code::Ok, true));
 }

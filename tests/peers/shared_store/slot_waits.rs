@@ -4,7 +4,7 @@
 
 use super::{
     RedisServer,
-    slot_servers::{DENY, World, free, take, ticket, wait_until_free},
+    slot_servers::{DENY, World, free, release, take, ticket, wait_until_free},
 };
 use crate::{
     support::{
@@ -42,10 +42,6 @@ fn start(servers: usize, store: &RedisServer) -> World {
     World::with_rules(RULES, servers, &store.url(), &DENY)
 }
 
-async fn release(client: &mut Client, ticket: &str) {
-    client.hit("d", &[("slot", ticket)]).await.expect("a decision");
-}
-
 async fn waiting(world: &World, server: usize, expected: u64) {
     let found = || world.metric(server, "tidegate_queued");
     eventually(&format!("{expected} wait"), async || match found().await {
@@ -55,7 +51,7 @@ async fn waiting(world: &World, server: usize, expected: u64) {
     .await;
 }
 
-/// A call that waits, with the time from `released` until its response.
+/// A call that waits for a slot: its ticket, if it is admitted.
 fn start_waiting(mut client: Client, key: &'static str) -> JoinHandle<Option<String>> {
     tokio::spawn(async move { take(&mut client, &[key]).await })
 }
