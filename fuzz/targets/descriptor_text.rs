@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::fuzz_bridge::descriptor_text;
+use tidegate_core::limit::DescriptorText;
 
 fuzz_target!(|text: &str| {
-    let Some(entries) = descriptor_text(text) else { return };
+    let Ok(DescriptorText(entries)) = text.parse() else { return };
     assert!(!entries.is_empty());
     let escaped = |text: &str| text.replace('\\', r"\\").replace(',', r"\,");
     let written: Vec<String> =
         entries.iter().map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
-    assert_eq!(descriptor_text(&written.join(",")), Some(entries));
+    assert_eq!(written.join(",").parse().ok(), Some(DescriptorText(entries)));
 });

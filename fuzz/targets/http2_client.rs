@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::fuzz_bridge::http2_client;
+use tidegate_bench::fuzz_bridge::http2_client;
 
 fuzz_target!(|sent: &[u8]| {
     let byte_by_byte = http2_client(sent, 1);

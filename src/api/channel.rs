@@ -16,9 +16,6 @@ use tonic::{
     transport::Endpoint,
 };
 
-/// The reason why no client connects to `systemd:NAME`.
-pub(crate) const LISTEN_ONLY: &str = ": it is an address of `tidegate serve` alone";
-
 /// An endpoint for [`TlsConnector`]: requests have the scheme https.
 pub(crate) fn tls_endpoint(authority: &str) -> Result<Endpoint, Box<dyn Error + Send + Sync>> {
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))?;
@@ -53,7 +50,7 @@ impl Service<Uri> for TlsConnections {
                 ListenAddress::Tcp(address) => Box::new(TcpStream::connect(address).await?),
                 ListenAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
                 ListenAddress::Systemd(_) => {
-                    return Err(io::Error::other(LISTEN_ONLY.trim_start_matches([':', ' '])));
+                    return Err(io::Error::other(ListenAddress::LISTEN_ONLY));
                 }
             };
             tls.connect(name, socket).await.map(TokioIo::new)

@@ -6,11 +6,9 @@
 mod arguments;
 mod commands;
 mod failure;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzz_bridge;
 #[cfg(test)]
 mod help_tests;
-pub mod output;
+mod output;
 mod serve;
 
 use clap::{CommandFactory, FromArgMatches as _, Parser};

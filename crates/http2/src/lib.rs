@@ -19,6 +19,7 @@ pub mod flow_control;
 pub(crate) mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_bridge;
+pub mod grpc;
 mod header_block;
 pub mod hpack;
 mod long_lived;

@@ -22,6 +22,17 @@ pub enum ListenAddress {
 pub struct ListenAddressError(String);
 
 impl ListenAddress {
+    /// The reason why no client connects to `systemd:NAME`.
+    pub const LISTEN_ONLY: &str = "it is an address of `tidegate serve` alone";
+
+    /// The `:authority` of requests to the address, with the host that a certificate there must have. A Unix socket has none of its own.
+    pub fn authority(&self) -> &str {
+        match self {
+            Self::Tcp(address) => address,
+            Self::Unix(_) | Self::Systemd(_) => "localhost",
+        }
+    }
+
     /// Whether only processes of this machine can connect: a Unix socket, or a name that resolves to loopback alone.
     pub fn is_local(&self) -> bool {
         match self {

@@ -1,12 +1,13 @@
 //! The audit log: what is written to it, and `ListAudit`.
 
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
-use crate::api::{grpc::status::status_name, pb::control as pb};
+use crate::api::pb::control as pb;
 use serde_json::Value;
 use tidegate_core::{
     limit::Timestamp,
     rules::{DomainRules, RuleSet},
 };
+use tidegate_http2::grpc::status_name;
 use tidegate_operations::control::{AuditEntry, AuditEvent, Caller, INTENT};
 use tonic::Code;
 

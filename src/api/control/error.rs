@@ -1,8 +1,9 @@
 //! Errors of the control API: a status in gRPC, a status and a JSON object in HTTP.
 
-use crate::api::{grpc::status::status_name, pb::control as pb};
+use crate::api::pb::control as pb;
 use http::StatusCode;
 use prost::Message as _;
+use tidegate_http2::grpc::status_name;
 use tidegate_operations::control::Denied;
 use tonic::{Code, Status};
 

@@ -1,13 +1,14 @@
 //! The OpenAPI document of the control API, made from its messages; `docs/openapi-control.json` must equal it.
 
 use super::{TAIL, error::Error, role_of};
-use crate::api::{grpc::status::status_name, pb};
+use crate::api::pb;
 use prost_reflect::{
     DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor,
     MethodDescriptor, ServiceDescriptor,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use tidegate_http2::grpc::status_name;
 use tidegate_operations::control::Role;
 use tonic::Code;
 

@@ -1,7 +1,6 @@
-//! gRPC over HTTP/2 apart from any service: message framing, content types, `grpc-timeout`, names of status codes.
+//! gRPC over HTTP/2 apart from any service: message framing, content types, `grpc-timeout`.
 
 mod long_lived;
-pub(crate) mod status;
 pub(super) mod timeout;
 mod unary;
 mod whole_messages;
@@ -17,6 +16,7 @@ use http::{
     header::{ALLOW, CONTENT_TYPE},
 };
 use std::pin::Pin;
+use tidegate_http2::grpc::PREFIX_BYTES;
 use tonic::{Response, Status, body::Body};
 
 /// A response to come, as methods of generated services return it.
@@ -25,9 +25,6 @@ use tonic::{Response, Status, body::Body};
 /// `Send` under bounds on lifetimes that the trait assumes, where it reuses no proof of any part. That took a tenth of the time to check
 /// this crate.
 pub(super) type BoxedResponse<'f, M> = Pin<Box<dyn Future<Output = Result<Response<M>, Status>> + Send + 'f>>;
-
-/// Length of the prefix of a message: a compression flag and the message length in four bytes.
-pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// The only message of a body, if it is complete and not compressed.
 #[inline]

@@ -1,6 +1,5 @@
 //! The request body of a unary call: exactly one message.
 
-use super::PREFIX_BYTES;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use std::{
@@ -8,6 +7,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll, ready},
 };
+use tidegate_http2::grpc::PREFIX_BYTES;
 use tonic::Status;
 
 /// A body that fails with UNIMPLEMENTED, the status for a wrong number of messages, when bytes follow the first message.

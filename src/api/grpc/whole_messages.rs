@@ -3,7 +3,6 @@
 //! The decoder behind it reserves the length that a message's prefix claims. A claim costs five bytes, so memory would be
 //! bounded by claims and not by bytes received. Here a message takes as much memory as was received of it.
 
-use super::PREFIX_BYTES;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use std::{
@@ -11,7 +10,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll, ready},
 };
-use tidegate_http2::{BodyShare, HeldBytes, NoRoom};
+use tidegate_http2::{BodyShare, HeldBytes, NoRoom, grpc::PREFIX_BYTES};
 use tonic::Status;
 
 /// A body with data frames that end where messages end.

@@ -1,7 +1,6 @@
 //! Arguments that several commands have.
 
 pub(super) mod client_tls;
-pub(super) mod descriptor;
 pub(super) mod rule_files;
 pub(super) mod store_flags;
 

@@ -14,8 +14,8 @@ use crate::{
     },
     cli::{
         Failure,
-        arguments::{client_tls::ClientTlsFlags, descriptor::DescriptorText, interval},
-        commands::{target, ticket::Ticket},
+        arguments::{client_tls::ClientTlsFlags, interval},
+        commands::{target, ticket},
         output::{details, table},
     },
     server::ListenAddress,
@@ -23,6 +23,8 @@ use crate::{
 use clap::Args;
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
+use tidegate_bench::Ticket;
+use tidegate_core::limit::DescriptorText;
 use tokio::time::MissedTickBehavior;
 use tonic::{
     Request,
@@ -165,7 +167,7 @@ impl Call {
             times.tick().await;
             let mut renewed = Vec::with_capacity(held.len());
             for ticket in held {
-                match self.send(&mut client, ticket.renewal(self.message())).await {
+                match self.send(&mut client, ticket::renewal(ticket, self.message())).await {
                     Ok(response) if response.get_ref().overall_code() == Code::OverLimit => {
                         eprintln!("not held any more: {}", ticket.slot);
                         continue;
@@ -190,7 +192,7 @@ impl Call {
         for ticket in tickets {
             let cost = self.cost.unwrap_or(ticket.cost);
             let line = json!({ "ended": ticket.slot, "cost": cost });
-            self.send(client, ticket.end(&self.domain, self.cost)).await?;
+            self.send(client, ticket::end(ticket, &self.domain, self.cost)).await?;
             if self.json {
                 table::print_line(line);
             }

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure,
-    arguments::{descriptor::DescriptorText, rule_files::ReadAs},
+    arguments::rule_files::ReadAs,
     output::{
         rule_text::{algorithm_text, ban_text, limit_text, on_deny_text, reserve_text, schedule_text},
         table,
@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
 use tidegate_core::{
-    limit::{Entry, Override, Unit},
+    limit::{DescriptorText, Entry, Override, Unit},
     rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
 };
 use tidegate_operations::config::describe;

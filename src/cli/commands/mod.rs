@@ -1,7 +1,7 @@
 //! The commands, one file or folder each.
 
 mod audit;
-pub(super) mod bench;
+mod bench;
 mod call;
 mod check;
 mod completions;

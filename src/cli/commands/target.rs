@@ -1,13 +1,12 @@
 //! Connections of commands to a server, and the remedies for those that fail.
 
 use crate::{
-    api::channel::{LISTEN_ONLY, TlsConnections, root_cause, tls_endpoint},
+    api::channel::{TlsConnections, root_cause, tls_endpoint},
     cli::{Failure, arguments::client_tls::ClientTlsFlags},
     server::ListenAddress,
 };
-use rustls::pki_types::ServerName;
 use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
-use tidegate_transport::{TlsClient, TlsClientError};
+use tidegate_transport::TlsClient;
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
@@ -26,7 +25,7 @@ pub(super) async fn connect(
         ListenAddress::Tcp(address) => format!("http://{address}"),
         unix @ ListenAddress::Unix(_) => unix.to_string(),
         ListenAddress::Systemd(_) => {
-            return Err(Failure(format!("cannot connect to {address}{LISTEN_ONLY}")));
+            return Err(Failure(format!("cannot connect to {address}: {}", ListenAddress::LISTEN_ONLY)));
         }
     };
     let endpoint = Endpoint::from_shared(uri)?.connect_timeout(timeout);
@@ -42,7 +41,8 @@ async fn connect_tls(
     client: &TlsClient,
     timeout: Duration,
 ) -> Result<Channel, Failure> {
-    let (config, name, authority) = (client.config()?, tls_name(client, address)?, tls_authority(address));
+    let authority = address.authority();
+    let (config, name) = (client.config()?, client.server_name(authority)?);
     let connector = TlsConnections { address: address.clone(), tls: config.into(), name };
     let endpoint =
         tls_endpoint(authority).map_err(|error| Failure(error.to_string()))?.connect_timeout(timeout);
@@ -85,21 +85,6 @@ pub(super) fn no_answer_remedy(has_tls: bool) -> &'static str {
         return "; give the address of a gRPC server";
     }
     "; if the port has TLS, give the authority of its certificate with --tls-ca, else the address of a gRPC server"
-}
-
-/// The name to verify at an address. A Unix socket has none of its own.
-pub(super) fn tls_name(
-    client: &TlsClient,
-    address: &ListenAddress,
-) -> Result<ServerName<'static>, TlsClientError> {
-    client.server_name(tls_authority(address))
-}
-
-fn tls_authority(address: &ListenAddress) -> &str {
-    match address {
-        ListenAddress::Tcp(address) => address,
-        ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
-    }
 }
 
 /// The remedy to append to an error of connecting to `address`; empty if none is known.

@@ -1,7 +1,6 @@
-//! What commands print: tables and lines, progress, plots.
+//! What commands print: tables and lines, progress.
 
 pub(super) mod details;
 pub(super) mod progress;
 pub(super) mod rule_text;
-pub mod svg;
 pub(super) mod table;

@@ -420,8 +420,9 @@ fn with_prefix(prefix: &[String], path: Vec<String>, name: String) -> (Vec<Strin
 }
 
 /// The crates, by folder.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     ".",
+    "crates/bench",
     "crates/cel",
     "crates/core",
     "crates/counts",

@@ -46,7 +46,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "server",
         &["limit", "priority", "limiter", "clock", "api", "telemetry", "store", "rules", "config", "control"],
     ),
-    ("fuzz_bridge", &["cli", "api"]),
+    ("fuzz_bridge", &["api"]),
     (
         "cli",
         &[

@@ -2,7 +2,7 @@
 
 use super::{LIMIT, Measured};
 use std::fmt::Write as _;
-use tidegate::cli::output::svg::{begin, text};
+use tidegate_bench::svg::{begin, text};
 
 const WIDTH: f64 = 900.0;
 const ROW: f64 = 26.0;

@@ -7,7 +7,7 @@ use super::{
     server::Server,
 };
 use std::fmt::Write as _;
-use tidegate::cli::output::svg::{begin, text};
+use tidegate_bench::svg::{begin, text};
 
 const PANELS: [(&str, &str, Figure); 3] = [
     ("Server CPU per decision, saturated, µs", SATURATED, Figure::CpuMicros),

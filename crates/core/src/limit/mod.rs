@@ -4,6 +4,7 @@
 
 mod decision;
 mod denial;
+mod descriptor_text;
 mod on_deny;
 mod request;
 mod time;
@@ -14,6 +15,7 @@ pub use decision::{
     RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
 };
 pub use denial::Denial;
+pub use descriptor_text::{DescriptorText, DescriptorTextError};
 pub use on_deny::{Header, OnDeny, Reply};
 pub use request::{
     Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits,

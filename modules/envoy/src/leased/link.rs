@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 use tidegate_envoy_abi::{LogLevel, log};
-use tidegate_http2::client::{self, Connection, Finished, RequestEncoder, StreamEnd};
+use tidegate_http2::{
+    client::{self, Connection, Finished, RequestEncoder, StreamEnd},
+    grpc::PREFIX_BYTES,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
@@ -32,8 +35,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval between publications of figures.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of the prefix of a gRPC message.
-const PREFIX_BYTES: usize = 5;
 /// Bytes of the largest response that is accepted.
 const RESPONSE_MAX: usize = 4 << 20;
 

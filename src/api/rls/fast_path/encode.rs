@@ -4,7 +4,6 @@
 //! rare, and encoded by prost itself.
 
 use crate::api::{
-    grpc::PREFIX_BYTES,
     pb::service::RateLimitResponse,
     rls::encode::{self, Precision},
 };
@@ -13,6 +12,7 @@ use tidegate_core::{
     limit::{Code, CurrentLimit, Decision, Status},
     varint,
 };
+use tidegate_http2::grpc::PREFIX_BYTES;
 
 /// Appends the response with its prefix.
 #[inline]

@@ -1,39 +1,13 @@
-//! `tidegate bench`: a load generator with a closed or an open loop.
-//!
-//! One thread and no async runtime, so that one core saturates a server on another. Only a response with gRPC status OK and a
-//! verdict counts as decided.
+//! `tidegate bench`: runs the load generator, [`tidegate_bench`], and prints its report.
 
-mod call_headers;
-mod connect;
-#[cfg(feature = "fuzzing")]
-pub(in crate::cli) mod fuzz_bridge;
-mod hold;
-mod keys;
-mod link;
-mod load;
-mod load_error;
-mod outcome;
-mod pace;
-mod plot;
 mod probe;
-mod report;
-mod server_cpu;
-mod tally;
-mod template;
-mod tls;
 
-use self::{
-    connect::Target,
-    hold::{HoldPlan, HoldTimes},
-    keys::Keys,
-    load::Plan,
-    pace::Length,
-    report::{Report, duration, grouped},
-    server_cpu::ServerProcess,
-    tally::Tally,
-    template::{Descriptor, Template},
+use crate::cli::{
+    Failure,
+    arguments::client_tls::ClientTlsFlags,
+    commands::target::{connect_remedy, no_answer_remedy},
+    output::table::print,
 };
-use crate::cli::{Failure, arguments::client_tls::ClientTlsFlags, output::table::print};
 use crate::server::ListenAddress;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -48,6 +22,10 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
+};
+use tidegate_bench::{
+    ClientTls, ConnectError, Descriptor, HoldPlan, HoldTimes, Keys, Length, LoadError, Plan, Report,
+    ServerProcess, Tally, Target, Template, duration, grouped, latency_svg,
 };
 
 /// Measures the throughput and latency of a running server.
@@ -142,11 +120,13 @@ impl Bench {
         let interrupted = stop_on_interrupt()?;
         let bar = progress_bar();
         let mut plan = self.plan();
-        plan.target.tls = tls::ClientTls::new(&self.tls, &self.address)?;
-        let measured = load::run(&mut plan, &interrupted, |tally, nanos, share| {
+        let tls = self.tls.client();
+        plan.target.tls = tls.map(|client| ClientTls::new(&client, &self.address)).transpose()?;
+        let run = tidegate_bench::run(&mut plan, &interrupted, |tally, nanos, share| {
             bar.set_position((share * 1_000.0) as u64);
             bar.set_message(progress_line(tally, nanos));
-        })?;
+        });
+        let measured = run.map_err(|error| self.failure(&error))?;
         bar.finish_and_clear();
 
         let limited = self.is_limited(&measured.tally, &mut plan.template);
@@ -178,6 +158,18 @@ impl Bench {
             plot.write(&measured.tally, &title)?;
         }
         Ok(if measured.tally.decided() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The failure of a run, with its remedy.
+    fn failure(&self, error: &LoadError) -> Failure {
+        let remedy = match error {
+            LoadError::Connect(ConnectError { address, cause }) => connect_remedy(address, cause),
+            LoadError::Connection(_) | LoadError::Closed(_) => {
+                no_answer_remedy(self.tls.client().is_some()).to_owned()
+            }
+            _ => String::new(),
+        };
+        Failure(format!("{error}{remedy}"))
     }
 
     fn plan(&self) -> Plan {
@@ -257,7 +249,7 @@ impl<'p> Plot<'p> {
         if tally.decided() == 0 {
             return Err(Failure("no request was decided, so there is no latency to plot".to_owned()));
         }
-        let svg = plot::latency_svg(tally, title);
+        let svg = latency_svg(tally, title);
         match self {
             Self::StandardOutput => print(&svg),
             Self::File(path, mut file) => {

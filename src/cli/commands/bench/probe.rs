@@ -1,6 +1,5 @@
 //! Whether a limit applies to the requests of a run.
 
-use super::template::Template;
 use crate::{
     api::pb::service::{
         RateLimitRequest,
@@ -12,6 +11,7 @@ use crate::{
 };
 use prost::Message as _;
 use std::time::Duration;
+use tidegate_bench::Template;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -13,13 +13,14 @@ use crate::api::{
     control::to_json,
     pb::control::{self as pb, tail_response::Event},
 };
-use crate::cli::{Failure, arguments::descriptor::DescriptorText, output::table};
+use crate::cli::{Failure, output::table};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
 use of_request::{RequestArgs, wire};
 use shown::{Reason, Shown, entry};
 use std::process::ExitCode;
+use tidegate_core::limit::DescriptorText;
 
 /// Shows and changes what a running server limits, over its control API (serve --control).
 #[derive(Args)]

@@ -6,9 +6,10 @@ use super::{
     show,
     shown::{Reason, Shown},
 };
-use crate::{api::pb::control as pb, cli::arguments::descriptor::DescriptorText};
+use crate::api::pb::control as pb;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
+use tidegate_core::limit::DescriptorText;
 use tonic::{Response, Status};
 
 /// A request.

@@ -5,12 +5,10 @@ use super::{
     show,
     shown::{Shown, entry},
 };
-use crate::{
-    api::pb::control as pb,
-    cli::{Failure, arguments::descriptor::DescriptorText},
-};
+use crate::{api::pb::control as pb, cli::Failure};
 use clap::{ArgGroup, Args, Subcommand};
 use std::time::Duration;
+use tidegate_core::limit::DescriptorText;
 use tonic::Response;
 
 #[derive(Subcommand)]

@@ -1,10 +1,8 @@
 //! Responses of the control API as tables.
 
 use super::shown::Shown;
-use crate::{
-    api::pb::control as pb,
-    cli::{arguments::descriptor::DescriptorText, output::table},
-};
+use crate::{api::pb::control as pb, cli::output::table};
+use tidegate_core::limit::DescriptorText;
 
 pub(super) fn status(status: &pb::StatusResponse) -> Shown {
     let mut rows = table::table(["", ""]);

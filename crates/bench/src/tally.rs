@@ -1,6 +1,6 @@
 //! Counts and latencies of a run.
 
-use super::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -8,21 +8,24 @@ use std::collections::BTreeMap;
 const LONGEST_NANOS: u64 = 600_000_000_000;
 
 /// Counts and latencies of the measured requests.
-pub(super) struct Tally {
-    pub(super) ok: u64,
-    pub(super) over_limit: u64,
-    pub(super) failures: BTreeMap<Failure, u64>,
+pub struct Tally {
+    /// Number of admitted requests.
+    pub ok: u64,
+    /// Number of denied requests.
+    pub over_limit: u64,
+    /// Numbers of requests without a verdict.
+    pub failures: BTreeMap<Failure, u64>,
     /// Latencies of decided requests in nanoseconds, with three significant digits.
     latency: Histogram<u64>,
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let latency = Histogram::new_with_max(LONGEST_NANOS, 3).expect("the bounds are good");
         Self { ok: 0, over_limit: 0, failures: BTreeMap::new(), latency }
     }
 
-    pub(super) fn record(&mut self, outcome: Outcome, latency: u64) {
+    pub(crate) fn record(&mut self, outcome: Outcome, latency: u64) {
         match outcome {
             Outcome::Ok => self.ok += 1,
             Outcome::OverLimit => self.over_limit += 1,
@@ -32,33 +35,34 @@ impl Tally {
         self.latency.saturating_record(latency);
     }
 
-    pub(super) fn fail(&mut self, failure: Failure, count: u64) {
+    pub(crate) fn fail(&mut self, failure: Failure, count: u64) {
         if count > 0 {
             *self.failures.entry(failure).or_default() += count;
         }
     }
 
     /// Number of decided requests.
-    pub(super) fn decided(&self) -> u64 {
+    pub fn decided(&self) -> u64 {
         self.ok + self.over_limit
     }
 
-    pub(super) fn failed(&self) -> u64 {
+    /// Number of requests without a verdict.
+    pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 
     /// Number of finished requests, decided or failed.
-    pub(super) fn finished(&self) -> u64 {
+    pub(crate) fn finished(&self) -> u64 {
         self.decided() + self.failed()
     }
 
     /// Latency in microseconds that `percent` of the decided requests did not exceed.
-    pub(super) fn percentile_us(&self, percent: f64) -> f64 {
+    pub fn percentile_us(&self, percent: f64) -> f64 {
         // The bounds of a histogram bucket can exceed the largest recorded value.
         self.latency.value_at_percentile(percent).min(self.latency.max()) as f64 / 1e3
     }
 
-    pub(super) fn mean_us(&self) -> f64 {
+    pub(crate) fn mean_us(&self) -> f64 {
         self.latency.mean() / 1e3
     }
 }

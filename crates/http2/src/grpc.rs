@@ -1,7 +1,10 @@
-//! Names of gRPC status codes.
+//! Numbers of the gRPC protocol that servers and clients share.
+
+/// Length of the prefix of a message: a compression flag and the message length in four bytes.
+pub const PREFIX_BYTES: usize = 5;
 
 /// The name of a status code; none for a number that is no code.
-pub(crate) fn status_name(code: u32) -> Option<&'static str> {
+pub fn status_name(code: u32) -> Option<&'static str> {
     Some(match code {
         0 => "OK",
         1 => "CANCELLED",

@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf};
 
 /// A server process.
 #[derive(Clone, Debug)]
-pub(super) struct ServerProcess {
+pub struct ServerProcess {
     threads: PathBuf,
     pid: u32,
 }
@@ -12,19 +12,20 @@ pub(super) struct ServerProcess {
 /// The CPU time cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("--pid {pid}: cannot read its CPU time (Linux only; is the process running?): {cause}")]
-pub(super) struct CpuError {
+pub struct CpuError {
     pid: u32,
     #[source]
     cause: io::Error,
 }
 
 impl ServerProcess {
-    pub(super) fn new(pid: u32) -> Self {
+    /// The process of this id.
+    pub fn new(pid: u32) -> Self {
         Self { threads: format!("/proc/{pid}/task").into(), pid }
     }
 
     /// CPU time of the live threads of the process, in nanoseconds.
-    pub(super) fn cpu_nanos(&self) -> Result<u64, CpuError> {
+    pub(crate) fn cpu_nanos(&self) -> Result<u64, CpuError> {
         self.read().map_err(|cause| CpuError { pid: self.pid, cause })
     }
 

@@ -2,21 +2,15 @@
 //!
 //! Writes `RateLimitRequest` with the gRPC prefix; the parts that are equal for all keys are encoded once.
 
-use crate::api::grpc::PREFIX_BYTES;
-use prost::encoding::encode_varint;
+use crate::message::{
+    DESCRIPTORS, DOMAIN, ENTRIES, HITS_ADDEND, KEY, VALUE, bytes, encoded_len, number, string, write_prefix,
+};
 use std::{fmt::Write as _, str::FromStr};
-
-/// Field tags of `RateLimitRequest`, `RateLimitDescriptor` and its `Entry`: number and wire type.
-const DOMAIN: u64 = 1 << 3 | 2;
-const DESCRIPTORS: u64 = 2 << 3 | 2;
-const HITS_ADDEND: u64 = 3 << 3;
-const ENTRIES: u64 = 1 << 3 | 2;
-const KEY: u64 = 1 << 3 | 2;
-const VALUE: u64 = 2 << 3 | 2;
+use tidegate_http2::grpc::PREFIX_BYTES;
 
 /// A descriptor of the command line, `key=value,key=value`, with placeholders for the key of the request in values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Descriptor(Vec<Entry>);
+pub struct Descriptor(Vec<Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
@@ -80,7 +74,7 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
 }
 
 /// Encodes the message for a key.
-pub(super) struct Template {
+pub struct Template {
     /// The field `domain`.
     head: Vec<u8>,
     descriptors: Vec<Vec<EncodedEntry>>,
@@ -100,12 +94,11 @@ struct EncodedEntry {
 
 impl Template {
     /// A template for a domain and descriptors. Without `hits` the field is absent, which means 1.
-    pub(super) fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
+    pub fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
         let entry = |entry: &Entry| EncodedEntry { key: string(KEY, &entry.key), value: entry.value.clone() };
         let mut tail = Vec::new();
         if let Some(hits) = hits {
-            encode_varint(HITS_ADDEND, &mut tail);
-            encode_varint(u64::from(hits), &mut tail);
+            number(HITS_ADDEND, u64::from(hits), &mut tail);
         }
         Self {
             head: string(DOMAIN, domain),
@@ -121,7 +114,7 @@ impl Template {
     }
 
     /// Upper bound of the length of a message, for any key.
-    pub(super) fn longest_message(&self) -> usize {
+    pub(crate) fn longest_message(&self) -> usize {
         let entry = |entry: &EncodedEntry| {
             encoded_len(ENTRIES, entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)))
         };
@@ -131,12 +124,12 @@ impl Template {
     }
 
     /// The `RateLimitRequest` for `key`, encoded.
-    pub(super) fn body(&mut self, key: u64) -> &[u8] {
+    pub fn body(&mut self, key: u64) -> &[u8] {
         &self.message(key)[PREFIX_BYTES..]
     }
 
     /// The message for `key`, with its gRPC prefix.
-    pub(super) fn message(&mut self, key: u64) -> &[u8] {
+    pub(crate) fn message(&mut self, key: u64) -> &[u8] {
         self.message.clear();
         self.message.extend_from_slice(&[0; PREFIX_BYTES]);
         self.message.extend_from_slice(&self.head);
@@ -146,16 +139,14 @@ impl Template {
                 self.value.clear();
                 write_value(&entry.value, key, &mut self.value);
                 let length = entry.key.len() + encoded_len(VALUE, self.value.len());
-                encode_varint(ENTRIES, &mut self.descriptor);
-                encode_varint(length as u64, &mut self.descriptor);
+                number(ENTRIES, length as u64, &mut self.descriptor);
                 self.descriptor.extend_from_slice(&entry.key);
                 bytes(VALUE, self.value.as_bytes(), &mut self.descriptor);
             }
             bytes(DESCRIPTORS, &self.descriptor, &mut self.message);
         }
         self.message.extend_from_slice(&self.tail);
-        let length = u32::try_from(self.message.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
-        self.message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+        write_prefix(&mut self.message);
         &self.message
     }
 }
@@ -185,27 +176,10 @@ fn write_value(pieces: &[Piece], key: u64, value: &mut String) {
     }
 }
 
-fn bytes(tag: u64, bytes: &[u8], out: &mut Vec<u8>) {
-    encode_varint(tag, out);
-    encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-fn string(tag: u64, text: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    bytes(tag, text.as_bytes(), &mut out);
-    out
-}
-
-fn encoded_len(tag: u64, length: usize) -> usize {
-    prost::encoding::encoded_len_varint(tag) + prost::encoding::encoded_len_varint(length as u64) + length
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pb::service::RateLimitRequest;
-    use prost::Message as _;
+    use crate::message::tests::decode;
 
     /// The request for a key as prost decodes it: each descriptor as `key=value,...`.
     fn request(descriptors: &[&str], hits: Option<u32>, key: u64) -> (String, Vec<String>, u32) {
@@ -216,12 +190,7 @@ mod tests {
         assert!(template.message(u64::MAX).len() <= longest);
         let message = template.message(key);
         assert!(message.len() <= longest);
-        assert_eq!(message[0], 0, "not compressed");
-        assert_eq!(
-            u32::from_be_bytes(message[1..5].try_into().expect("four bytes")) as usize,
-            message.len() - 5
-        );
-        let request = RateLimitRequest::decode(&message[5..]).expect("a RateLimitRequest");
+        let request = decode(message);
         let entries = request.descriptors.iter().map(|descriptor| {
             let entries: Vec<String> =
                 descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();

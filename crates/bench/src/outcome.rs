@@ -1,15 +1,13 @@
 //! The outcome of a call, from the response on its stream.
 
-use crate::{
-    api::grpc::{PREFIX_BYTES, status::status_name},
-    cli::commands::ticket::Ticket,
-};
+use crate::ticket::Ticket;
 use prost::Message as _;
 use prost_types::Struct;
 use std::fmt;
 use tidegate_http2::{
     client::{Response, StreamEnd},
     error_name,
+    grpc::{PREFIX_BYTES, status_name},
 };
 
 /// More bytes than a rate limit response should have.
@@ -17,15 +15,18 @@ const ANSWER_MAX: usize = 1 << 20;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// Admitted.
     Ok,
+    /// Denied.
     OverLimit,
+    /// Not decided.
     Failed(Failure),
 }
 
 /// A call without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The call ended with this gRPC status, which is not OK.
     Status(u32),
     /// The server answered with this HTTP status and no gRPC status.
@@ -116,7 +117,7 @@ impl CallResponse {
     }
 
     /// The ticket of an admitted request.
-    pub(super) fn ticket(&self) -> Option<Ticket> {
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
         let metadata = &self.message.as_ref()?.metadata;
         if metadata.is_empty() || self.outcome() != Outcome::Ok {
             return None;

@@ -1,7 +1,6 @@
 //! Latency by percentile as SVG. Both axes are logarithmic: the share of requests in nines (90 %, 99 %, 99.9 %), and latency.
 
-use super::{report::duration, tally::Tally};
-use crate::cli::output::svg;
+use crate::{report::duration, svg, tally::Tally};
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 420.0;
@@ -15,7 +14,7 @@ const GRID: &str = "#ddd";
 const STEPS_PER_NINE: u32 = 20;
 
 /// Plots the latencies of a run with at least one decided request.
-pub(super) fn latency_svg(tally: &Tally, title: &str) -> String {
+pub fn latency_svg(tally: &Tally, title: &str) -> String {
     // As many nines as the number of requests resolves, at least 99 %.
     let nines = (tally.decided() as f64).log10().floor().clamp(2.0, 6.0);
     let floor = tally.percentile_us(0.0).max(0.001).log10().floor();
@@ -66,7 +65,8 @@ fn percent_label(nines: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::outcome::Outcome, *};
+    use super::*;
+    use crate::outcome::Outcome;
 
     fn drawing(latencies: impl Iterator<Item = u64>) -> String {
         let mut tally = Tally::new();

@@ -2,10 +2,10 @@
 
 /// Pseudo-random numbers (SplitMix64), reproducible by seed.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn from_seed(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// Uniform in `0..bound`.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: biased by less than bound / 2^64, which is negligible.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -31,18 +31,26 @@ impl Random {
 
 /// Distribution over the keys `0..count`.
 #[derive(Clone, Debug)]
-pub(super) enum Keys {
+pub enum Keys {
     /// Equal probabilities.
-    Uniform { count: u64 },
+    Uniform {
+        /// Number of keys.
+        count: u64,
+    },
     /// Key k in proportion to 1 / (k + 1)^exponent.
     Zipf(Zipf),
     /// 0, 1, 2, ..., then again from 0.
-    InOrder { count: u64, next: u64 },
+    InOrder {
+        /// Number of keys.
+        count: u64,
+        /// The next key.
+        next: u64,
+    },
 }
 
 impl Keys {
     /// Draws from `count` > 0 keys; `zipf` is the exponent, positive.
-    pub(super) fn new(count: u64, zipf: Option<f64>) -> Self {
+    pub fn new(count: u64, zipf: Option<f64>) -> Self {
         match zipf {
             Some(exponent) => Self::Zipf(Zipf::new(count, exponent)),
             None => Self::Uniform { count },
@@ -50,11 +58,11 @@ impl Keys {
     }
 
     /// Cycles through `count` > 0 keys.
-    pub(super) fn in_order(count: u64) -> Self {
+    pub fn in_order(count: u64) -> Self {
         Self::InOrder { count, next: 0 }
     }
 
-    pub(super) fn draw(&mut self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&mut self, random: &mut Random) -> u64 {
         match self {
             Self::Uniform { count } => random.below(*count),
             Self::Zipf(zipf) => zipf.draw(random),
@@ -71,7 +79,7 @@ impl Keys {
 /// draws a point below a smooth curve over the ranks, and rejects it in the rare case that it is above the step of its
 /// rank.
 #[derive(Clone, Debug)]
-pub(super) struct Zipf {
+pub struct Zipf {
     count: f64,
     exponent: f64,
     /// Start of the area below the curve.

@@ -6,7 +6,7 @@ use tidegate_http2::client::RequestEncoder;
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Headers of calls to the server named `authority`, with a `grpc-timeout` if `timeout` is given.
-pub(super) fn call_headers(authority: &str, timeout: Option<Duration>) -> RequestEncoder {
+pub(crate) fn call_headers(authority: &str, timeout: Option<Duration>) -> RequestEncoder {
     let timeout_ms = timeout.map(|timeout| timeout.as_millis().to_string());
     let grpc_timeout = timeout_ms.as_ref().map(|ms| format!("{ms}m"));
     let mut fields = vec![

@@ -1,13 +1,11 @@
 //! Requests that last: each admitted one with a ticket is held for a while, then ended by a call of its own.
 
-use super::{keys::Random, outcome::Outcome};
-use crate::{api::grpc::PREFIX_BYTES, cli::commands::ticket::Ticket};
-use prost::Message as _;
+use crate::{keys::Random, message, outcome::Outcome, ticket::Ticket};
 use std::{cmp::Reverse, collections::BinaryHeap, str::FromStr, time::Duration};
 
 /// The range of times for which requests are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HoldTimes {
+pub struct HoldTimes {
     min: Duration,
     max: Duration,
 }
@@ -38,22 +36,24 @@ impl std::fmt::Display for HoldTimes {
 
 /// Which requests are held, and how they end.
 #[derive(Clone, Debug)]
-pub(super) struct HoldPlan {
-    pub(super) times: HoldTimes,
-    pub(super) domain: String,
+pub struct HoldPlan {
+    /// For how long.
+    pub times: HoldTimes,
+    /// The domain of the requests.
+    pub domain: String,
     /// Their actual cost; without one their estimates stay.
-    pub(super) cost: Option<u64>,
+    pub cost: Option<u64>,
 }
 
 /// Figures of a run that holds requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(super) struct HoldFigures {
+pub struct HoldFigures {
     /// Ends that were answered.
-    pub(super) ended: u64,
+    pub ended: u64,
     /// Ends without an answer: the server ends these requests itself, after `max_hold`.
-    pub(super) lost: u64,
+    pub lost: u64,
     /// The most requests that were held at once.
-    pub(super) most: u64,
+    pub most: u64,
 }
 
 /// A request that is held, ordered by its end.
@@ -67,18 +67,18 @@ struct Held {
 }
 
 /// The requests that are held.
-pub(super) struct Holds {
+pub(crate) struct Holds {
     plan: HoldPlan,
     held: BinaryHeap<Reverse<Held>>,
     /// Numbers of them by connection.
     by_position: Vec<usize>,
     /// Number of ends without an answer yet.
     ending: u64,
-    pub(super) figures: HoldFigures,
+    pub(crate) figures: HoldFigures,
 }
 
 impl Holds {
-    pub(super) fn new(plan: HoldPlan, connections: usize) -> Self {
+    pub(crate) fn new(plan: HoldPlan, connections: usize) -> Self {
         Self {
             plan,
             held: BinaryHeap::new(),
@@ -89,35 +89,31 @@ impl Holds {
     }
 
     /// Holds an admitted request of a connection from now on.
-    pub(super) fn add(&mut self, ticket: Ticket, position: usize, now: u64, random: &mut Random) {
+    pub(crate) fn add(&mut self, ticket: Ticket, position: usize, now: u64, random: &mut Random) {
         let (min, max) = (nanos(self.plan.times.min), nanos(self.plan.times.max));
         let until = now.saturating_add(min).saturating_add(random.below((max - min).saturating_add(1)));
-        let request = ticket.end(&self.plan.domain, self.plan.cost);
-        let mut end = vec![0; PREFIX_BYTES];
-        request.encode(&mut end).expect("a vector grows");
-        let length = u32::try_from(end.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
-        end[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+        let end = message::end(&ticket, &self.plan.domain, self.plan.cost);
         self.held.push(Reverse(Held { until, position, end }));
         self.by_position[position] += 1;
         self.figures.most = self.figures.most.max(self.held.len() as u64);
     }
 
     /// Number of requests of a connection that are held.
-    pub(super) fn of(&self, position: usize) -> usize {
+    pub(crate) fn of(&self, position: usize) -> usize {
         self.by_position[position]
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
     /// When the next one ends.
-    pub(super) fn next_end(&self) -> Option<u64> {
+    pub(crate) fn next_end(&self) -> Option<u64> {
         self.held.peek().map(|Reverse(held)| held.until)
     }
 
     /// The next one that ends by `now`: its connection, and the message.
-    pub(super) fn pop(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         if self.next_end()? > now {
             return None;
         }
@@ -127,42 +123,42 @@ impl Holds {
     }
 
     /// Number of ends that were sent and have no answer yet.
-    pub(super) fn ending(&self) -> u64 {
+    pub(crate) fn ending(&self) -> u64 {
         self.ending
     }
 
     /// Counts an end that was sent.
-    pub(super) fn started_end(&mut self) {
+    pub(crate) fn started_end(&mut self) {
         self.ending += 1;
     }
 
     /// Takes back one that could not be sent yet.
-    pub(super) fn put_back(&mut self, position: usize, end: Vec<u8>, until: u64) {
+    pub(crate) fn put_back(&mut self, position: usize, end: Vec<u8>, until: u64) {
         self.held.push(Reverse(Held { until, position, end }));
         self.by_position[position] += 1;
     }
 
     /// Has all of them end now.
-    pub(super) fn end_all(&mut self) {
+    pub(crate) fn end_all(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.held = held.into_iter().map(|Reverse(held)| Reverse(Held { until: 0, ..held })).collect();
     }
 
     /// Forgets all of them, since no connection is left.
-    pub(super) fn lose_all(&mut self) {
+    pub(crate) fn lose_all(&mut self) {
         self.figures.lost += self.held.len() as u64;
         self.held.clear();
         self.by_position.fill(0);
     }
 
     /// Counts ends that will have no answer.
-    pub(super) fn lose_ends(&mut self, count: u64) {
+    pub(crate) fn lose_ends(&mut self, count: u64) {
         self.ending -= count;
         self.figures.lost += count;
     }
 
     /// Counts the response to an end.
-    pub(super) fn record_end(&mut self, outcome: Outcome) {
+    pub(crate) fn record_end(&mut self, outcome: Outcome) {
         self.ending -= 1;
         match outcome {
             Outcome::Ok => self.figures.ended += 1,

@@ -1,17 +1,17 @@
-//! Descriptors on the command line: `key=value,key=value`.
+//! Descriptors as people write them: `key=value,key=value`.
 
 use std::str::FromStr;
 
 /// The entries of a descriptor; at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::cli) struct DescriptorText(pub(in crate::cli) Vec<(String, String)>);
+pub struct DescriptorText(pub Vec<(String, String)>);
 
 /// The error for a text that is not a descriptor.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`{0}` is not an entry; write key=value, or key= for an empty value, with \\, for a comma and \\\\ for a backslash"
 )]
-pub(in crate::cli) struct DescriptorTextError(String);
+pub struct DescriptorTextError(String);
 
 impl FromStr for DescriptorText {
     type Err = DescriptorTextError;

@@ -5,7 +5,7 @@
 
 /// End of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Length {
+pub enum Length {
     /// This many nanoseconds after the warm-up.
     Nanos(u64),
     /// After this many requests, not counting the warm-up.
@@ -14,7 +14,7 @@ pub(super) enum Length {
 
 /// The schedule of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Start of the measurement: the end of the warm-up.
     measured_from: u64,
     start: u64,
@@ -27,14 +27,14 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Starts at `start` with `warm_up` nanoseconds; `rate` is the requests per second of an open loop.
-    pub(super) fn new(start: u64, warm_up: u64, length: Length, rate: Option<f64>) -> Self {
+    pub(crate) fn new(start: u64, warm_up: u64, length: Length, rate: Option<f64>) -> Self {
         let interval = rate.map(|rate| 1e9 / rate);
         let measured_from = start.saturating_add(warm_up);
         Self { measured_from, start, length, interval, issued: 0, issued_measured: 0 }
     }
 
     /// The intended time of the next request, if it is due.
-    pub(super) fn next(&mut self, now: u64) -> Option<u64> {
+    pub(crate) fn next(&mut self, now: u64) -> Option<u64> {
         let intended = self.upcoming(now);
         if intended > now || self.is_beyond_the_end(intended) {
             return None;
@@ -45,23 +45,23 @@ impl Pace {
     }
 
     /// Whether a request intended for this time is measured.
-    pub(super) fn counts(&self, intended: u64) -> bool {
+    pub(crate) fn counts(&self, intended: u64) -> bool {
         intended >= self.measured_from
     }
 
     /// Has no further request become due.
-    pub(super) fn stop(&mut self, now: u64) {
+    pub(crate) fn stop(&mut self, now: u64) {
         let until_now = Length::Nanos(now.saturating_sub(self.measured_from));
         self.length = if self.is_over(now) { self.length } else { until_now };
     }
 
     /// Start of the measurement.
-    pub(super) fn measured_from(&self) -> u64 {
+    pub(crate) fn measured_from(&self) -> u64 {
         self.measured_from
     }
 
     /// Latest intended time, if the run is bounded by time.
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<u64> {
         match self.length {
             Length::Nanos(length) => Some(self.measured_from.saturating_add(length)),
             Length::Requests(_) => None,
@@ -69,12 +69,12 @@ impl Pace {
     }
 
     /// Whether no further request will become due.
-    pub(super) fn is_over(&self, now: u64) -> bool {
+    pub(crate) fn is_over(&self, now: u64) -> bool {
         self.is_beyond_the_end(self.upcoming(now))
     }
 
     /// Completed share of the run, from 0 to 1.
-    pub(super) fn progress(&self, now: u64) -> f64 {
+    pub(crate) fn progress(&self, now: u64) -> f64 {
         match self.length {
             Length::Nanos(length) => {
                 let whole = (self.measured_from - self.start).saturating_add(length);
@@ -86,7 +86,7 @@ impl Pace {
     }
 
     /// Number of measured requests due by `now` that were never sent.
-    pub(super) fn overdue(&self, now: u64) -> u64 {
+    pub(crate) fn overdue(&self, now: u64) -> u64 {
         let mut rest = self.clone();
         match self.interval {
             Some(_) => {

@@ -1,7 +1,6 @@
 //! Connections to the server.
 
-use super::tls::{ClientTls, TlsSocket};
-use crate::{api::channel::LISTEN_ONLY, cli::commands::target::connect_remedy, server::ListenAddress};
+use crate::tls::{ClientTls, TlsSocket};
 use mio::event::Source;
 use rustls::ClientConnection;
 use std::{
@@ -10,39 +9,36 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     time::Duration,
 };
+use tidegate_transport::ListenAddress;
 
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connected non-blocking socket.
-pub(super) trait Socket: Read + Write + Source {}
+pub(crate) trait Socket: Read + Write + Source {}
 
 impl<S: Read + Write + Source> Socket for S {}
 
 /// The server, and TLS of connections to it.
-pub(super) struct Target {
-    pub(super) address: ListenAddress,
-    pub(super) tls: Option<ClientTls>,
+pub struct Target {
+    /// Its address.
+    pub address: ListenAddress,
+    /// TLS; none without.
+    pub tls: Option<ClientTls>,
 }
 
 /// A failed connection attempt.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot connect to {address}: {cause}{}", connect_remedy(address, cause))]
-pub(super) struct ConnectError {
-    address: ListenAddress,
+#[error("cannot connect to {address}: {cause}")]
+pub struct ConnectError {
+    /// The server's address.
+    pub address: ListenAddress,
+    /// Why it failed.
     #[source]
-    cause: io::Error,
-}
-
-/// The `:authority` of requests.
-pub(super) fn authority(address: &ListenAddress) -> &str {
-    match address {
-        ListenAddress::Tcp(address) => address,
-        ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
-    }
+    pub cause: io::Error,
 }
 
 /// Connects, blocking until the connection stands.
-pub(super) fn connect(target: &Target) -> Result<Box<dyn Socket>, ConnectError> {
+pub(crate) fn connect(target: &Target) -> Result<Box<dyn Socket>, ConnectError> {
     let Target { address, tls } = target;
     let tls = tls.as_ref();
     let connected = match address {
@@ -54,7 +50,7 @@ pub(super) fn connect(target: &Target) -> Result<Box<dyn Socket>, ConnectError> 
             Ok(with_session(socket, session))
         }),
         ListenAddress::Systemd(_) => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, LISTEN_ONLY.trim_start_matches([':', ' '])))
+            Err(io::Error::new(io::ErrorKind::Unsupported, ListenAddress::LISTEN_ONLY))
         }
     };
     connected.map_err(|cause| ConnectError { address: address.clone(), cause })
@@ -85,21 +81,5 @@ fn with_session(socket: impl Socket + 'static, session: Option<Box<ClientConnect
     match session {
         None => Box::new(socket),
         Some(session) => Box::new(TlsSocket::new(socket, session)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refused_connection_has_a_remedy() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let refused = ListenAddress::Tcp(free.expect("a free port").to_string());
-        let absent = ListenAddress::Unix("/nowhere/tidegate.sock".into());
-        for address in [refused, absent] {
-            let Err(error) = connect(&Target { address, tls: None }) else { panic!("nothing listens there") };
-            assert!(error.to_string().contains("tidegate serve"), "{error}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Fuzz bridge of the load generator's HTTP/2 client.
 
-use super::{call_headers::call_headers, outcome::Outcome};
+use crate::{call_headers::call_headers, outcome::Outcome};
 use tidegate_http2::client::{Connection, Finished};
 
 /// Feeds a client the bytes that its server sends after its SETTINGS, in reads of `piece` bytes. Returns the outcomes of the

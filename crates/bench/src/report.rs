@@ -1,54 +1,68 @@
 //! The report of a run, as text or JSON.
 
-use super::{hold::HoldFigures, load::Measured};
+use crate::{hold::HoldFigures, load::Measured};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
 /// Results of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) target: String,
+pub struct Report {
+    /// Address of the server.
+    pub target: String,
     /// Description of the load.
-    pub(super) load: String,
-    pub(super) seconds: f64,
+    pub load: String,
+    /// Length of the measurement.
+    pub seconds: f64,
     /// Measured requests, with or without a verdict.
-    pub(super) requests: u64,
+    pub requests: u64,
     /// Decided requests per second.
-    pub(super) per_second: f64,
-    pub(super) ok: u64,
-    pub(super) over_limit: u64,
-    pub(super) errors: u64,
+    pub per_second: f64,
+    /// Admitted requests.
+    pub ok: u64,
+    /// Denied requests.
+    pub over_limit: u64,
+    /// Requests without a verdict.
+    pub errors: u64,
     /// Whether a limit applied to the requests; absent if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) limited: Option<bool>,
+    pub limited: Option<bool>,
     /// Errors by their kind.
-    pub(super) errors_by_kind: BTreeMap<String, u64>,
-    pub(super) reconnects: u64,
+    pub errors_by_kind: BTreeMap<String, u64>,
+    /// Number of connections that ended and were replaced.
+    pub reconnects: u64,
     /// Requests that were held; absent without `--hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) held: Option<HoldFigures>,
+    pub held: Option<HoldFigures>,
     /// Latency of the decided requests.
-    pub(super) latency_us: Latency,
+    pub latency_us: Latency,
     /// CPU time of the server per request, in microseconds; null without `--pid`.
-    pub(super) server_cpu_us_per_request: Option<f64>,
+    pub server_cpu_us_per_request: Option<f64>,
 }
 
 /// Latency in microseconds, from the intended time of the request to the response.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Latency {
-    pub(super) mean: f64,
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
+pub struct Latency {
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// 90 % of the requests did not take longer.
+    pub p90: f64,
+    /// 99 % of the requests did not take longer.
+    pub p99: f64,
+    /// 99.9 % of the requests did not take longer.
     #[serde(rename = "p99.9")]
-    pub(super) p99_9: f64,
+    pub p99_9: f64,
+    /// 99.99 % of the requests did not take longer.
     #[serde(rename = "p99.99")]
-    pub(super) p99_99: f64,
-    pub(super) max: f64,
+    pub p99_99: f64,
+    /// The longest.
+    pub max: f64,
 }
 
 impl Report {
-    pub(super) fn new(target: String, load: String, measured: &Measured, limited: Option<bool>) -> Self {
+    /// The report of a run. `limited` is whether a limit applied to the requests, if that is known.
+    pub fn new(target: String, load: String, measured: &Measured, limited: Option<bool>) -> Self {
         let tally = &measured.tally;
         let seconds = measured.nanos as f64 / 1e9;
         let requests = tally.finished();
@@ -132,7 +146,7 @@ impl fmt::Display for Report {
 }
 
 /// Formats microseconds with a suitable unit.
-pub(super) fn duration(microseconds: f64) -> String {
+pub fn duration(microseconds: f64) -> String {
     match microseconds {
         1e6.. => format!("{:.2} s", microseconds / 1e6),
         1e3.. => format!("{:.2} ms", microseconds / 1e3),
@@ -141,7 +155,7 @@ pub(super) fn duration(microseconds: f64) -> String {
 }
 
 /// Formats a number with its digits in groups of three.
-pub(super) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -155,7 +169,8 @@ pub(super) fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::outcome::*, super::tally::Tally, *};
+    use super::*;
+    use crate::{outcome::*, tally::Tally};
 
     fn report() -> Report {
         let mut tally = Tally::new();

@@ -1,6 +1,6 @@
 //! A connection with its socket.
 
-use super::{
+use crate::{
     connect::{Socket, Target, connect},
     load_error::LoadError,
     outcome::CallResponse,
@@ -10,15 +10,15 @@ use std::io::{self, Write as _};
 use tidegate_http2::client::{Connection, RequestEncoder};
 
 /// A connection with its socket.
-pub(super) struct Link {
-    pub(super) socket: Box<dyn Socket>,
-    pub(super) connection: Connection<CallResponse>,
-    pub(super) has_responded: bool,
+pub(crate) struct Link {
+    pub(crate) socket: Box<dyn Socket>,
+    pub(crate) connection: Connection<CallResponse>,
+    pub(crate) has_responded: bool,
 }
 
 impl Link {
     /// Opens a connection, registered under its position.
-    pub(super) fn open(
+    pub(crate) fn open(
         target: &Target,
         headers: &RequestEncoder,
         poll: &Poll,
@@ -30,7 +30,7 @@ impl Link {
         Ok(Self { socket, connection, has_responded: false })
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.connection.unwritten().is_empty() {
             match self.socket.write(self.connection.unwritten()) {
                 Ok(count) => self.connection.wrote(count),

@@ -1,31 +1,27 @@
 //! TLS over the sockets of the load generator.
 
-use crate::{
-    cli::{Failure, arguments::client_tls::ClientTlsFlags, commands::target::tls_name},
-    server::ListenAddress,
-};
 use mio::{Interest, Registry, Token, event::Source};
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use std::{
     io::{self, Read, Write},
     sync::Arc,
 };
+use tidegate_transport::{ListenAddress, TlsClient, TlsClientError};
 
 /// TLS of connections to one server.
-pub(super) struct ClientTls {
+pub struct ClientTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 impl ClientTls {
-    /// None if no flag enables TLS.
-    pub(super) fn new(flags: &ClientTlsFlags, address: &ListenAddress) -> Result<Option<Self>, Failure> {
-        let Some(client) = flags.client() else { return Ok(None) };
-        Ok(Some(Self { config: client.config()?, name: tls_name(&client, address)? }))
+    /// TLS of connections to the server at an address, by these settings.
+    pub fn new(client: &TlsClient, address: &ListenAddress) -> Result<Self, TlsClientError> {
+        Ok(Self { config: client.config()?, name: client.server_name(address.authority())? })
     }
 
     /// Completes the handshake over a blocking socket.
-    pub(super) fn handshake(&self, socket: &mut (impl Read + Write)) -> io::Result<Box<ClientConnection>> {
+    pub(crate) fn handshake(&self, socket: &mut (impl Read + Write)) -> io::Result<Box<ClientConnection>> {
         let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut session = Box::new(session.map_err(io::Error::other)?);
         while session.is_handshaking() {
@@ -36,13 +32,13 @@ impl ClientTls {
 }
 
 /// A non-blocking socket with TLS.
-pub(super) struct TlsSocket<S> {
+pub(crate) struct TlsSocket<S> {
     socket: S,
     session: Box<ClientConnection>,
 }
 
 impl<S: Read + Write> TlsSocket<S> {
-    pub(super) fn new(socket: S, session: Box<ClientConnection>) -> Self {
+    pub(crate) fn new(socket: S, session: Box<ClientConnection>) -> Self {
         Self { socket, session }
     }
 

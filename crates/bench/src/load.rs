@@ -1,8 +1,8 @@
 //! The loop that sends requests and receives responses: one thread, all connections.
 
-use super::{
+use crate::{
     call_headers::call_headers,
-    connect::{Target, authority},
+    connect::Target,
     hold::{HoldFigures, HoldPlan, Holds},
     keys::{Keys, Random},
     link::Link,
@@ -13,7 +13,6 @@ use super::{
     tally::Tally,
     template::Template,
 };
-use crate::cli::commands::target::no_answer_remedy;
 use mio::{Events, Poll};
 use std::{
     io::{self, Read as _},
@@ -35,40 +34,49 @@ const RETRY: u64 = 1_000_000;
 const END: u64 = 0;
 
 /// Parameters of a run.
-pub(super) struct Plan {
-    pub(super) target: Target,
-    pub(super) connections: usize,
+pub struct Plan {
+    /// The server.
+    pub target: Target,
+    /// Number of connections.
+    pub connections: usize,
     /// Maximum number of concurrent calls per connection.
-    pub(super) streams: usize,
+    pub streams: usize,
     /// Requests per second of an open loop; none for a closed loop.
-    pub(super) rate: Option<f64>,
-    pub(super) warm_up: Duration,
-    pub(super) length: Length,
+    pub rate: Option<f64>,
+    /// Load before the measurement starts.
+    pub warm_up: Duration,
+    /// How long the measurement takes.
+    pub length: Length,
     /// `grpc-timeout` of each call.
-    pub(super) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Whether each call has a `traceparent`, which differs from the others and is not sampled.
-    pub(super) traceparent: bool,
-    pub(super) template: Template,
+    pub traceparent: bool,
+    /// The requests.
+    pub template: Template,
     /// How requests that take slots or estimates are held and ended; none to leave them to the server.
-    pub(super) hold: Option<HoldPlan>,
-    pub(super) keys: Keys,
-    pub(super) seed: u64,
+    pub hold: Option<HoldPlan>,
+    /// The keys of the requests.
+    pub keys: Keys,
+    /// Seed of the drawn keys.
+    pub seed: u64,
     /// Whether to poll without sleeping.
-    pub(super) busy: bool,
-    pub(super) server: Option<ServerProcess>,
+    pub busy: bool,
+    /// The server, if it is a process of this machine of which CPU time is measured.
+    pub server: Option<ServerProcess>,
 }
 
 /// Measurements of a run.
-pub(super) struct Measured {
-    pub(super) tally: Tally,
+pub struct Measured {
+    /// Counts and latencies.
+    pub tally: Tally,
     /// Time from the end of the warm-up to the last response.
-    pub(super) nanos: u64,
+    pub nanos: u64,
     /// Number of connections that ended and were replaced.
-    pub(super) reconnects: u64,
+    pub reconnects: u64,
     /// Figures of requests that were held.
-    pub(super) held: Option<HoldFigures>,
+    pub held: Option<HoldFigures>,
     /// CPU time of the server during the measurement.
-    pub(super) server_cpu_nanos: Option<u64>,
+    pub server_cpu_nanos: Option<u64>,
 }
 
 /// A run in progress.
@@ -104,7 +112,7 @@ struct Measurement {
 
 /// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
 /// the nanoseconds measured, and the completed share of the run.
-pub(super) fn run(
+pub fn run(
     plan: &mut Plan,
     interrupted: &AtomicBool,
     mut progress: impl FnMut(&Tally, u64, f64),
@@ -153,7 +161,7 @@ impl<'a> Load<'a> {
         if longest_message > BODY_MAX {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
-        let headers = call_headers(authority(&plan.target.address), plan.timeout);
+        let headers = call_headers(plan.target.address.authority(), plan.timeout);
         let headers = if plan.traceparent { headers.traced() } else { headers };
         let poll = Poll::new()?;
         let links = (0..plan.connections)
@@ -297,12 +305,8 @@ impl<'a> Load<'a> {
                     if !link.has_responded && self.buffer.starts_with(b"HTTP/1.") {
                         return Err(LoadError::Http1);
                     }
-                    link.connection.read(&self.buffer[..count], &mut self.finished).map_err(|source| {
-                        LoadError::Connection {
-                            source,
-                            remedy: no_answer_remedy(self.plan.target.tls.is_some()),
-                        }
-                    })?;
+                    let read = link.connection.read(&self.buffer[..count], &mut self.finished);
+                    read.map_err(LoadError::Connection)?;
                     link.has_responded |= !self.finished.is_empty();
                     self.record(position, self.now());
                     // A short read: the socket is empty, and poll reports when it is readable again. The end of the stream is not
@@ -361,10 +365,7 @@ impl<'a> Load<'a> {
             return Ok(());
         }
         if !has_responded {
-            return Err(LoadError::Closed {
-                code: error,
-                remedy: no_answer_remedy(self.plan.target.tls.is_some()),
-            });
+            return Err(LoadError::Closed(error));
         }
         self.reconnects += 1;
         self.links[position] = Link::open(&self.plan.target, &self.headers, &self.poll, position)?;

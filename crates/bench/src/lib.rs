@@ -1,0 +1,44 @@
+//! The load generator of `tidegate bench`: requests of a closed or an open loop to a server of Envoy's RLS API, and what they measured.
+//!
+//! One thread and no async runtime, so that one core saturates a server on another. Only a response with gRPC status OK and a
+//! verdict counts as decided.
+//!
+//! [`run`] carries out a [`Plan`]: [`Keys`] draws the key of each request, [`Template`] encodes it, and the connections are those of
+//! [`tidegate_http2::client`]. A [`Report`] is made of what it [`Measured`], as text or JSON, and [`latency_svg`] draws its latencies.
+
+mod call_headers;
+mod connect;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz_bridge;
+mod hold;
+mod keys;
+mod link;
+mod load;
+mod load_error;
+mod message;
+mod outcome;
+mod pace;
+mod plot;
+mod report;
+mod server_cpu;
+pub mod svg;
+mod tally;
+mod template;
+mod ticket;
+mod tls;
+
+pub use connect::{ConnectError, Target};
+pub use hold::{HoldFigures, HoldPlan, HoldTimes};
+pub use keys::{Keys, Zipf};
+pub use load::{Measured, Plan, run};
+pub use load_error::LoadError;
+pub use outcome::{Failure, Outcome};
+pub use pace::Length;
+pub use plot::latency_svg;
+pub use report::{Latency, Report, duration, grouped};
+pub use server_cpu::{CpuError, ServerProcess};
+pub use tally::Tally;
+pub use template::{Descriptor, Template};
+pub use ticket::Ticket;
+pub use tls::ClientTls;
