@@ -99,6 +99,8 @@ impl<'s> Load<'s> {
         while let Some((_, receipt)) = receipts.pop_front_if(|(due, _)| *due <= now) {
             receipt.confirm();
         }
+        // The server has one for each stream.
+        receipts.shrink_to(2 * STREAMS as usize);
     }
 
     /// Requests since the report before: nearly as many as in the round before, and in one of eight rounds twice as many.

@@ -166,8 +166,7 @@ impl Divider {
             let stream = pushes[0].stream.0;
             let Some(client) = self.streams.get_mut(&stream) else { continue };
             let assignments = pushes.iter().filter_map(|Push { place, action, is_renewal, .. }| {
-                let (bucket, _) = client.buckets.get(*place)?;
-                Some((bucket.clone(), assignment(*action), *is_renewal))
+                Some((client.buckets.name(*place)?, assignment(*action), *is_renewal))
             });
             if client.outbox.put(assignments, now) {
                 self.sending.push_back((now, stream));
@@ -191,6 +190,8 @@ impl Divider {
                 client.outbox.end(StreamEnd::Stuck);
             }
         }
+        // A division of all buckets wakes each stream for each of them.
+        self.sending.shrink_to(2 * self.sending.len().max(self.streams.len()));
     }
 
     /// Requests to the shared store that are due.
@@ -226,8 +227,8 @@ impl Divider {
         now: Timestamp,
     ) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
-        let Some((bucket, subscription)) = client.buckets.get(place) else { return };
-        let (bucket, subscription) = (bucket.clone(), *subscription);
+        let Some(bucket) = client.buckets.name(place) else { return };
+        let subscription = client.buckets.get(place);
         let domain = rules.rules().domain(&client.domain);
         let Some(domain) = domain.filter(|domain| domain.quotas().is_some()) else {
             client.outbox.put([(bucket, Assignment::Abandon, false)], now);
@@ -238,7 +239,7 @@ impl Divider {
             Limited::ByCounter(charges) => charges.iter().flatten().next().map(|charge| charge.key()),
             Limited::All | Limited::None => None,
         };
-        if let Subscription::Counter { .. } = subscription
+        if let Some(Subscription::Counter { .. }) = subscription
             && key.is_some()
             && key == self.quota.counter(StreamId(stream), place)
         {
@@ -260,7 +261,7 @@ impl Divider {
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let mut known = client.buckets.find(&bucket);
         if let Some(place) = known
-            && let Some((_, Subscription::Counter { is_current: true })) = client.buckets.get(place)
+            && let Some(Subscription::Counter { is_current: true }) = client.buckets.get(place)
             && self.quota.report_again(rules, (StreamId(stream), place), usage, now)
         {
             return;
@@ -309,8 +310,8 @@ impl Divider {
         }
         let former = known.and_then(|place| client.buckets.get(place));
         let (is_same, idle) = match former {
-            Some((_, Subscription::Blanket { admits: admitted, idle })) => (*admitted == admits, *idle),
-            Some((_, Subscription::Counter { .. })) | None => (false, 0),
+            Some(Subscription::Blanket { admits: admitted, idle }) => (admitted == admits, idle),
+            Some(Subscription::Counter { .. }) | None => (false, 0),
         };
         let idle = if usage.is_idle() && is_same { idle.saturating_add(1) } else { 0 };
         client.remember(bucket.clone(), Subscription::Blanket { admits, idle });

@@ -20,7 +20,7 @@ impl Divider {
         let PieceRequest { query, from, demand_above, respond } = request;
         let (views, next) = self.quota.buckets_from(from, READS);
         let is_selected =
-            |view: &BucketView| self.names(view).any(|(domain, bucket)| (query.selects)(domain, bucket));
+            |view: &BucketView| self.names(view).any(|(domain, bucket)| (query.selects)(domain, &bucket));
         let mut views: Vec<BucketView> = views.into_iter().filter(is_selected).collect();
         let selected = views.len();
         views.retain(|view| demand_above.is_none_or(|demand| view.demand > demand));
@@ -39,17 +39,16 @@ impl Divider {
     }
 
     /// What a bucket is called by each of its clients.
-    fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, &'s Bucket)> + use<'s> {
+    fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, Bucket)> + use<'s> {
         self.quota.shares(view.key).filter_map(move |share| {
             let client = self.streams.get(&share.stream.0)?;
-            let (bucket, _) = client.buckets.get(share.place)?;
-            Some((&client.domain, bucket))
+            Some((&client.domain, client.buckets.name(share.place)?))
         })
     }
 
     fn shown(&self, view: &BucketView) -> Option<QuotaBucket> {
         let (domain, bucket) = self.names(view).next()?;
-        let (domain, bucket) = (Arc::clone(domain), bucket.clone());
+        let (domain, bucket) = (Arc::clone(domain), bucket);
         let subscriber = |share: ShareView| {
             let (stream, client) = (share.stream.0, self.streams.get(&share.stream.0)?);
             let (address, names) = (Arc::clone(&client.peer.address), Arc::clone(&client.peer.names));

@@ -1,6 +1,9 @@
 //! The buckets that one stream reports, by their names and by their numbers.
 
-use super::{bucket::Bucket, names::Names};
+use super::{
+    bucket::Bucket,
+    names::{NameId, Names},
+};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::{cell::RefCell, hash::BuildHasher as _, rc::Rc};
@@ -19,7 +22,7 @@ pub(super) struct Subscriptions {
     names: Rc<RefCell<Names>>,
     by_name: HashTable<u32>,
     hasher: RandomState,
-    buckets: Vec<Option<(Bucket, Subscription)>>,
+    buckets: Vec<Option<(NameId, Subscription)>>,
     free: Vec<u32>,
     /// Bytes of their names.
     bytes: usize,
@@ -41,15 +44,22 @@ impl Subscriptions {
     }
 
     pub(super) fn find(&self, name: &Bucket) -> Option<u32> {
-        self.by_name.find(self.hasher.hash_one(name), |place| self.is_named(*place, name)).copied()
+        let names = self.names.borrow();
+        let is_named = |place: &u32| {
+            let bucket = self.buckets[*place as usize];
+            bucket.is_some_and(|(id, _)| names.get(id) == Some(name))
+        };
+        self.by_name.find(self.hasher.hash_one(name), is_named).copied()
     }
 
-    fn is_named(&self, place: u32, name: &Bucket) -> bool {
-        self.buckets[place as usize].as_ref().is_some_and(|(known, _)| known == name)
+    pub(super) fn name(&self, place: u32) -> Option<Bucket> {
+        let (id, _) = (*self.buckets.get(place as usize)?)?;
+        self.names.borrow().get(id).cloned()
     }
 
-    pub(super) fn get(&self, place: u32) -> Option<&(Bucket, Subscription)> {
-        self.buckets.get(place as usize)?.as_ref()
+    pub(super) fn get(&self, place: u32) -> Option<Subscription> {
+        let (_, subscription) = (*self.buckets.get(place as usize)?)?;
+        Some(subscription)
     }
 
     pub(super) fn set(&mut self, place: u32, subscription: Subscription) {
@@ -77,24 +87,30 @@ impl Subscriptions {
             }
             self.buckets.push(bucket);
         }
-        let Self { by_name, hasher, buckets, .. } = self;
-        let hash_of =
-            |place: &u32| buckets[*place as usize].as_ref().map_or(0, |(name, _)| hasher.hash_one(name));
+        let Self { names, by_name, hasher, buckets, .. } = self;
+        let names = names.borrow();
+        let hash_of = |place: &u32| {
+            let name = buckets[*place as usize].and_then(|(id, _)| names.get(id));
+            name.map_or(0, |name| hasher.hash_one(name))
+        };
         by_name.insert_unique(hash, place, hash_of);
         place
     }
 
     /// Removes a bucket; returns whether it was there.
     pub(super) fn remove(&mut self, place: u32) -> bool {
-        let Some((name, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
+        let Some((id, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
             return false;
         };
-        let hash = self.hasher.hash_one(&name);
-        if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == place) {
-            entry.remove();
+        let mut names = self.names.borrow_mut();
+        if let Some(name) = names.get(id) {
+            let hash = self.hasher.hash_one(name);
+            if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == place) {
+                entry.remove();
+            }
+            self.bytes -= name.bytes();
         }
-        self.bytes -= name.bytes();
-        self.names.borrow_mut().give_back(&name);
+        names.give_back(id);
         self.free.push(place);
         true
     }
@@ -108,6 +124,6 @@ impl Subscriptions {
 impl Drop for Subscriptions {
     fn drop(&mut self) {
         let mut names = self.names.borrow_mut();
-        self.buckets.iter().flatten().for_each(|(name, _)| names.give_back(name));
+        self.buckets.iter().flatten().for_each(|(id, _)| names.give_back(*id));
     }
 }

@@ -64,16 +64,16 @@ impl Fill {
     }
 
     /// A bucket of this size.
-    pub(super) fn action(self, max_tokens: u32, salt: u32, ttl: Duration) -> Action {
-        let fill_interval = Duration::new(self.secs, salt % 1_000_000_000);
+    pub(super) fn action(self, max_tokens: u32, salt: u16, ttl: Duration) -> Action {
+        let fill_interval = Duration::new(self.secs, salt.into());
         Action::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval, ttl }
     }
 }
 
 impl Action {
     /// So many tokens, and no more.
-    pub(super) fn slice(max_tokens: u32, salt: u32, ttl: Duration) -> Self {
-        let fill_interval = NEVER + Duration::from_nanos(u64::from(salt % 1_000_000_000));
+    pub(super) fn slice(max_tokens: u32, salt: u16, ttl: Duration) -> Self {
+        let fill_interval = NEVER + Duration::from_nanos(salt.into());
         Self::Tokens { max_tokens, tokens_per_fill: 1, fill_interval, ttl }
     }
 }

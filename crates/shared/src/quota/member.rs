@@ -6,14 +6,16 @@ use super::{
     Settings, StreamId,
     claim::Claim,
     push::{PeerId, Reporter},
+    send_times::SendTimes,
 };
 use tidegate_core::{limit::Timestamp, rules::Percent};
 
 /// The most shares of clients that have left, before those of all peers are added up.
 const REMNANTS_MAX: usize = 1_024;
 
-/// What a client may admit.
+/// What a client may admit. Packed: there are many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub(super) struct Share {
     /// Thousandths of a hit per second.
     pub(super) rate: u64,
@@ -34,14 +36,10 @@ pub(super) struct Member {
     /// What it was sent last.
     pub(super) share: Share,
     pub(super) counted: Share,
-    /// Time of the last assignment, if `is_assigned`.
-    pub(super) sent: Timestamp,
-    /// Time of the last assignment that differs from the one before it.
-    changed: Timestamp,
-    /// Time from which on no assignment before that one is in force.
-    outlasted: Timestamp,
-    /// Number of its assignments.
-    pub(super) salt: u32,
+    /// Times of its assignments, if `is_assigned`.
+    pub(super) sent: SendTimes,
+    /// Number of its assignments. Begins anew after so many, when none of the former ones can be on its way.
+    pub(super) salt: u16,
     /// Reports without a request since the last one with any.
     pub(super) idle: u8,
     /// Whether an assignment may be in force.
@@ -86,9 +84,7 @@ impl Member {
             claim,
             share: Share::default(),
             counted: Share::default(),
-            sent: now,
-            changed: now,
-            outlasted: now,
+            sent: SendTimes::new(now),
             salt: 0,
             idle: 0,
             is_assigned: false,
@@ -106,7 +102,7 @@ impl Member {
 
     /// The end of what it was sent last.
     pub(super) fn end(&self, settings: &Settings) -> Timestamp {
-        self.sent.saturating_add(settings.ttl + settings.round_trip)
+        self.sent.last().saturating_add(settings.ttl + settings.round_trip)
     }
 
     /// Whether it may have more in force than it was sent last.
@@ -116,20 +112,20 @@ impl Member {
 
     /// Notes that it is sent a share.
     pub(super) fn send(&mut self, share: Share, settings: &Settings, now: Timestamp) {
-        if self.is_assigned && share != self.share {
-            self.outlasted = self.outlasted.max(self.end(settings));
-        }
-        if share != self.share || !self.is_assigned {
-            self.changed = now;
+        if self.is_assigned && share == self.share {
+            self.sent.renew(now);
+        } else {
+            let former_end = if self.is_assigned { self.end(settings) } else { now };
+            self.sent.change(former_end, now);
             self.salt = self.salt.wrapping_add(1);
         }
         self.counted = self.counted.max(share);
-        (self.share, self.sent, self.is_assigned, self.is_heard) = (share, now, true, false);
+        (self.share, self.is_assigned, self.is_heard) = (share, true, false);
     }
 
     /// Notes that it has received what it was sent before that time. Returns the tokens that it cannot have any more.
     pub(super) fn received(&mut self, before: Timestamp) -> u64 {
-        if !self.is_pending() || self.changed > before {
+        if !self.is_pending() || self.sent.changed() > before {
             return 0;
         }
         self.settle_for_share()
@@ -137,18 +133,19 @@ impl Member {
 
     /// Notes that it is sent another assignment than before.
     pub(super) fn begin(&mut self, now: Timestamp) {
-        (self.sent, self.changed, self.is_assigned, self.is_heard) = (now, now, true, false);
+        self.sent.change(now, now);
+        (self.is_assigned, self.is_heard) = (true, false);
         self.salt = self.salt.wrapping_add(1);
     }
 
     /// Whether a report that arrives now shows that it has received the last assignment.
     pub(super) fn has_last_by(&self, now: Timestamp, settings: &Settings) -> bool {
-        self.is_assigned && now.since(self.changed) >= settings.round_trip
+        self.is_assigned && now.since(self.sent.changed()) >= settings.round_trip
     }
 
     /// Whether all that a report that arrives now counts was decided by the last assignment; the one before arrived at that time.
     pub(super) fn had_last_since(&self, former_report: Timestamp, settings: &Settings) -> bool {
-        self.is_assigned && former_report.since(self.changed) >= 2 * settings.round_trip
+        self.is_assigned && former_report.since(self.sent.changed()) >= 2 * settings.round_trip
     }
 
     /// Whether what it was sent last has ended.
@@ -162,7 +159,7 @@ impl Member {
             (self.share, self.is_assigned) = (Share::default(), false);
             return self.settle_for_share();
         }
-        if self.is_pending() && self.outlasted <= now {
+        if self.is_pending() && self.sent.outlasted() <= now {
             return self.settle_for_share();
         }
         0
@@ -176,11 +173,11 @@ impl Member {
 
     /// What stays when it leaves.
     pub(super) fn remnant(&self, settings: &Settings) -> Remnant {
-        let end = if self.is_assigned { self.end(settings) } else { self.outlasted };
+        let end = if self.is_assigned { self.end(settings) } else { self.sent.outlasted() };
         let Share { rate, tokens } = self.counted;
         Remnant {
             peer: self.peer,
-            end: end.max(if self.is_pending() { self.outlasted } else { end }),
+            end: end.max(if self.is_pending() { self.sent.outlasted() } else { end }),
             rate,
             tokens: tokens.into(),
         }
@@ -188,13 +185,13 @@ impl Member {
 
     /// Whether it goes on by an assignment of another server: that has a part of its own for it, and is sent nothing before.
     pub(super) fn is_served_elsewhere(&self, settings: &Settings, now: Timestamp) -> bool {
-        self.has_former && !self.is_assigned && now.since(self.sent) < settings.ttl / 2
+        self.has_former && !self.is_assigned && now.since(self.sent.last()) < settings.ttl / 2
     }
 
     /// Whether what it was sent is to be sent once more, so that it does not end. An assignment that has ended would be a new one for the
     /// client, whose bucket is full again.
     pub(super) fn is_due(&self, settings: &Settings, now: Timestamp) -> bool {
-        let age = now.since(self.sent);
+        let age = now.since(self.sent.last());
         let is_renewable = age >= settings.ttl / 4 && age + settings.round_trip < settings.ttl;
         self.is_assigned && self.is_heard && (self.is_bare || is_renewable)
     }

@@ -45,6 +45,7 @@ mod peers;
 mod push;
 mod rates;
 mod room;
+mod send_times;
 mod server_part;
 mod settings;
 #[cfg(test)]
@@ -139,6 +140,7 @@ pub struct Quota {
 impl Quota {
     /// For a process that began at `began`.
     pub fn new(settings: Settings, began: Timestamp) -> Self {
+        debug_assert!(settings.ttl + settings.round_trip <= send_times::LIFE_MAX, "times of assignments fit");
         Self {
             settings,
             server: None,

@@ -10,7 +10,7 @@ pub const PART_LIFE: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The life of an assignment, in whole seconds: three intervals between reports, and ten at least, because Envoy reads no parts
-    /// of a second.
+    /// of a second. With the round trip less than 65 seconds.
     pub ttl: Duration,
     /// The longest time in which a message is received, acted on, and responded to.
     pub round_trip: Duration,

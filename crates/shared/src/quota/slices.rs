@@ -127,7 +127,8 @@ impl Bucket {
             send(Action::slice(slice, member.salt, ttl), false);
         } else if !member.is_assigned || member.is_due(settings, now) {
             let is_renewal = member.is_assigned;
-            (member.sent, member.is_assigned, member.is_heard) = (now, true, false);
+            member.sent.renew(now);
+            (member.is_assigned, member.is_heard) = (true, false);
             let action = match member.share.tokens {
                 0 => Action::DenyAll { ttl },
                 slice => Action::slice(slice, member.salt, ttl),

@@ -138,7 +138,7 @@ impl Member {
             is_denied: self.is_assigned && self.share.tokens == 0,
             reported: self.reported,
             idle: self.idle,
-            ends: self.is_assigned.then(|| self.sent.saturating_add(ttl)),
+            ends: self.is_assigned.then(|| self.sent.last().saturating_add(ttl)),
         }
     }
 }
