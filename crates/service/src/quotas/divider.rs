@@ -156,8 +156,13 @@ impl Divider {
 
     /// Puts assignments that are due into the outboxes.
     pub(super) fn divide(&mut self, rules: &Pinned<'_>, now: Timestamp) {
-        let pushes = self.quota.poll(rules, now);
-        self.send(&pushes, now);
+        loop {
+            let pushes = self.quota.poll(rules, now);
+            if pushes.is_empty() {
+                break;
+            }
+            self.send(&pushes, now);
+        }
         self.end_stuck(now);
     }
 

@@ -110,6 +110,9 @@ const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
 /// The most clients of a bucket that are prefetched before its division; the processor prefetches the rest of more.
 const MEMBERS_AHEAD: usize = 16;
 
+/// The number of assignments after which no other bucket is divided until they are returned, so that they take little memory.
+const PUSHES_MAX: usize = 20_000;
+
 /// The clients of one server, and what they are assigned.
 pub struct Quota {
     settings: Settings,
@@ -356,7 +359,8 @@ impl Quota {
         self.streams.close(stream);
     }
 
-    /// Divides what is due, and returns what is to be sent. To be called after reports, and once a second at least.
+    /// Divides what is due, and returns what is to be sent. To be called after reports, and once a second at least; again if it returns
+    /// anything, since there may be more.
     pub fn poll(&mut self, rules: &Pinned<'_>, now: Timestamp) -> Vec<Push> {
         if now.since(self.looked) >= self.settings.round_trip {
             self.looked = now;
@@ -383,7 +387,12 @@ impl Quota {
         buckets.for_each(|bucket| {
             (0..bucket.members.len().min(MEMBERS_AHEAD)).for_each(|it| prefetch_element(&bucket.members, it));
         });
+        self.dirty = later;
         for slot in due {
+            if self.pushes.len() >= PUSHES_MAX {
+                self.dirty.push(slot);
+                continue;
+            }
             let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
             self.checks[slot as usize] = bucket.divide(&moment, &mut self.pushes);
             self.counts.divisions += 1;
@@ -394,7 +403,6 @@ impl Quota {
                 unused.push(slot);
             }
         }
-        self.dirty = later;
         for slot in unused {
             self.remove(slot, rules, now);
         }
