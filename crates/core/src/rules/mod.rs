@@ -59,7 +59,7 @@ pub use overlay::{
 pub use pattern::Pattern;
 pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
-pub use quotas::{Quotas, REPORT_INTERVAL};
+pub use quotas::{Quotas, REPORT_INTERVAL, burst_of_window, is_window_sliced};
 pub use redaction::Redaction;
 pub use reserve::Reserve;
 pub use rule::Rule;

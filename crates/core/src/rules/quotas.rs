@@ -15,10 +15,26 @@ use std::time::Duration;
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Windows, and buckets that take longer to fill, are divided by slices of the hits that are left, and others by rates.
-const SLICED_FROM: Duration = Duration::from_secs(600);
+const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
+
+/// The same of windows of fewer hits than this. Divided by rates, each client has a few tokens of them, and loses much by chance: in simulation
+/// ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
+const FEW_HITS: u64 = 1_000;
+const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
 
 /// The fewest hits that are divided by slices.
 const SLICED_MIN: u32 = 10;
+
+/// Whether a window is divided by slices of the hits that are left, and not by rates.
+pub fn is_window_sliced(hits: u64, nanos: u128) -> bool {
+    nanos >= SLICED_FROM || hits < FEW_HITS && nanos >= FEW_HITS_SLICED_FROM
+}
+
+/// Hits that clients of a window may spend at once, all together. They are missing from its rate; but with half as many tokens a client loses
+/// twice as many requests by chance. Both together are least where the burst grows with the square root of the hits.
+pub fn burst_of_window(hits: u64) -> u64 {
+    (hits / 4).min(3 * hits.isqrt()).max(hits / 32)
+}
 
 /// How a domain is served over RLQS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +104,9 @@ impl DeclaredQuotas {
         }
         if self.is_shared && !is_divided_in_store(limit) {
             return Some(
-                "is counted in a shared store, where windows of less than ten minutes and buckets with `refill: intervals` cannot be divided; \
-                 make it a token bucket or a longer window, write `counters: local` beside `domain`"
+                "is counted in a shared store, where windows of less than 30 s, windows of less than ten minutes with 1000 requests or more, \
+                 and such buckets with `refill: intervals` cannot be divided; make it a token bucket or a longer window, write \
+                 `counters: local` beside `domain`"
                     .into(),
             );
         }
@@ -123,8 +140,8 @@ impl DeclaredQuotas {
                 Division::FewHits
             };
         }
-        // A part of a window is the burst of all clients, and missing from the rate.
-        let steady = if is_bucket { requests } else { requests - (requests / 16).max(1) };
+        let burst = if is_bucket { 0 } else { burst_of_window(limit.requests.into()).max(1) };
+        let steady = requests.saturating_sub(burst.into());
         if steady * interval >= clients * window { Division::Fits } else { Division::LowRate }
     }
 }
@@ -142,7 +159,9 @@ fn fills_in(limit: &RuleLimit) -> u128 {
 fn is_sliced(limit: &RuleLimit) -> bool {
     let is_slow =
         u128::from(limit.requests) * REPORT_INTERVAL.as_nanos() < limit.window.duration().as_nanos();
-    fills_in(limit) >= SLICED_FROM.as_nanos() || is_slow
+    let is_window = !limit.algorithm.drains_evenly();
+    let is_sliced_window = is_window && is_window_sliced(limit.capacity.into(), fills_in(limit));
+    is_sliced_window || fills_in(limit) >= SLICED_FROM || is_slow
 }
 
 /// Whether servers that share a store can have parts of a limit.

@@ -14,7 +14,7 @@
 //!
 //! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, buckets to its burst. The counter counts that
 //!   rate as time passes, and the burst as hits of the present, whether they are spent or not.
-//! - Windows of ten minutes and longer, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of those that this
+//! - Long windows, those of few hits, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of those that this
 //!   server has of them.
 //! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
 //!   by what they admitted.

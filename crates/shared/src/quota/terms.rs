@@ -3,11 +3,12 @@
 use tidegate_core::{
     algorithm::{Algorithm, FixedWindow, LeakyBucket, Refill, Schedule, TokenBucket},
     limit::Timestamp,
+    rules::{burst_of_window, is_window_sliced},
 };
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Windows, and buckets that take longer to fill, are divided by slices: spent hits of a shorter one are known too late.
+/// Buckets that take longer to fill are divided by slices: spent hits of others are known too late.
 const SLICED_FROM: u64 = 600 * SECOND;
 
 /// The least rate that is divided, in thousandths of a hit per second: one hit in the time between two reports.
@@ -63,7 +64,7 @@ pub enum Indivisible {
     Queues,
     /// A short window, or a bucket that is filled at once, that several servers share.
     #[error(
-        "counters in a shared store cannot be divided among clients of quota for windows of less than ten minutes and buckets with \
+        "counters in a shared store cannot be divided among clients of quota for short windows and buckets with \
          refill: intervals: what a server gives up counts as spent for that time"
     )]
     InStore,
@@ -114,7 +115,8 @@ impl Terms {
         };
         let rate = millihits(hits, nanos);
         let filled = u128::from(limit) * 1_000 * u128::from(SECOND) / u128::from(rate.max(1));
-        if span >= SLICED_FROM || filled >= u128::from(SLICED_FROM) || rate < RATE_MIN {
+        let is_sliced_window = span > 0 && is_window_sliced(limit, span.into());
+        if is_sliced_window || filled >= u128::from(SLICED_FROM) || rate < RATE_MIN {
             let span = if span > 0 { span } else { u64::try_from(filled).unwrap_or(u64::MAX) };
             return match limit >= SLICED_MIN {
                 true => Ok(Self::Slices(SliceTerms { limit, span })),
@@ -125,7 +127,7 @@ impl Terms {
         let in_span = u128::from(rate) * u128::from(span) / (1_000 * u128::from(SECOND));
         // Of a window, and of a bucket that is refilled at once, what clients spend at once is missing from the rate.
         let beyond_span = limit.saturating_sub(u64::try_from(in_span).unwrap_or(u64::MAX));
-        let burst = beyond_span.max(limit / 32);
+        let burst = beyond_span.max(burst_of_window(limit));
         let burst = (burst - burst / 8).max(1);
         let in_window = limit.saturating_sub(burst + limit / 128);
         let rate = if span == 0 { rate } else { rate.min(millihits(in_window, span)) };
@@ -185,8 +187,11 @@ mod tests {
             Terms::of(&Algorithm::SlidingWindow(SlidingWindow { limit, window }))
         };
         let Ok(Terms::Rates(terms)) = sliding(1_000, 1) else { panic!() };
-        assert!(terms.held(terms.rate, terms.burst) <= 1_000 && terms.rate > 960_000, "{terms:?}");
+        assert!(terms.held(terms.rate, terms.burst) <= 1_000 && terms.rate > 900_000, "{terms:?}");
         assert!(matches!(sliding(1_000, 86_400), Ok(Terms::Slices(_))));
+        assert!(matches!(sliding(1_000, 60), Ok(Terms::Rates(_))));
+        assert!(matches!(sliding(999, 30), Ok(Terms::Slices(_))));
+        assert!(matches!(sliding(999, 29), Ok(Terms::Rates(_))));
         assert!(matches!(Terms::of(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
     }
 
@@ -199,6 +204,7 @@ mod tests {
         assert!(matches!(Terms::of_shared(&bucket(800, 1_000, 1)), Ok(Terms::Rates(_))));
         assert!(matches!(Terms::of_shared(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
         assert!(matches!(window(1_000, 600), Ok(Terms::Slices(_))));
+        assert!(matches!(window(100, 60), Ok(Terms::Slices(_))));
         assert_eq!(window(1_000, 599), Err(Indivisible::InStore));
         assert_eq!(window(9, 600), Err(Indivisible::TooSmall));
     }

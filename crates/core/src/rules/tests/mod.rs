@@ -334,11 +334,12 @@ fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_long_windows_and_need
         "per: 10m, requests_per_unit: 900, algorithm: fixed_window",
         "unit: minute, requests_per_unit: 10",
         "unit: hour, requests_per_unit: 900, algorithm: token_bucket, refill: intervals",
+        "unit: minute, requests_per_unit: 900, algorithm: fixed_window",
     ] {
         assert_eq!(parse("", limit, true), Ok(()), "{limit}");
     }
     for limit in [
-        "unit: minute, requests_per_unit: 900, algorithm: fixed_window",
+        "unit: minute, requests_per_unit: 1000, algorithm: fixed_window",
         "unit: second, requests_per_unit: 9, algorithm: token_bucket, refill: intervals",
     ] {
         let error = parse("", limit, true).unwrap_err();

@@ -51,6 +51,9 @@ impl Limit {
             7 => Self::bucket("token_bucket", rate.div_ceil(20), rate * 50),
             // A log in a store has no more hits.
             8 => Self::log(rate * 10, 1_200),
+            // A minute, with few hits.
+            9 => Self::log(rate.min(15) * 60, 60),
+            10 => Self::fixed(rate.min(15) * 60, 60),
             _ => Self::log(rate * 30, 1_200),
         }
     }
@@ -76,7 +79,11 @@ impl Limit {
 
     /// Whether it is divided by slices: hits count when they are reported.
     pub(super) fn counts_reports(&self) -> bool {
-        matches!(self.bound, Bound::Log { nanos, .. } | Bound::Fixed { nanos, .. } if nanos >= 600 * SECOND)
+        matches!(
+            self.bound,
+            Bound::Log { hits, nanos } | Bound::Fixed { hits, nanos }
+                if nanos >= 600 * SECOND || hits < 1_000 && nanos >= 30 * SECOND
+        )
     }
 
     /// A rule file with it.

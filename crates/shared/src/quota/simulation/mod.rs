@@ -23,7 +23,7 @@ use world::{Conditions, World};
 const WORLDS: u64 = 100;
 
 /// Every kind of limit.
-const ALL: &[u64] = &[0, 0, 0, 1, 2, 3, 4, 5];
+const ALL: &[u64] = &[0, 0, 0, 1, 2, 3, 4, 5, 9, 10];
 const BUCKETS: &[u64] = &[0, 1];
 
 fn number(name: &str) -> Option<u64> {

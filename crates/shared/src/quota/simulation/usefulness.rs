@@ -149,3 +149,26 @@ fn a_long_window_is_spent_as_it_is_demanded() {
         }
     }
 }
+
+/// What clients may spend at once is missing from the rate, and the tokens of each are few.
+#[test]
+fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
+    for (limit, least) in [
+        (Limit::log(6_000, 60), [0.95, 0.95, 0.9, 0.9]),
+        (Limit::fixed(1_000, 10), [0.95, 0.92, 0.82, 0.8]),
+        (Limit::log(100, 1), [0.55, 0.5, 0.4, 0.5]),
+    ] {
+        for (clients, hot) in [(2, 1), (5, 1), (5, 5), (10, 10), (10, 3)] {
+            for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
+                let conditions = Conditions { limit: limit.clone(), ..calm(clients, hot, load, true) };
+                let mut world = World::new(conditions, Rng::of_seed(clients as u64));
+                world.run_for(70 * SECOND);
+                let part = part_of_possible(&mut world, 180 * SECOND);
+                let rule = &world.conditions.limit.rule;
+                println!("{rule}: {clients} clients, {hot} hot, load {load}: {part:.3}");
+                assert!(part >= least, "{rule}: {clients} clients, {hot} hot, load {load}: {part}");
+                assert_eq!(world.excess.0, 0);
+            }
+        }
+    }
+}

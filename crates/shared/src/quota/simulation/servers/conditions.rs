@@ -56,7 +56,7 @@ pub(super) struct StoreConditions {
 pub(super) const RATES: &[u64] = &[0, 0, 0, 1];
 
 /// Limits that are divided by slices.
-pub(super) const SLICES: &[u64] = &[4, 6, 7, 8];
+pub(super) const SLICES: &[u64] = &[4, 6, 7, 8, 9, 10];
 
 impl StoreConditions {
     pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {

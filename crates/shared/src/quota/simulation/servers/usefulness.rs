@@ -217,3 +217,33 @@ fn a_rate_that_becomes_a_long_window_counts_until_it_has_ended() {
         assert_eq!(world.excess.0, 0, "seed {seed}");
     }
 }
+
+/// Of a window that is short and has few hits, what is in slices and what was spent since the last report are much.
+#[test]
+fn a_minute_with_few_hits_is_spent_by_slices() {
+    for (limit, least) in [
+        (Limit::fixed(100, 60), [0.8, 0.82, 0.65, 0.85]),
+        (Limit::log(100, 60), [0.75, 0.7, 0.5, 0.7]),
+        (Limit::fixed(900, 60), [0.93, 0.95, 0.78, 0.93]),
+        (Limit::log(900, 60), [0.93, 0.9, 0.67, 0.7]),
+    ] {
+        for (servers, clients, hot) in [(1, 5, 5), (1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)]
+        {
+            for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
+                let limit = limit.clone();
+                let conditions =
+                    StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
+                let mut world = World::new(conditions, Rng::of_seed(clients as u64));
+                world.run_for(70 * SECOND);
+                let part = world.part_of_possible(180 * SECOND);
+                let rule = &world.conditions.limit.rule;
+                println!("{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}: {part:.3}");
+                assert!(
+                    part >= least,
+                    "{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}: {part}"
+                );
+                assert_eq!(world.excess.0, 0);
+            }
+        }
+    }
+}
