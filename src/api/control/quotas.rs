@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 use tidegate_operations::control::{Caller, ShownEntry};
 use tidegate_service::{Bucket, BucketFilter, QuotaBucket, QuotaQuery, QuotaSubscriber};
-use tidegate_shared::quota::{BucketView, ShareView};
+use tidegate_shared::quota::{BucketView, PartView, ShareView};
 
 const BUCKETS_DEFAULT: u32 = 100;
 const BUCKETS_MAX: usize = 1_000;
@@ -67,7 +67,8 @@ impl ControlApi {
         let is_redacted = entries.iter().any(|entry| entry.is_redacted);
         let (rule, requests, window) =
             of_domain.and_then(|domain| rule_of(domain, &bucket)).unwrap_or_default();
-        let BucketView { is_sliced, clients, demand, rate, tokens, gone_rate, gone_tokens, key: _ } = view;
+        let BucketView { is_sliced, clients, demand, rate, tokens, gone_rate, gone_tokens, part, key: _ } =
+            view;
         pb::QuotaBucket {
             domain: domain.to_string(),
             entries: entries.into_iter().map(entry).collect(),
@@ -84,6 +85,7 @@ impl ControlApi {
             gone_tokens,
             subscriber_count: u32::try_from(clients).unwrap_or(u32::MAX),
             subscribers: subscribers.into_iter().map(subscriber).collect(),
+            part: part.map(quota_part),
         }
     }
 }
@@ -95,6 +97,18 @@ fn rule_of(domain: &DomainRules, bucket: &Bucket) -> Option<(String, u32, Option
     let limit = rule.limits.first();
     let window = limit.map(|limit| duration(limit.window.duration()));
     Some((rule.info.path.to_string(), limit.map_or(0, |limit| limit.requests), window))
+}
+
+fn quota_part(of: PartView) -> pb::QuotaPart {
+    let PartView { own, end, others, servers } = of;
+    pb::QuotaPart {
+        rate: per_second(own.rate),
+        tokens: own.burst,
+        expires: Some(timestamp(end)),
+        other_servers: u32::try_from(servers).unwrap_or(u32::MAX),
+        others_rate: per_second(others.rate),
+        others_tokens: others.burst,
+    }
 }
 
 fn subscriber(of: QuotaSubscriber) -> pb::QuotaSubscriber {

@@ -92,14 +92,16 @@ function bucketCard(app, { domain, entries: list, isRedacted }) {
     const isSliced = bucket.division === "SLICES";
     const { requests = 0, rule = "", demand = 0, rate: share = 0, goneRate = 0, subscriberCount = 0, subscribers = [] } = bucket;
     const [tokens, gone] = [number(bucket.tokens), number(bucket.goneTokens)];
+    const figure = (perSecond, hits) => (isSliced ? count(hits) : `${rate(perSecond)}, ${counted(hits, "token")}`);
     const limit = isSliced ? requests : requests / Math.max(1, seconds(bucket.window));
     const all = isSliced ? limit : Math.max(limit, demand);
     about.replaceChildren("Domain ", h("bdi", {}, visible(domain || "")), `, ${limitText(bucket)}`,
       ...(rule ? [", rule ", h("bdi", { class: "mono" }, visible(rule))] : []), isSliced ? ", divided by slices" : "");
     figures.replaceChildren(
       isSliced ? labelled("Demand", rate(demand)) : labelled("Demand", rate(demand), demand, all, demand > limit ? "denied" : ""),
-      isSliced ? labelled("Unspent in slices", count(tokens), tokens, all) : labelled("Shares in force", `${rate(share)}, ${counted(tokens, "token")}`, share, all),
-      goneRate || gone ? labelled("Held by clients that have gone", isSliced ? count(gone) : `${rate(goneRate)}, ${counted(gone, "token")}`, isSliced ? gone : goneRate, all, "near") : "");
+      isSliced ? labelled("Unspent in slices", count(tokens), tokens, all) : labelled("Shares in force", figure(share, tokens), share, all),
+      goneRate || gone ? labelled("Held by clients that have gone", figure(goneRate, gone), isSliced ? gone : goneRate, all, "near") : "",
+      ...(bucket.part ? partOf(app, bucket.part, figure, (perSecond, hits) => bar(isSliced ? hits : perSecond, all)) : []));
     const unlisted = subscriberCount - subscribers.length;
     renew(clients, table([
       ["Client", ({ peer = "", names = [], stream }) => h("span", {}, h("bdi", {}, visible([peer, ...names].join(" "))), h("span", { class: "faint" }, ` stream ${count(number(stream))}`))],
@@ -113,6 +115,16 @@ function bucketCard(app, { domain, entries: list, isRedacted }) {
     more.textContent = unlisted > 0 ? `${counted(unlisted, "client")} with less demand` : "";
   }
   return { element, update };
+}
+
+/** What this server and all others have of a limit in a store. */
+function partOf(app, { rate: share = 0, tokens, expires, otherServers = 0, othersRate = 0, othersTokens }, figure, barOf) {
+  const one = (label, perSecond, hits, more = []) => h("div", {},
+    h("p", { class: "label" }, label), h("p", { class: "share" }, figure(perSecond, hits), ...more), barOf(perSecond, hits));
+  return [
+    one("Part of this server", share, number(tokens), [", ", ending(app, { expires })]),
+    one(`Parts of ${counted(otherServers, "other server")}`, othersRate, number(othersTokens)),
+  ];
 }
 
 function shareOf({ assignment, rate: share = 0 }, isSliced) {

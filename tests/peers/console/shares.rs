@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 crate::tests_with! { CHROMIUM: shares_of_quotas_and_leases_are_shown_as_they_change }
 
-const RULES: &str = "
+pub(super) const RULES: &str = "
 domain: d
 rlqs: { clients: 2 }
 descriptors:
@@ -34,7 +34,7 @@ fn plan() -> &'static str {
 }
 
 /// Reports so many requests every second, until it is aborted.
-async fn reports(server: &Server, per_second: u64) -> JoinHandle<()> {
+pub(super) async fn reports(server: &Server, per_second: u64) -> JoinHandle<()> {
     let mut client = RateLimitQuotaServiceClient::new(server.channel().await);
     let (sender, receiver) = mpsc::channel(1);
     let responses = client.stream_rate_limit_quotas(ReceiverStream::new(receiver)).await;

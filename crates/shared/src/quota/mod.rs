@@ -65,7 +65,7 @@ pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{PeerId, Push, Reporter, StreamId};
 pub use settings::{PART_LIFE, Settings};
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
-pub use view::{BucketView, ShareView};
+pub use view::{BucketView, PartView, ShareView};
 
 use crate::lease::NodeId;
 use bucket::{Bucket, Kind, Moment};

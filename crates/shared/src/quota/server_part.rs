@@ -49,10 +49,10 @@ pub(super) struct ServerPart {
     pub(super) algorithm: Algorithm,
     pub(super) part: Part,
     /// Time from which on nothing may be in force.
-    end: Timestamp,
+    pub(super) end: Timestamp,
     /// What it is to be, by the last response.
     aim: Part,
-    others: Vec<OtherPart>,
+    pub(super) others: Vec<OtherPart>,
     /// Hits by which bursts of all can grow.
     free: u64,
     /// Since the first response: the store has counted before.

@@ -4,6 +4,8 @@ use super::{
     InForce, Quota, QuotaCounts, StreamId,
     bucket::{Bucket, Kind},
     member::{Member, Remnant},
+    part::Part,
+    server_part::ServerPart,
 };
 use std::time::Duration;
 use tidegate_core::{limit::Timestamp, store::Key};
@@ -27,6 +29,21 @@ pub struct BucketView {
     pub gone_rate: u64,
     /// The part of these tokens that they have.
     pub gone_tokens: u64,
+    /// What this server has of it, if several servers share its counter.
+    pub part: Option<PartView>,
+}
+
+/// The part that a server has of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartView {
+    /// Its own; without a rate if it is divided by slices.
+    pub own: Part,
+    /// The end of it, unless it is renewed.
+    pub end: Timestamp,
+    /// Those of other servers together, as of the last response of the store.
+    pub others: Part,
+    /// Number of these servers.
+    pub servers: usize,
 }
 
 /// What a client has of a bucket.
@@ -123,7 +140,18 @@ impl Bucket {
             tokens,
             gone_rate: gone(|remnant| remnant.rate),
             gone_tokens: gone(|remnant| remnant.tokens),
+            part: self.part.as_ref().map(|part| part.view()),
         }
+    }
+}
+
+impl ServerPart {
+    fn view(&self) -> PartView {
+        let others = self.others.iter().fold(Part::default(), |sum, other| Part {
+            rate: sum.rate.saturating_add(other.part.rate),
+            burst: sum.burst.saturating_add(other.part.burst),
+        });
+        PartView { own: self.part, end: self.end, others, servers: self.others.len() }
     }
 }
 

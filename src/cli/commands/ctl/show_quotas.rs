@@ -34,9 +34,15 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
             rows.add_row([&format!("+ {unlisted} clients with less demand"), "", "", "", "", "", ""]);
         }
         if bucket.gone_rate > 0.0 || bucket.gone_tokens > 0 {
-            let (rate, tokens) = (share(bucket.division(), bucket.gone_rate), bucket.gone_tokens.to_string());
-            let empty = String::new;
-            rows.add_row(["- gone".to_owned(), empty(), empty(), rate, tokens, empty(), empty()]);
+            rows.add_row(sum("- gone".to_owned(), bucket.division(), bucket.gone_rate, bucket.gone_tokens));
+        }
+        if let Some(part) = &bucket.part {
+            let division = bucket.division();
+            let mut own = sum("= part of this server".to_owned(), division, part.rate, part.tokens);
+            own[6] = time_text(part.expires.as_ref());
+            rows.add_row(own);
+            let others = format!("= parts of {} other servers", part.other_servers);
+            rows.add_row(sum(others, division, part.others_rate, part.others_tokens));
         }
     }
     let pb::ListQuotasResponse { total, streams, undivided, is_learning, .. } = response;
@@ -48,6 +54,12 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
         text += "; the server has started lately, and shares do not grow yet";
     }
     Shown::new("ListQuotasResponse", response, text)
+}
+
+/// A line of what several have, or may have.
+fn sum(name: String, division: Division, rate: f64, tokens: u64) -> [String; 7] {
+    let empty = String::new;
+    [name, empty(), empty(), share(division, rate), tokens.to_string(), empty(), empty()]
 }
 
 fn subscriber(division: Division, client: &pb::QuotaSubscriber) -> [String; 7] {
@@ -100,6 +112,14 @@ mod tests {
             gone_rate: 1.0,
             subscriber_count: 4,
             subscribers: vec![client(3, Assignment::Tokens), client(5, Assignment::DenyAll)],
+            part: Some(pb::QuotaPart {
+                rate: 12.0,
+                tokens: 7,
+                expires: Some(prost_types::Timestamp { seconds: 1_800_000_015, nanos: 0 }),
+                other_servers: 2,
+                others_rate: 30.0,
+                others_tokens: 9,
+            }),
             ..pb::QuotaBucket::default()
         };
         let slices = pb::QuotaBucket { division: Division::Slices.into(), ..pb::QuotaBucket::default() };
@@ -113,6 +133,8 @@ shop: plan=free                 100 in 1m  0.0       11.0     0
 - stream 5 of 192.0.2.1 edge-1             12.5      denied   3                    2027-01-15T08:00:00Z
 + 2 clients with less demand
 - gone                                               1.0      0
+= part of this server                                12.0     7                    2027-01-15T08:00:15Z
+= parts of 2 other servers                           30.0     9
 :                                          0.0       slice    0
 2 buckets, 6 streams";
         assert_eq!(quotas(&response).text, expected);

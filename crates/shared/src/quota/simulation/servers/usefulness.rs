@@ -2,8 +2,11 @@
 
 use super::super::{client::SECOND, limit::Limit};
 use super::{StoreConditions, World, algorithm, shared_options};
-use crate::lease::simulation::rng::Rng;
-use tidegate_core::rules::Source;
+use crate::{
+    lease::simulation::rng::Rng,
+    quota::{PartView, Quota},
+};
+use tidegate_core::{limit::Timestamp, rules::Source};
 
 impl World {
     /// Puts another limit into the place of that of the rules. What is admitted from now on is counted by it.
@@ -246,4 +249,33 @@ fn a_minute_with_few_hits_is_spent_by_slices() {
             }
         }
     }
+}
+
+#[test]
+fn operators_see_the_part_of_a_server_and_those_of_all_others() {
+    for limit in [Limit::bucket("token_bucket", 1_000, 1_000), Limit::fixed(60_000, 1_200)] {
+        let conditions = StoreConditions { limit, ..StoreConditions::calm(3, 9, 9, 2.0) };
+        let mut world = World::new(conditions, Rng::of_seed(1));
+        world.run_for(60 * SECOND);
+        let is_sliced = world.conditions.limit.counts_reports();
+        let views: Vec<PartView> = world.servers.iter().map(|server| part_of(&server.quota)).collect();
+        let rate = views.iter().map(|view| view.own.rate).sum::<u64>();
+        for view in &views {
+            assert!(
+                view.servers == 2 && view.end > Timestamp::from_nanos(world.now) && view.own.burst > 0,
+                "{view:?}"
+            );
+            // They change as long as clients report.
+            assert!(view.others.rate.abs_diff(rate - view.own.rate) < 20_000, "{view:?}");
+            let (rate, burst) = (view.own.rate + view.others.rate, view.own.burst + view.others.burst);
+            assert!(
+                if is_sliced { rate == 0 && burst > 0 } else { rate > 900_000 && burst > 800 },
+                "{view:?}"
+            );
+        }
+    }
+}
+
+fn part_of(quota: &Quota) -> PartView {
+    quota.buckets().next().and_then(|bucket| bucket.part).expect("a part")
 }
