@@ -1,5 +1,6 @@
 //! Limits that several real Envoys enforce by the quotas of two servers with one store: a server is killed, another one joins, and the store
-//! is killed and comes back empty. Requests to a server spend the same limit. Windows of a day are spent to their end, and not beyond.
+//! is killed and comes back empty. Requests to a server spend the same limit. Windows of a day are spent to their end, and not beyond; of a
+//! minute, the rate moves to the server that is left.
 
 use super::{
     load::{BackEnd, Client},
@@ -22,6 +23,7 @@ crate::tests_with! {
     ENVOY, REDIS:
     servers_with_one_store_divide_a_limit_and_keep_it,
     servers_with_one_store_spend_a_window_of_a_day_and_no_more,
+    servers_with_one_store_divide_a_window_of_a_minute_by_rates_and_keep_it,
 }
 
 /// Seconds after which all that was assigned without the store has ended: those for which servers assign without it, the life of an
@@ -191,4 +193,49 @@ async fn servers_with_one_store_spend_a_window_of_a_day_and_no_more() {
         let response = client.hit("shop", &[("api_key", key)]).await.expect("a response");
         assert_eq!(response.overall_code, 2, "{key}");
     }
+}
+
+const PER_MINUTE: f64 = 6_000.0;
+
+const RULES_OF_MINUTE: &str = "
+domain: shop
+rlqs: { clients: 4 }
+descriptors:
+  - key: api_key
+    rate_limit: { unit: minute, requests_per_unit: 6000, algorithm: sliding_log }
+";
+
+async fn servers_with_one_store_divide_a_window_of_a_minute_by_rates_and_keep_it() {
+    let (back_end, port) = BackEnd::start();
+    let store_port = free_port();
+    let url = format!("redis://127.0.0.1:{store_port}");
+    let _store = RedisServer::start_on(store_port, &[]);
+    let rules = rules_file(RULES_OF_MINUTE);
+    let serve = |listen: &str| serve(listen, rules.path(), &url);
+    let (mut first, second) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    let at_first = envoys(&first, (&back_end, port), &[80, 20]).await;
+    let at_second = envoys(&second, (&back_end, port), &[70, 30]).await;
+    // The burst, and what is kept free, are missing from the rate.
+    let steady = 0.9 * PER_MINUTE / 60.0;
+    let took = reached(&back_end, steady, PART + 25.0).await;
+    let direct = Arc::new(AtomicU32::new(10));
+    spend(second.client().await, KEY, &back_end, &direct);
+    let from = back_end.second() + 10.0;
+    back_end.until(from + 30.0).await;
+    let (with_direct, by_calls) = (back_end.rate(KEY, from, from + 30.0), back_end.counted());
+    println!("after {took:.1} s; then {with_direct:.1} of 100 requests/s, {by_calls} by a server");
+    assert!(with_direct >= 0.85 * PER_MINUTE / 60.0 && by_calls >= 50, "{with_direct}, {by_calls}");
+    direct.store(0, Ordering::Relaxed);
+
+    first.signal_until_it_ends(rustix::process::Signal::KILL);
+    drop(first);
+    at_first.iter().for_each(|(_, client)| client.set(0));
+    at_second.iter().for_each(|(_, client)| client.set(100));
+    let took = reached(&back_end, steady, PART + 25.0).await;
+    println!("{took:.1} s after the kill of a server, and all load has moved to the other one");
+    // The window that has the most of both servers ends later.
+    back_end.until(back_end.second() + 40.0).await;
+    let most = back_end.most_beyond(KEY, |seconds| PER_MINUTE * (seconds / 60.0).ceil());
+    println!("{:.0} s in all; at best {most:.0} requests beyond the window", back_end.second());
+    assert!(most <= 0.0, "{most} requests beyond the window");
 }

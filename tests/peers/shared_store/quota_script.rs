@@ -91,6 +91,7 @@ struct Seen {
     late: u64,
     learning: u64,
     vanished: u64,
+    windows: u64,
 }
 
 /// Requests for parts and decisions; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
@@ -106,7 +107,8 @@ async fn parts_of_the_script_are_those_of_the_simulation() {
         play(&server, seed << 32 | round, &mut seen);
     }
     println!("{seen:?}, 0 deviations");
-    let counts = [seen.admitted, seen.denied, seen.granted, seen.late, seen.learning, seen.vanished];
+    let counts =
+        [seen.admitted, seen.denied, seen.granted, seen.late, seen.learning, seen.vanished, seen.windows];
     assert!(counts.iter().all(|&count| count > seen.steps / 200), "the requests are one-sided");
 }
 
@@ -133,6 +135,8 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         .replace("BURST", &burst.to_string())
         .replace("SECONDS", &seconds.to_string())
         .replace("LIMIT", &limit.to_string());
+    let evenly = kind.contains("bucket") && !kind.contains("intervals");
+    let holds = !kind.contains("bucket") && !kind.contains("calendar");
     // How many of its hits may be given back, is not counted by the model.
     let counts_exact = !kind.contains("first_hit");
     let limiter = limiter(&limit);
@@ -180,8 +184,22 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         let acknowledged = if random.one_in(5) { None } else { Some(random.below(*spent + 1)) };
         let (rate_max, demand, clients) = (random.below(rate), random.below(1_000), random.below(9));
         let (server, spent) = (NodeId(1 + node), *spent);
-        let request =
-            PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand, clients };
+        // Of windows, mostly that of their length; another one after a change of rules.
+        let span =
+            if holds && !random.one_in(12) { seconds * SECOND } else { *random.choose(&[0, 2 * SECOND]) };
+        let span = if evenly { 0 } else { span };
+        let request = PartRequest {
+            server,
+            sequence,
+            kept,
+            spent,
+            acknowledged,
+            wanted,
+            rate_max,
+            span,
+            demand,
+            clients,
+        };
         let was_empty = model.is_undivided();
         let mut expected = model.report(&algorithm, &request, is_learning, at(now));
         seen.vanished += u64::from(was_empty);
@@ -192,6 +210,8 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         history.push(format!("{now}: {request:?}: {expected:?}"));
         assert_eq!(granted, expected, "{limit}\n{}", history.join("\n"));
         seen.learning += u64::from(is_learning);
+        seen.windows +=
+            u64::from(span > 0 && granted.as_ref().is_some_and(|grant| grant.part.rate > kept.rate));
         let count = if granted.is_some() { &mut seen.granted } else { &mut seen.late };
         *count += 1;
     }
@@ -200,7 +220,8 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
 fn part_request(sequence: u64, wanted: Part) -> PartRequest {
     let kept = if sequence == 1 { Part::default() } else { wanted };
     let (server, spent, acknowledged, rate_max) = (NodeId(7), 0, Some(0), 100_000);
-    PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand: 1, clients: 1 }
+    let (span, demand, clients) = (0, 1, 1);
+    PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients }
 }
 
 const RULE: &str = "algorithm: token_bucket, size: 200, unit: second, requests_per_unit: 100";

@@ -9,6 +9,7 @@ use super::{
     percent::Percent,
     semantics::Charge,
 };
+use crate::algorithm::Algorithm;
 use std::time::Duration;
 
 /// Interval between two reports of Envoy, which it does not read from its configuration.
@@ -104,9 +105,8 @@ impl DeclaredQuotas {
         }
         if self.is_shared && !is_divided_in_store(limit) {
             return Some(
-                "is counted in a shared store, where windows of less than 30 s, windows of less than ten minutes with 1000 requests or more, \
-                 and such buckets with `refill: intervals` cannot be divided; make it a token bucket or a longer window, write \
-                 `counters: local` beside `domain`"
+                "is counted in a shared store, where buckets with `refill: intervals` cannot be divided; remove `refill`, make it a \
+                 `fixed_window`, write `counters: local` beside `domain`"
                     .into(),
             );
         }
@@ -166,7 +166,9 @@ fn is_sliced(limit: &RuleLimit) -> bool {
 
 /// Whether servers that share a store can have parts of a limit.
 fn is_divided_in_store(limit: &RuleLimit) -> bool {
-    limit.requests == 0 || limit.algorithm.drains_evenly() || is_sliced(limit)
+    let is_refilled_at_once =
+        matches!(limit.algorithm, Algorithm::TokenBucket(_)) && !limit.algorithm.drains_evenly();
+    limit.requests == 0 || !is_refilled_at_once || is_sliced(limit)
 }
 
 /// Whether each client can have a part of a limit.

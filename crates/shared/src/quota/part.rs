@@ -9,6 +9,8 @@
 //! - all that clients of a server may have in force is within its part, and has ended when the part ends;
 //! - rates of all parts add up to no more than that of the limit, and a part grows only into what others have given up, or what was
 //!   counted at their end;
+//! - of a window, hits of the rate are held for as long as it lasts: those of all parts, and of what was given up within its length
+//!   ([`LeavingRate`]);
 //! - a part shrinks only by a request of its server, whose clients have less by then; what it states as spent counts as spent now, and the
 //!   rest of what it gives up is free;
 //! - after a loss of the store, parts are what their servers declare, and no part grows until all of them have ended that are not declared.
@@ -52,6 +54,8 @@ pub struct PartRequest {
     pub wanted: Part,
     /// The highest rate of all parts together.
     pub rate_max: u64,
+    /// Microseconds for which each hit of the rate counts, of a window; 0 where the rate counts as time passes.
+    pub span: u64,
     /// Demand of its clients, in thousandths of a hit per second; of a limit that is divided by slices, hits in the time for which these last.
     pub demand: u64,
     /// Number of its clients.
@@ -100,6 +104,8 @@ struct StoredPart {
     clients: u64,
     /// [`PartRequest::spent`] that is counted.
     settled: u64,
+    /// [`PartRequest::span`].
+    span: u64,
 }
 
 /// A counter with the parts of servers.
@@ -108,6 +114,7 @@ pub struct DividedCounter {
     /// The hits that are used.
     pub state: State,
     parts: Vec<StoredPart>,
+    leaving: LeavingRate,
     exact: u64,
 }
 
@@ -115,8 +122,15 @@ impl DividedCounter {
     /// Hits that can be admitted now.
     pub fn free(&mut self, algorithm: &Algorithm, now: Timestamp) -> u64 {
         self.settle(algorithm, now);
-        let held = self.parts.iter().fold(0, |sum: u64, stored| sum.saturating_add(stored.part.burst));
-        algorithm.remaining(&self.state, now).saturating_sub(held)
+        algorithm.remaining(&self.state, now).saturating_sub(self.held(now.as_nanos() / 1_000))
+    }
+
+    /// Bursts of parts, and hits of rates of a window.
+    fn held(&self, present: u64) -> u64 {
+        let of_rates = self.parts.iter().map(|stored| in_time(stored.part.rate, stored.span));
+        let of_rates = of_rates.fold(self.leaving.hits(present), u128::saturating_add).div_ceil(HIT);
+        let of_rates = u64::try_from(of_rates).unwrap_or(u64::MAX);
+        self.parts.iter().fold(of_rates, |sum, stored| sum.saturating_add(stored.part.burst))
     }
 
     /// Whether no server has a part.
@@ -153,6 +167,7 @@ impl DividedCounter {
         ended.sort_by_key(|stored| stored.end);
         for stored in ended {
             self.add(algorithm, stored.part.burst, of_micros(stored.end));
+            self.leaving.add(stored.part.rate, stored.span, stored.end);
         }
         if self.parts.is_empty() {
             self.exact = 0;
@@ -184,29 +199,102 @@ impl DividedCounter {
             Part { rate: request.kept.rate.min(had.rate), burst: request.kept.burst.min(had.burst) }
         };
         self.add(algorithm, request.newly_spent(former.as_ref(), is_learning), now);
-        let part = if is_learning { kept } else { self.grown(algorithm, kept, request, now) };
-        let counted = former.map_or(present, |former| former.counted_at(part.rate, present));
-        let PartRequest { server, sequence, demand, clients, spent: settled, .. } = *request;
-        let end = present + PART_LIFE.as_micros() as u64;
+        if let Some(StoredPart { span, .. }) = former {
+            // Under another limit, all of it is held for as long as under the former one.
+            let stays = if span == request.span { kept.rate } else { 0 };
+            self.leaving.add(had.rate.saturating_sub(stays), span, present);
+        }
         let others = self.parts.iter().map(|other| other.view(present)).collect();
-        self.parts.push(StoredPart { server, sequence, part, counted, end, demand, clients, settled });
-        Some(PartGrant { part, others, free: self.free(algorithm, now), exact: self.exact, leased: 0 })
+        let PartRequest { server, sequence, demand, clients, spent: settled, span, .. } = *request;
+        let end = present + PART_LIFE.as_micros() as u64;
+        let counted = present;
+        let mut stored =
+            StoredPart { server, sequence, part: kept, counted, end, demand, clients, settled, span };
+        self.parts.push(stored);
+        if !is_learning {
+            stored.part = self.grow(algorithm, request, now);
+        }
+        stored.counted = former.map_or(present, |former| former.counted_at(stored.part.rate, present));
+        if let Some(last) = self.parts.last_mut() {
+            *last = stored;
+        }
+        let (part, free) = (stored.part, self.free(algorithm, now));
+        Some(PartGrant { part, others, free, exact: self.exact, leased: 0 })
     }
 
-    /// The part after it has grown into what is free.
-    fn grown(&self, algorithm: &Algorithm, kept: Part, request: &PartRequest, now: Timestamp) -> Part {
-        let others = self.parts.iter().map(|stored| stored.part);
-        let others = others.fold(kept, |sum, part| Part {
-            rate: sum.rate.saturating_add(part.rate),
-            burst: sum.burst.saturating_add(part.burst),
-        });
-        let free_rate = request.rate_max.saturating_sub(others.rate);
-        let free = algorithm.remaining(&self.state, now).saturating_sub(others.burst);
-        Part {
-            rate: kept.rate + request.wanted.rate.saturating_sub(kept.rate).min(free_rate),
-            burst: kept.burst + request.wanted.burst.saturating_sub(kept.burst).min(free),
-        }
+    /// Lets the last part grow into what is free. Of a window, the rate takes the place of another one that is leaving first: only what was
+    /// not spent of it since is needed.
+    fn grow(&mut self, algorithm: &Algorithm, request: &PartRequest, now: Timestamp) -> Part {
+        let present = now.as_nanos() / 1_000;
+        let rates = self.parts.iter().fold(0, |sum: u64, stored| sum.saturating_add(stored.part.rate));
+        let Some(index) = self.parts.len().checked_sub(1) else { return Part::default() };
+        let Part { rate, burst } = self.parts[index].part;
+        let missing = request.wanted.burst.saturating_sub(burst);
+        self.parts[index].part.burst += missing.min(self.free(algorithm, now));
+        let missing = request.wanted.rate.saturating_sub(rate).min(request.rate_max.saturating_sub(rates));
+        let free = self.free(algorithm, now);
+        let replaced = self.leaving.replace(missing, request.span, free, present);
+        self.parts[index].part.rate += replaced;
+        let free = self.free(algorithm, now);
+        self.parts[index].part.rate += affordable(missing - replaced, request.span, free);
+        self.parts[index].part
     }
+}
+
+/// Rates of a window that servers have given up. What was spent of them leaves the window with the time since.
+///
+/// One rate stands for all: of several it is one with as many hits in the window now, and no fewer at any later time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct LeavingRate {
+    rate: u64,
+    /// Microsecond at which it was given up.
+    since: u64,
+    /// Microseconds of the window.
+    span: u64,
+}
+
+impl LeavingRate {
+    /// Microseconds of its time that are still in the window.
+    fn left(&self, present: u64) -> u64 {
+        self.span.saturating_sub(present.saturating_sub(self.since))
+    }
+
+    fn hits(&self, present: u64) -> u128 {
+        in_time(self.rate, self.left(present))
+    }
+
+    /// Adds a rate that is given up now.
+    fn add(&mut self, rate: u64, span: u64, present: u64) {
+        let hits = self.hits(present);
+        if rate == 0 || span == 0 {
+            return;
+        }
+        let longest = if hits > 0 { span.max(self.span) } else { span };
+        let of_both = hits.div_ceil(longest.into()) + in_time(rate, span).div_ceil(longest.into());
+        *self = Self { rate: of_both as u64, since: present, span: longest };
+    }
+
+    /// Gives up to so much of it to a part that grows, for which there are so many free hits. Since it was given up it was not in the
+    /// window: the hits of that time are needed.
+    fn replace(&mut self, rate: u64, span: u64, free: u64, present: u64) -> u64 {
+        if span != self.span || self.left(present) == 0 {
+            return 0;
+        }
+        let replaced = affordable(rate.min(self.rate), self.span - self.left(present), free);
+        self.rate -= replaced;
+        replaced
+    }
+}
+
+/// Hits of a rate in so many microseconds, in the unit of [`HIT`].
+fn in_time(rate: u64, micros: u64) -> u128 {
+    u128::from(rate) * u128::from(micros)
+}
+
+/// The part of a rate for whose hits in so many microseconds there is room.
+fn affordable(rate: u64, micros: u64, free: u64) -> u64 {
+    let most = (u128::from(free) * HIT).checked_div(micros.into());
+    most.map_or(rate, |most| rate.min(u64::try_from(most).unwrap_or(u64::MAX)))
 }
 
 impl PartRequest {
@@ -226,7 +314,7 @@ impl StoredPart {
     /// Hits of the rate that were not counted: whole ones, rounded up.
     fn accrue(&mut self, present: u64) -> u64 {
         let until = present.min(self.end);
-        if self.part.rate == 0 {
+        if self.part.rate == 0 || self.span > 0 {
             self.counted = until;
             return 0;
         }
@@ -263,6 +351,10 @@ impl DividedCounter {
         self.state = algorithm.take_over(former, std::mem::take(&mut self.state), now);
     }
 
+    pub(super) fn forget_rates(&mut self) {
+        self.leaving = LeavingRate::default();
+    }
+
     pub(super) fn hold_nothing(&mut self) {
         self.parts.iter_mut().for_each(|stored| stored.part.burst = 0);
     }
@@ -274,7 +366,7 @@ mod tests {
     use proptest::prelude::*;
     use std::num::NonZeroU32;
     use tidegate_core::{
-        algorithm::{FixedWindow, Schedule, TokenBucket},
+        algorithm::{FixedWindow, Schedule, SlidingLog, TokenBucket},
         limit::Window,
     };
 
@@ -289,7 +381,8 @@ mod tests {
     fn request(server: u64, sequence: u64, kept: Part, wanted: Part) -> PartRequest {
         let server = NodeId(server);
         let (spent, acknowledged, rate_max) = (0, Some(0), RATE * 1_000);
-        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand: 1, clients: 1 }
+        let (span, demand, clients) = (0, 1, 1);
+        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients }
     }
 
     fn burst(burst: u64) -> Part {
@@ -346,6 +439,31 @@ mod tests {
         let granted =
             counter.report(&day, &declared, true, at(61)).map(|grant| (grant.part.burst, grant.free));
         assert_eq!(granted, Some((30, 60)));
+    }
+
+    #[test]
+    fn a_rate_of_a_window_takes_the_place_of_one_that_was_given_up() {
+        let log = Algorithm::SlidingLog(SlidingLog { limit: 600, window: Window::from_secs(10).unwrap() });
+        let at = |secs: u64| Timestamp::from_millis(1_000_000 + secs * 1_000);
+        let mut counter = DividedCounter::default();
+        let send = |counter: &mut DividedCounter, (server, sequence), kept, (rate, burst), secs| {
+            let request = request(server, sequence, kept, Part { rate, burst });
+            let request = PartRequest { span: 10_000_000, rate_max: 50_000, ..request };
+            let grant = counter.report(&log, &request, false, at(secs)).unwrap();
+            (grant.part, grant.free)
+        };
+        let first = Part { rate: 50_000, burst: 60 };
+        assert_eq!(send(&mut counter, (1, 1), Part::default(), (50_000, 60), 0), (first, 40));
+        let less = Part { rate: 20_000, burst: 60 };
+        assert_eq!(send(&mut counter, (1, 2), less, (20_000, 60), 2), (less, 40));
+        // After four of ten seconds, so much of it has left the window. Requests take a part.
+        assert_eq!((0..100).filter(|_| counter.decide(&log, at(6))).count(), 100);
+        assert_eq!(counter.free(&log, at(6)), 60);
+        // The rest suffices for the hits of these four seconds, of half of it.
+        let second = Part { rate: 15_000, burst: 0 };
+        assert_eq!(send(&mut counter, (2, 1), Part::default(), (30_000, 0), 6), (second, 0));
+        assert_eq!(send(&mut counter, (1, 3), less, (20_000, 60), 12), (less, 90));
+        assert_eq!(send(&mut counter, (2, 2), second, (30_000, 0), 12).0, Part { rate: 24_000, burst: 0 });
     }
 
     proptest! {

@@ -176,7 +176,7 @@ impl ServerPart {
         self.aim = self.aim_of(rates, claim);
         let given_up = self.part.burst.saturating_sub(self.aim.burst.max(in_force.burst));
         self.spend(given_up, given_up);
-        self.send(in_force, rates.of_limit(), claim, now)
+        self.send(in_force, (rates.of_limit(), rates.terms.span_in_store()), claim, now)
     }
 
     /// The next request for hits that are divided by slices, of which clients may have this in force. Of a rate there is only what clients have
@@ -203,10 +203,16 @@ impl ServerPart {
         let share = (equal as u64).max(free.saturating_sub(others.1)).max(1);
         let idle = self.demanded.min(share);
         self.aim = Part { rate: 0, burst: in_force.burst.saturating_add(idle) };
-        self.send(in_force, 0, Claimant { demand: self.demanded, clients }, now)
+        self.send(in_force, (0, 0), Claimant { demand: self.demanded, clients }, now)
     }
 
-    fn send(&mut self, in_force: Part, rate_max: u64, claim: Claimant, now: Timestamp) -> PartRequest {
+    fn send(
+        &mut self,
+        in_force: Part,
+        (rate_max, span): (u64, u64),
+        claim: Claimant,
+        now: Timestamp,
+    ) -> PartRequest {
         let part = self.part;
         self.part = Part {
             rate: part.rate.min(self.aim.rate.max(in_force.rate)),
@@ -219,7 +225,7 @@ impl ServerPart {
         let (server, sequence, kept, wanted) = (self.server, self.sequence, self.part, self.aim);
         let (spent, acknowledged) = (self.spent, self.acknowledged);
         let Claimant { demand, clients } = claim;
-        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand, clients }
+        PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients }
     }
 
     /// Takes in the response to a request; false if it is late, and another one was sent since.

@@ -62,10 +62,9 @@ pub enum Indivisible {
         "a limit with max_wait cannot be divided: clients of quota do not queue requests; remove max_wait"
     )]
     Queues,
-    /// A short window, or a bucket that is filled at once, that several servers share.
+    /// A bucket that is refilled at once, and that several servers share.
     #[error(
-        "counters in a shared store cannot be divided among clients of quota for short windows and buckets with \
-         refill: intervals: what a server gives up counts as spent for that time"
+        "counters of buckets with refill: intervals in a shared store cannot be divided among clients of quota"
     )]
     InStore,
     /// Less than a request between two reports.
@@ -77,11 +76,11 @@ pub enum Indivisible {
 }
 
 impl Terms {
-    /// The terms of a limit whose counter several servers share: slices, and rates of buckets that drain evenly. What servers give up of the
-    /// rate of a window would count as spent for as long as the window lasts.
+    /// The terms of a limit whose counter several servers share: all but rates of buckets that are refilled at once, of which a store does not
+    /// know which hits are of this interval.
     pub fn of_shared(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         match Self::of(algorithm)? {
-            Self::Rates(_) if !algorithm.drains_evenly() => Err(Indivisible::InStore),
+            Self::Rates(terms) if terms.accrues && terms.span > 0 => Err(Indivisible::InStore),
             terms => Ok(terms),
         }
     }
@@ -161,6 +160,11 @@ impl RateTerms {
         burst.saturating_add(millihits_in(rate, self.span).div_ceil(1_000))
     }
 
+    /// Microseconds for which a store holds the hits of a rate; 0 where they count as time passes.
+    pub(super) fn span_in_store(&self) -> u64 {
+        self.span.div_ceil(1_000)
+    }
+
     /// The highest rate for which so many hits suffice.
     pub(super) fn rate_within(&self, hits: u64) -> u64 {
         if self.span == 0 { u64::MAX } else { millihits(hits, self.span) }
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn several_servers_divide_rates_of_even_buckets_and_slices() {
+    fn several_servers_divide_all_but_buckets_that_are_refilled_at_once() {
         let window = |limit, secs| {
             let window = Window::from_secs(secs).unwrap();
             Terms::of_shared(&Algorithm::SlidingWindow(SlidingWindow { limit, window }))
@@ -205,7 +209,10 @@ mod tests {
         assert!(matches!(Terms::of_shared(&bucket(100, 100, 3_600)), Ok(Terms::Slices(_))));
         assert!(matches!(window(1_000, 600), Ok(Terms::Slices(_))));
         assert!(matches!(window(100, 60), Ok(Terms::Slices(_))));
-        assert_eq!(window(1_000, 599), Err(Indivisible::InStore));
+        assert!(matches!(window(1_000, 599), Ok(Terms::Rates(_))));
+        let (tokens, interval) = (NonZeroU32::new(50).unwrap(), Window::from_secs(5).unwrap());
+        let refilled = TokenBucket { size: 100, refill: Refill::Intervals { tokens, interval } };
+        assert_eq!(Terms::of_shared(&Algorithm::TokenBucket(refilled)), Err(Indivisible::InStore));
         assert_eq!(window(9, 600), Err(Indivisible::TooSmall));
     }
 

@@ -4,15 +4,17 @@
 -- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the
 -- first hit. The state follows: that of the hits that are used. Outstanding credits count as hits of the present moment.
 --
--- Parts of quota are among the leases (src/shared/quota/part.rs): two records each, of which the second one has no credits. Their bursts
--- count as credits, and their rates as time passes. While there are any, the hits of all exact decisions are counted.
+-- Parts of quota are among the leases (src/shared/quota/part.rs): two records each. Their bursts count as credits. Their rates count as time
+-- passes; those of a window count as credits, too, for as long as it lasts, with those that were given up. While there are any parts, the
+-- hits of all exact decisions are counted.
 --
 -- Made when a script meets the first lease: most calls meet none, and save the time.
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
   -- In the place of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
-  -- is counted, the number of clients, the end, and the spent hits that are counted.
-  local PART, PART_COUNTED = -1, -2
+  -- is counted (below zero: the microseconds for which its hits are held), the number of clients, the hits that are held, the end, and the spent
+  -- hits that are counted. Of the rate that was given up: the rate, the time, the hits that are held, the end, and the microseconds of its window.
+  local PART, PART_COUNTED, LEAVING = -1, -2, -3
   -- Thousandths of a hit per second and microseconds, of a hit.
   local HIT = 1e9
   -- Supply of credits.
@@ -30,7 +32,11 @@ local function make_lease_functions()
         parts[#parts + 1] =
           { node = node, sequence = sequence, rate = settled, burst = outstanding, ends = ends, demand = demand }
       elseif holder == PART_COUNTED then
-        parts[#parts].counted, parts[#parts].clients, parts[#parts].settled = sequence, settled, demand
+        local part = parts[#parts]
+        part.counted, part.span = max(sequence, 0), max(-sequence, 0)
+        part.clients, part.settled = settled, demand
+      elseif holder == LEAVING then
+        leases.leaving = { rate = sequence, since = settled, span = demand }
       else
         leases[#leases + 1] = {
           node = node,
@@ -47,8 +53,18 @@ local function make_lease_functions()
     return sub(value, position), leases
   end
 
+  -- Microseconds of the time before a rate was given up that are still in its window.
+  local function left_of(leaving) return max(0, leaving.span - max(0, now - leaving.since)) end
+
+  -- The hits of a rate in so many microseconds, rounded up.
+  local function hits_in(rate, time)
+    local hits, rest = divmod(rate, time, 0, HIT)
+    return rest > 0 and hits + 1 or hits
+  end
+
   local function join_value(state, leases)
-    local pieces = { pack('<BHd', 0, #leases + 2 * #leases.parts, leases.exact) }
+    local leaving = leases.leaving
+    local pieces = { pack('<BHd', 0, #leases + 2 * #leases.parts + (leaving and 1 or 0), leases.exact) }
     for i = 1, #leases do
       local lease = leases[i]
       pieces[i + 1] =
@@ -56,20 +72,68 @@ local function make_lease_functions()
     end
     for _, part in ipairs(leases.parts) do
       pieces[#pieces + 1] = pack(LEASE, part.node, PART, part.sequence, part.rate, part.burst, part.ends, part.demand)
-      pieces[#pieces + 1] = pack(LEASE, part.node, PART_COUNTED, part.counted, part.clients, 0, part.ends, part.settled)
+      local counted, held = part.counted, 0
+      if part.span > 0 then
+        counted, held = -part.span, hits_in(part.rate, part.span)
+      end
+      pieces[#pieces + 1] = pack(LEASE, part.node, PART_COUNTED, counted, part.clients, held, part.ends, part.settled)
+    end
+    if leaving then
+      local ends, node = leaving.since + leaving.span, string.rep('\0', 8)
+      local held = hits_in(leaving.rate, left_of(leaving))
+      pieces[#pieces + 1] = pack(LEASE, node, LEAVING, leaving.rate, leaving.since, held, ends, leaving.span)
     end
     pieces[#pieces + 1] = state
     return table.concat(pieces)
   end
 
-  local function is_empty(leases) return #leases == 0 and #leases.parts == 0 end
+  local function is_empty(leases) return #leases == 0 and #leases.parts == 0 and not leases.leaving end
 
-  -- Outstanding credits, and bursts of parts.
+  -- Outstanding credits, bursts of parts, and hits of rates of a window.
   local function outstanding_of(leases)
-    local sum, parts = 0, leases.parts
+    local sum, parts, rest, hits = 0, leases.parts, 0, 0
     for i = 1, #leases do sum = sum + leases[i].outstanding end
-    for i = 1, #parts do sum = sum + parts[i].burst end
-    return sum
+    for i = 1, #parts do
+      local part = parts[i]
+      sum = sum + part.burst
+      if part.span > 0 then
+        hits, rest = divmod(part.rate, part.span, rest, HIT)
+        sum = sum + hits
+      end
+    end
+    if leases.leaving then
+      hits, rest = divmod(leases.leaving.rate, left_of(leases.leaving), rest, HIT)
+      sum = sum + hits
+    end
+    return rest > 0 and sum + 1 or sum
+  end
+
+  -- Adds a rate of a window that is given up at a time. One stands for all: with as many hits in the window then, and no fewer later.
+  local function leave(leases, rate, span, at)
+    if rate == 0 or span == 0 then return end
+    local present, before = now, leases.leaving
+    now = at
+    local left = before and before.rate > 0 and left_of(before) or 0
+    local longest = left > 0 and max(span, before.span) or span
+    local function spread(of, time) return (divmod(of, time, longest - 1, longest)) end
+    local of_both = (left > 0 and spread(before.rate, left) or 0) + spread(rate, span)
+    leases.leaving = { rate = of_both, since = at, span = longest }
+    now = present
+  end
+
+  -- The part of a rate for whose hits in so many microseconds there is room.
+  local function affordable(rate, time, free)
+    if time == 0 or divmod(rate, time, 0, HIT) < free then return rate end
+    return min(rate, (divmod(free, HIT, 0, time)))
+  end
+
+  -- Gives up to so much of the rate that was given up to a part that grows: hits of the time since are needed. Returns how much.
+  local function replace(leases, rate, span, free)
+    local leaving = leases.leaving
+    if not leaving or span ~= leaving.span or left_of(leaving) == 0 then return 0 end
+    local replaced = affordable(min(rate, leaving.rate), span - left_of(leaving), free)
+    leaving.rate = leaving.rate - replaced
+    return replaced
   end
 
   -- Adds hits of a lease, dated. Where no window from the first hit is open, they are of an earlier one: they open none. The windows
@@ -93,9 +157,8 @@ local function make_lease_functions()
 
   -- The hits of a part's rate up to this time that were not counted: whole ones, rounded up.
   local function accrued(part, till)
-    if till <= part.counted then return 0 end
-    local hits, rest = divmod(part.rate, till - part.counted, 0, HIT)
-    return rest > 0 and hits + 1 or hits
+    if part.span > 0 or till <= part.counted then return 0 end
+    return hits_in(part.rate, till - part.counted)
   end
 
   -- Counts the hits of the rates of parts as used, and then the bursts of those that have ended, in the order of their ends.
@@ -105,13 +168,14 @@ local function make_lease_functions()
       local till = min(now, part.ends)
       local hits = accrued(part, till)
       state = add_of_parts(limit, state, hits, part.counted)
-      part.counted = part.rate > 0 and part.counted + (divmod(hits, HIT, 0, part.rate)) or till
+      part.counted = part.rate > 0 and part.span == 0 and part.counted + (divmod(hits, HIT, 0, part.rate)) or till
       local list = part.ends <= now and ended or left
       list[#list + 1] = part
     end
     table.sort(ended, function(part, other) return part.ends < other.ends end)
     for _, part in ipairs(ended) do
       state = add_of_parts(limit, state, part.burst, part.ends)
+      leave(leases, part.rate, part.span, part.ends)
     end
     leases.parts = left
     return state
@@ -120,6 +184,7 @@ local function make_lease_functions()
   -- Counts the hits of leases that have ended as used, dated at the end, in the order of their ends.
   local function expire_leases(limit, state, leases)
     if #leases.parts > 0 then state = expire_parts(limit, state, leases) end
+    if leases.leaving and left_of(leases.leaving) == 0 then leases.leaving = nil end
     while true do
       local first
       for i = 1, #leases do
@@ -157,8 +222,9 @@ local function make_lease_functions()
     local present, last, hits = now, now, outstanding_of(leases)
     for i = 1, #leases do last = max(last, leases[i].ends) end
     for _, part in ipairs(leases.parts) do
-      last, hits = max(last, part.ends), hits + accrued(part, part.ends)
+      last, hits = max(last, part.ends + part.span), hits + accrued(part, part.ends)
     end
+    if leases.leaving then last = max(last, leases.leaving.since + leases.leaving.span) end
     now = last
     local _, expires
     if limit.kind == WINDOW and byte(state, 1) ~= RESERVED then
@@ -307,6 +373,9 @@ local function make_lease_functions()
     present = present_state,
     add_of_parts = add_of_parts,
     outstanding = outstanding_of,
+    leave = leave,
+    replace = replace,
+    affordable = affordable,
     most_given = most_given,
     expiry = expiry_of,
     lease = lease,

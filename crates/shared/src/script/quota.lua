@@ -4,7 +4,7 @@
 -- of other servers; nothing for a request that is not newer than the last one, or if the counter is damaged. Without an epoch that is known
 -- to last, the reply is empty: a decision begins the next one.
 
-local PART_REQUEST, GRANT, OTHER = '<c8ddddddddddd', '<ddddd', '<ddddd'
+local PART_REQUEST, GRANT, OTHER = '<c8dddddddddddd', '<ddddd', '<ddddd'
 local life = ARGV[3] + 0
 local leasing = make_lease_functions()
 
@@ -34,9 +34,21 @@ local function newly_spent(had, spent, acknowledged, learns)
   return learns and acknowledged >= 0 and max(0, spent - acknowledged) or 0
 end
 
+-- Lets a part grow into what is free. Of a window, the rate takes the place of another one that is leaving first: only what was not spent of
+-- it since is needed.
+local function grow(leases, part, wanted_rate, wanted_burst, rate_max, free)
+  local rates = 0
+  for _, each in ipairs(leases.parts) do rates = rates + each.rate end
+  part.burst = part.burst + min(max(0, wanted_burst - part.burst), free())
+  local missing = min(max(0, wanted_rate - part.rate), max(0, rate_max - rates))
+  local replaced = leasing.replace(leases, missing, part.span, free())
+  part.rate = part.rate + replaced
+  part.rate = part.rate + leasing.affordable(missing - replaced, part.span, free())
+end
+
 -- Changes a part; returns the value of the counter, the time from which on it may be dropped, and the grant.
 local function change(value, request, learns)
-  local node, sequence, kept_rate, kept_burst, spent, acknowledged, wanted_rate, wanted_burst, rate_max, most, demand, clients, position =
+  local node, sequence, kept_rate, kept_burst, spent, acknowledged, wanted_rate, wanted_burst, rate_max, span, most, demand, clients, position =
     unpack_from(PART_REQUEST, request)
   local limit = read_limit(sub(request, position), true)
   limit.admitted_at_most = most
@@ -49,35 +61,32 @@ local function change(value, request, learns)
   local had, is_late = take_part(parts, node, sequence)
   if is_late then return nil end
   local hits = newly_spent(had, spent, acknowledged, learns)
-  had = had or { rate = 0, burst = 0, counted = now }
-  local rate = learns and kept_rate or min(kept_rate, had.rate)
-  local burst = learns and kept_burst or min(kept_burst, had.burst)
-  state = leasing.add_of_parts(limit, state, hits, now)
-  local function free() return max(0, max(0, most - used_of(limit, state)) - leasing.outstanding(leases)) end
-  if not learns then
-    local rates = rate
-    for _, part in ipairs(parts) do rates = rates + part.rate end
-    rate = rate + min(max(0, wanted_rate - rate), max(0, rate_max - rates))
-    burst = burst + min(max(0, wanted_burst - burst), max(0, free() - burst))
-  end
-  local grants, leased, counted = {}, 0, now
-  for _, part in ipairs(parts) do
-    grants[#grants + 1] = pack(OTHER, part.rate, part.burst, part.ends - now, part.demand, part.clients)
-  end
-  for i = 1, #leases do leased = leased + leases[i].demand end
-  if had.counted > now and rate > 0 then counted = now + (divmod(had.counted - now, had.rate, 0, rate)) end
-  parts[#parts + 1] = {
+  had = had or { rate = 0, burst = 0, counted = now, span = span }
+  local part = {
     node = node,
     sequence = sequence,
-    rate = rate,
-    burst = burst,
+    rate = learns and kept_rate or min(kept_rate, had.rate),
+    burst = learns and kept_burst or min(kept_burst, had.burst),
     ends = now + life,
     demand = demand,
-    counted = counted,
+    counted = now,
     clients = clients,
     settled = spent,
+    span = span,
   }
-  table.insert(grants, 1, pack(GRANT, rate, burst, leases.exact, leased, free()))
+  state = leasing.add_of_parts(limit, state, hits, now)
+  -- Under another limit, all of it is held for as long as under the former one.
+  leasing.leave(leases, max(0, had.rate - (had.span == span and part.rate or 0)), had.span, now)
+  local grants, leased = {}, 0
+  for _, other in ipairs(parts) do
+    grants[#grants + 1] = pack(OTHER, other.rate, other.burst, other.ends - now, other.demand, other.clients)
+  end
+  for i = 1, #leases do leased = leased + leases[i].demand end
+  parts[#parts + 1] = part
+  local function free() return max(0, max(0, most - used_of(limit, state)) - leasing.outstanding(leases)) end
+  if not learns then grow(leases, part, wanted_rate, wanted_burst, rate_max, free) end
+  if had.counted > now and part.rate > 0 then part.counted = now + (divmod(had.counted - now, had.rate, 0, part.rate)) end
+  table.insert(grants, 1, pack(GRANT, part.rate, part.burst, leases.exact, leased, free()))
   return leasing.join(state, leases), leasing.expiry(limit, state, leases), table.concat(grants)
 end
 

@@ -12,14 +12,14 @@ const NUMBERS_BYTES: usize = 5 * 8;
 
 /// The argument of a request for a part of a counter that counts by this algorithm. `now` is the time of this machine.
 pub fn encode_part(request: &PartRequest, algorithm: &Algorithm, now: Timestamp) -> Vec<u8> {
-    let PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, demand, clients } =
+    let PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients } =
         *request;
     let most = algorithm.remaining(&Default::default(), Timestamp::EPOCH);
     let mut out = server.0.to_le_bytes().to_vec();
     let mut write = |number: f64| out.extend(number.to_le_bytes());
     [sequence, kept.rate, kept.burst, spent].into_iter().for_each(|number| write(number as f64));
     write(acknowledged.map_or(-1.0, |acknowledged| acknowledged as f64));
-    [wanted.rate, wanted.burst, rate_max, most, demand, clients]
+    [wanted.rate, wanted.burst, rate_max, span, most, demand, clients]
         .into_iter()
         .for_each(|number| write(number as f64));
     out.extend_from_slice(&parameters(algorithm, now));

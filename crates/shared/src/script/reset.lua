@@ -6,8 +6,10 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
--- Bytes before the leases, those of a lease, and those of a lease before the outstanding credits.
-local HEAD_BYTES, LEASE_BYTES, CREDITS_AT = 11, 56, 32
+-- Bytes before the leases, those of a lease, and those of a lease before the holder and the outstanding credits.
+local HEAD_BYTES, LEASE_BYTES, HOLDER_AT, CREDITS_AT = 11, 56, 8, 32
+-- In the place of the holder: rates of quota that were given up. Their hits were spent.
+local LEAVING = -3
 
 -- An open window from the first hit, with one hit; empty if there is none.
 local function one_hit(state)
@@ -27,7 +29,7 @@ local function without_hits(value)
   local kept, out, position = {}, 0, HEAD_BYTES + 1
   for _ = 1, (unpack_from('<H', value, 2)) do
     local outstanding, ends = unpack_from('<dd', value, position + CREDITS_AT)
-    if ends > now then
+    if ends > now and unpack_from('<d', value, position + HOLDER_AT) ~= LEAVING then
       kept[#kept + 1] = sub(value, position, position + LEASE_BYTES - 1)
       out = out + outstanding
     end

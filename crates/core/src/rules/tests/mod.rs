@@ -316,7 +316,7 @@ fn bans_and_schedules_are_refused_in_a_shared_store_unless_the_domain_counts_loc
 }
 
 #[test]
-fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_long_windows_and_need_leases() {
+fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_windows_and_need_leases() {
     let parse = |head: &str, limit: &str, leases: bool| {
         let options = LoadOptions { shared_counters: true, leases, ..LoadOptions::default() };
         let rules =
@@ -335,16 +335,18 @@ fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_long_windows_and_need
         "unit: minute, requests_per_unit: 10",
         "unit: hour, requests_per_unit: 900, algorithm: token_bucket, refill: intervals",
         "unit: minute, requests_per_unit: 900, algorithm: fixed_window",
+        "unit: minute, requests_per_unit: 1000, algorithm: fixed_window",
+        "unit: second, requests_per_unit: 100",
     ] {
         assert_eq!(parse("", limit, true), Ok(()), "{limit}");
     }
     for limit in [
-        "unit: minute, requests_per_unit: 1000, algorithm: fixed_window",
         "unit: second, requests_per_unit: 9, algorithm: token_bucket, refill: intervals",
+        "unit: minute, requests_per_unit: 1000, algorithm: token_bucket, refill: intervals",
     ] {
         let error = parse("", limit, true).unwrap_err();
         assert!(
-            error.contains("make it a token bucket or a longer window, write `counters: local` beside"),
+            error.contains("remove `refill`, make it a `fixed_window`, write `counters: local` beside"),
             "{error}"
         );
         assert_eq!(parse("counters: local\n", limit, true), Ok(()), "{limit}");

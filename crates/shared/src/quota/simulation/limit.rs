@@ -49,11 +49,13 @@ impl Limit {
             6 => Self::fixed(rate * 30, 643),
             // It takes more than ten minutes to fill.
             7 => Self::bucket("token_bucket", rate.div_ceil(20), rate * 50),
-            // A log in a store has no more hits.
             8 => Self::log(rate * 10, 1_200),
             // A minute, with few hits.
             9 => Self::log(rate.min(15) * 60, 60),
             10 => Self::fixed(rate.min(15) * 60, 60),
+            // A log in a store has no more hits.
+            11 => Self::log((rate * 20).clamp(1_000, 10_000), 40),
+            12 => Self::log(rate, 1),
             _ => Self::log(rate * 30, 1_200),
         }
     }

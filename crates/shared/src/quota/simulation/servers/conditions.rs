@@ -23,6 +23,8 @@ pub(super) enum StoreFault {
     CountsNothing,
     /// Slices of clients that are gone are given back.
     ForgetsClosed,
+    /// A rate of a window is free for others, and for requests, as soon as a server gives it up.
+    ForgetsRates,
 }
 
 /// Random parameters. Gaps are mean times between two events; zero means never.
@@ -55,6 +57,9 @@ pub(super) struct StoreConditions {
 /// Limits that are divided by rates.
 pub(super) const RATES: &[u64] = &[0, 0, 0, 1];
 
+/// Windows that are divided by rates.
+pub(super) const WINDOWS: &[u64] = &[2, 3, 11, 12];
+
 /// Limits that are divided by slices.
 pub(super) const SLICES: &[u64] = &[4, 6, 7, 8, 9, 10];
 
@@ -69,10 +74,10 @@ impl StoreConditions {
             servers: rng.between(1, 5) as usize,
             clients,
             // Long windows are spent within a world.
-            load: rng.pick(if kinds == RATES {
-                &[0.3, 0.8, 1.2, 3.0, 20.0]
-            } else {
+            load: rng.pick(if kinds == SLICES {
                 &[1.0, 20.0, 50.0, 200.0, 1_000.0]
+            } else {
+                &[0.3, 0.8, 1.2, 3.0, 20.0]
             }),
             // An emptied store has forgotten these requests, whatever quota does.
             direct: if empty_gap > 0 { 0.0 } else { rng.pick(&[0.0, 0.0, 0.3, 2.0]) },

@@ -3,7 +3,7 @@
 use super::{
     super::{WORLDS, client::SECOND, limit::Limit, number},
     World,
-    conditions::{RATES, SLICES, StoreConditions, StoreFault},
+    conditions::{RATES, SLICES, StoreConditions, StoreFault, WINDOWS},
 };
 use crate::{lease::simulation::rng::Rng, quota::simulation::world::START};
 
@@ -29,7 +29,10 @@ fn run(seed: u64, kinds: &[u64], fault: Option<StoreFault>) -> World {
             (conditions.client_gap, conditions.kill_gap) =
                 if forgets_closed { (2 * SECOND, 0) } else { (0, 20 * SECOND) };
         }
-        conditions.direct = if fault == StoreFault::HoldsNothing { 2.0 } else { 0.0 };
+        conditions.direct = match fault {
+            StoreFault::HoldsNothing | StoreFault::ForgetsRates => 2.0,
+            _ => 0.0,
+        };
     }
     let length = conditions.length;
     let mut world = World::new(conditions, rng);
@@ -61,6 +64,11 @@ fn clients_of_several_servers_and_requests_to_these_keep_the_limit() {
 }
 
 #[test]
+fn the_same_keep_the_limit_of_a_window_that_is_divided_by_rates() {
+    keeps_the_limit(WINDOWS);
+}
+
+#[test]
 fn the_same_keep_the_limit_of_a_long_window() {
     keeps_the_limit(SLICES);
 }
@@ -81,6 +89,19 @@ fn faults_of_the_division_among_servers_are_found() {
         StoreFault::HoldsNothing,
     ] {
         finds(fault, RATES);
+    }
+}
+
+#[test]
+fn faults_of_the_division_of_a_window_by_rates_are_found() {
+    for fault in [
+        StoreFault::ForgetsVanished,
+        StoreFault::ShrinksAtOnce,
+        StoreFault::TakesLateRequests,
+        StoreFault::HoldsNothing,
+        StoreFault::ForgetsRates,
+    ] {
+        finds(fault, WINDOWS);
     }
 }
 

@@ -326,6 +326,9 @@ impl World {
         let is_learning = self.now <= self.store.began + PART_LIFE.as_nanos() as u64;
         let now = self.time();
         let grant = self.store.counter.report(&self.algorithm, &request, is_learning, now);
+        if self.conditions.fault == Some(StoreFault::ForgetsRates) {
+            self.store.counter.forget_rates();
+        }
         let (Some(grant), false) = (grant, self.is_lost()) else { return };
         let at = self.now + self.rng.below(self.conditions.delay_max);
         self.post(at, Message::Response { server, bucket, sequence: request.sequence, grant });

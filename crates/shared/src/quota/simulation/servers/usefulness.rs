@@ -279,3 +279,59 @@ fn operators_see_the_part_of_a_server_and_those_of_all_others() {
 fn part_of(quota: &Quota) -> PartView {
     quota.buckets().next().and_then(|bucket| bucket.part).expect("a part")
 }
+
+/// As much as at a single server, about.
+#[test]
+fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
+    for (limit, least) in [
+        (Limit::log(6_000, 60), [0.97, 0.97, 0.9, 0.9]),
+        (Limit::fixed(1_000, 10), [0.95, 0.92, 0.81, 0.82]),
+        (Limit::log(100, 1), [0.54, 0.48, 0.41, 0.46]),
+    ] {
+        for (servers, clients, hot) in [(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)] {
+            for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
+                let limit = limit.clone();
+                let conditions =
+                    StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
+                let mut world = World::new(conditions, Rng::of_seed(clients as u64));
+                world.run_for(70 * SECOND);
+                let part = world.part_of_possible(180 * SECOND);
+                let rule = &world.conditions.limit.rule;
+                let world_of =
+                    format!("{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}");
+                println!("{world_of}: {part:.3}");
+                assert!(part >= least, "{world_of}: {part}");
+                assert_eq!(world.excess.0, 0);
+            }
+        }
+    }
+}
+
+/// The rate that moves to other servers is not held twice: it is spent again as soon as clients have it.
+#[test]
+fn the_rate_of_a_window_moves_to_other_servers_while_the_window_lasts() {
+    for seed in 0..6 {
+        let limit = Limit::log(6_000, 60);
+        let conditions = StoreConditions { limit, ..StoreConditions::calm(3, 6, 6, 3.0) };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
+        world.run_for(90 * SECOND);
+        let before = world.part_of_possible(10 * SECOND);
+        let (total, half) = (world.conditions.load * world.conditions.limit.rate, seed as usize % 2);
+        for client in &mut world.clients {
+            client.demand = 1.0;
+        }
+        let server = world.servers[half].id;
+        let here: Vec<usize> =
+            world.links.values().filter(|link| link.server == server).map(|link| link.client).collect();
+        for &client in &here {
+            world.clients[client].demand = total / here.len() as f64;
+        }
+        world.run_for(15 * SECOND);
+        let after = world.part_of_possible(10 * SECOND);
+        println!(
+            "seed {seed}: {before:.3} before, {after:.3} 15 s after all load has moved to {} clients of a server",
+            here.len()
+        );
+        assert_eq!(world.excess.0, 0);
+    }
+}
