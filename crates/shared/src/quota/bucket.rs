@@ -43,6 +43,8 @@ pub(super) struct Bucket {
     pub(super) debts: Debts,
     /// Hits of slices that peers spent.
     pub(super) taken: Taken,
+    /// No slice that a client has ends earlier.
+    pub(super) slices_end: Timestamp,
     /// Time of the last division.
     pub(super) divided: Timestamp,
     /// Whether a division is due.
@@ -101,6 +103,7 @@ impl Bucket {
             share_max: Percent::ALL,
             debts: Debts::default(),
             taken: Taken::default(),
+            slices_end: Timestamp::EPOCH,
             divided: Timestamp::EPOCH,
             is_dirty: true,
             room: None,

@@ -12,7 +12,7 @@
 //! after an assignment that denies all: the bucket behind it is a new one, and full.
 
 use super::{
-    Push, Settings,
+    NEVER, Push, Settings,
     action::Action,
     bucket::{Bucket, Moment, Report},
     member::{Member, Remnant},
@@ -135,6 +135,9 @@ impl Bucket {
             };
             send(action, is_renewal);
         }
+        if member.is_assigned {
+            self.slices_end = self.slices_end.min(member.end(settings));
+        }
     }
 
     /// Gives slices to clients that have none, of what this server has got since their reports.
@@ -188,10 +191,15 @@ impl Bucket {
             self.taken.add(peer, source.algorithm(), tokens, now);
             hits = hits.saturating_add(tokens);
         }
-        for member in &mut self.members {
-            let ended = member.expire_slice(settings, now);
-            self.taken.add(member.peer, source.algorithm(), ended, now);
-            hits = hits.saturating_add(ended);
+        // A report of one of many clients needs no look at all others.
+        if self.slices_end <= now {
+            for member in &mut self.members {
+                let ended = member.expire_slice(settings, now);
+                self.taken.add(member.peer, source.algorithm(), ended, now);
+                hits = hits.saturating_add(ended);
+            }
+            let ends = self.members.iter().filter(|member| member.is_assigned);
+            self.slices_end = ends.map(|member| member.end(settings)).min().unwrap_or(NEVER);
         }
         if let Source::Counter(_, leased) = source {
             let end = now.saturating_add(settings.ttl + settings.round_trip);
