@@ -80,18 +80,18 @@ pub(super) fn response(assignments: &[SentAssignment]) -> RateLimitQuotaResponse
 }
 
 fn bucket_action(assignment: Assignment) -> bucket_action::BucketAction {
-    let (strategy, ttl) = match assignment {
-        Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
+    let strategy = match assignment {
+        Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
             let fill_interval = Some(duration(fill_interval));
             let bucket = TokenBucket { max_tokens, tokens_per_fill: Some(tokens_per_fill), fill_interval };
-            (Strategy::TokenBucket(bucket), ttl)
+            Strategy::TokenBucket(bucket)
         }
-        Assignment::AllowAll { ttl } => (Strategy::BlanketRule(BlanketRule::AllowAll.into()), ttl),
-        Assignment::DenyAll { ttl } => (Strategy::BlanketRule(BlanketRule::DenyAll.into()), ttl),
+        Assignment::AllowAll => Strategy::BlanketRule(BlanketRule::AllowAll.into()),
+        Assignment::DenyAll => Strategy::BlanketRule(BlanketRule::DenyAll.into()),
         Assignment::Abandon => return bucket_action::BucketAction::AbandonAction(AbandonAction {}),
     };
     bucket_action::BucketAction::QuotaAssignmentAction(QuotaAssignmentAction {
-        assignment_time_to_live: Some(duration(ttl)),
+        assignment_time_to_live: assignment.ttl().map(duration),
         rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
     })
 }

@@ -8,7 +8,7 @@ mod process;
 mod traffic;
 
 use crate::{check_seeds, rng::Rng, world::shortest};
-use oracle::{Oracle, Verdict};
+use oracle::{Expected, Oracle};
 use process::{Outcome, Process};
 use std::fmt::Write;
 use traffic::{COUNTERS, Event, Limits, Step};
@@ -223,11 +223,11 @@ impl Outcome {
     }
 }
 
-fn equal(of: &str, expected: Verdict, found: &Outcome) -> Result<(), String> {
+fn equal(of: &str, expected: Expected, found: &Outcome) -> Result<(), String> {
     let verdict = match found {
-        Outcome::Admitted(_) => Verdict::Admitted,
-        Outcome::Denied => Verdict::Denied,
-        Outcome::Waits => Verdict::Waits,
+        Outcome::Admitted(_) => Expected::Admitted,
+        Outcome::Denied => Expected::Denied,
+        Outcome::Waits => Expected::Waits,
     };
     if verdict == expected { Ok(()) } else { Err(format!("{of}: {verdict:?}, expected {expected:?}")) }
 }

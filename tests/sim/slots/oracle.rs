@@ -40,7 +40,7 @@ struct Counted {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Verdict {
+pub enum Expected {
     Admitted,
     Denied,
     Waits,
@@ -111,7 +111,7 @@ impl Oracle {
         has_window: bool,
         patience: u64,
         ticket: Option<&str>,
-    ) -> Verdict {
+    ) -> Expected {
         self.next += 1;
         let (number, takes) = (self.next, takes.to_vec());
         let ends = self.now + patience;
@@ -119,30 +119,30 @@ impl Oracle {
     }
 
     /// Decides the request once more that waits at this index.
-    pub fn again(&mut self, index: usize, ticket: Option<&str>) -> Verdict {
+    pub fn again(&mut self, index: usize, ticket: Option<&str>) -> Expected {
         let waiting = self.waiting[index].clone();
         let verdict = self.decide(waiting, ticket);
-        if verdict != Verdict::Waits {
+        if verdict != Expected::Waits {
             self.waiting.remove(index);
         }
         verdict
     }
 
-    fn decide(&mut self, mut waiting: Waiting, ticket: Option<&str>) -> Verdict {
+    fn decide(&mut self, mut waiting: Waiting, ticket: Option<&str>) -> Expected {
         let blocked = self.blocked(&waiting.takes, waiting.number);
         if blocked.is_empty() {
             self.admit(&waiting, ticket.unwrap_or_default());
-            return Verdict::Admitted;
+            return Expected::Admitted;
         }
         if self.until(&waiting, &blocked).is_none() {
-            return Verdict::Denied;
+            return Expected::Denied;
         }
         waiting.lines = blocked;
         match self.waiting.iter_mut().find(|other| other.number == waiting.number) {
             Some(former) => *former = waiting,
             None => self.waiting.push(waiting),
         }
-        Verdict::Waits
+        Expected::Waits
     }
 
     fn admit(&mut self, request: &Waiting, ticket: &str) {

@@ -308,7 +308,7 @@ impl Divider {
     /// Answers a report of a bucket whose requests are all admitted, or all denied.
     fn blanket(&mut self, stream: u64, bucket: Bucket, usage: Usage, admits: bool, now: Timestamp) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
-        let Settings { ttl, idle_reports, .. } = *self.quota.settings();
+        let idle_reports = self.quota.settings().idle_reports;
         let known = client.buckets.find(&bucket);
         if let Some(place) = known {
             self.quota.unsubscribe(StreamId(stream), place);
@@ -327,8 +327,8 @@ impl Divider {
                 place.into_iter().for_each(|place| client.forget(place));
                 (Assignment::Abandon, &mut counts.abandoned)
             }
-            true => (Assignment::AllowAll { ttl }, &mut counts.allowed),
-            false => (Assignment::DenyAll { ttl }, &mut counts.denied),
+            true => (Assignment::AllowAll, &mut counts.allowed),
+            false => (Assignment::DenyAll, &mut counts.denied),
         };
         *count += 1;
         let is_renewal = is_same && assignment != Assignment::Abandon;
@@ -387,10 +387,10 @@ fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, buc
 
 fn assignment(action: Action) -> Assignment {
     match action {
-        Action::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
-            Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl }
+        Action::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
+            Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval }
         }
-        Action::DenyAll { ttl } => Assignment::DenyAll { ttl },
+        Action::DenyAll => Assignment::DenyAll,
         Action::Abandon => Assignment::Abandon,
     }
 }

@@ -21,21 +21,20 @@ pub enum Assignment {
         tokens_per_fill: u32,
         /// Whole seconds, and a number of the assignment in the nanoseconds.
         fill_interval: Duration,
-        /// Time for which it is in force, in whole seconds.
-        ttl: Duration,
     },
     /// Admits all of them.
-    AllowAll {
-        /// Likewise.
-        ttl: Duration,
-    },
+    AllowAll,
     /// Denies all of them.
-    DenyAll {
-        /// Likewise.
-        ttl: Duration,
-    },
+    DenyAll,
     /// Forgets the bucket.
     Abandon,
+}
+
+impl Assignment {
+    /// Time for which it is in force, in whole seconds; none for one that forgets the bucket.
+    pub fn ttl(self) -> Option<Duration> {
+        (self != Self::Abandon).then(|| Settings::default().ttl)
+    }
 }
 
 /// The reason why a stream ends.
@@ -73,8 +72,8 @@ struct Waiting {
 /// What is to be sent about a bucket.
 #[derive(Clone, Copy)]
 struct Unsent {
-    /// Life of an assignment that denies all, before the last one.
-    denial: Option<Duration>,
+    /// Whether one that denies all was before the last one.
+    is_denied_before: bool,
     last: Assignment,
     /// Whether the client has been sent it before.
     is_renewal: bool,
@@ -107,11 +106,9 @@ impl Outbox {
         waiting.since = Some((waiting.since.map_or(now, |(oldest, _)| oldest), now));
         waiting.assignments.reserve(assignments.size_hint().1.unwrap_or(0));
         for (bucket, assignment, is_renewal) in assignments {
-            let first = Unsent { denial: None, last: assignment, is_renewal };
+            let first = Unsent { is_denied_before: false, last: assignment, is_renewal };
             let unsent = waiting.assignments.entry(bucket).or_insert(first);
-            if let Assignment::DenyAll { ttl } = unsent.last {
-                unsent.denial = Some(ttl);
-            }
+            unsent.is_denied_before |= unsent.last == Assignment::DenyAll;
             (unsent.last, unsent.is_renewal) = (assignment, unsent.is_renewal && is_renewal);
         }
         self.changed.notify_one();
@@ -144,17 +141,18 @@ impl Outbox {
                         return Err(StreamEnd::Stuck);
                     }
                     let unsent = std::mem::take(&mut waiting.assignments).into_iter();
-                    let in_order = unsent.flat_map(|(bucket, Unsent { denial, last, is_renewal })| {
-                        let denial = denial.filter(|_| matches!(last, Assignment::Tokens { .. }));
-                        let both = denial
-                            .map(|ttl| (Assignment::DenyAll { ttl }, true))
-                            .into_iter()
-                            .chain([(last, is_renewal)]);
-                        both.map(move |(assignment, is_passing)| {
-                            let bucket = bucket.clone();
-                            SentAssignment { bucket, assignment, is_passing }
-                        })
-                    });
+                    let in_order =
+                        unsent.flat_map(|(bucket, Unsent { is_denied_before, last, is_renewal })| {
+                            let fills = is_denied_before && matches!(last, Assignment::Tokens { .. });
+                            let both = fills
+                                .then_some((Assignment::DenyAll, true))
+                                .into_iter()
+                                .chain([(last, is_renewal)]);
+                            both.map(move |(assignment, is_passing)| {
+                                let bucket = bucket.clone();
+                                SentAssignment { bucket, assignment, is_passing }
+                            })
+                        });
                     return Ok((in_order.collect(), newest));
                 }
                 if let Some(end) = &waiting.end {
@@ -175,11 +173,10 @@ fn is_late((oldest, _): (Timestamp, Timestamp), now: Timestamp) -> bool {
 mod tests {
     use super::*;
 
-    const TTL: Duration = Duration::from_secs(15);
-    const DENY: Assignment = Assignment::DenyAll { ttl: TTL };
+    const DENY: Assignment = Assignment::DenyAll;
 
     fn tokens(max_tokens: u32) -> Assignment {
-        Assignment::Tokens { max_tokens, tokens_per_fill: 1, fill_interval: TTL, ttl: TTL }
+        Assignment::Tokens { max_tokens, tokens_per_fill: 1, fill_interval: Duration::from_secs(1) }
     }
 
     /// The last one is sent, and before it the denial that makes Envoy fill the bucket.

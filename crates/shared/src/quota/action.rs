@@ -8,7 +8,7 @@ const FILL_SECS_MAX: u64 = 60;
 /// The fill interval of slices, which are not to be filled: a year.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// What a client does from now on with requests of a bucket.
+/// What a client does with requests of a bucket, from now on and for the time to live of the [settings](super::Settings).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Admits them by a token bucket.
@@ -22,14 +22,9 @@ pub enum Action {
         tokens_per_fill: u32,
         /// Whole seconds, and a number of the assignment in the nanoseconds.
         fill_interval: Duration,
-        /// Whole seconds.
-        ttl: Duration,
     },
     /// Denies all of them.
-    DenyAll {
-        /// Whole seconds.
-        ttl: Duration,
-    },
+    DenyAll,
     /// Forgets the bucket. The next request makes it anew and reports at once.
     Abandon,
 }
@@ -64,17 +59,17 @@ impl Fill {
     }
 
     /// A bucket of this size.
-    pub(super) fn action(self, max_tokens: u32, salt: u16, ttl: Duration) -> Action {
+    pub(super) fn action(self, max_tokens: u32, salt: u16) -> Action {
         let fill_interval = Duration::new(self.secs, salt.into());
-        Action::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval, ttl }
+        Action::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval }
     }
 }
 
 impl Action {
     /// So many tokens, and no more.
-    pub(super) fn slice(max_tokens: u32, salt: u16, ttl: Duration) -> Self {
+    pub(super) fn slice(max_tokens: u32, salt: u16) -> Self {
         let fill_interval = NEVER + Duration::from_nanos(salt.into());
-        Self::Tokens { max_tokens, tokens_per_fill: 1, fill_interval, ttl }
+        Self::Tokens { max_tokens, tokens_per_fill: 1, fill_interval }
     }
 }
 

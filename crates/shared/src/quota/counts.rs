@@ -39,7 +39,7 @@ impl QuotaCounts {
         for push in pushes {
             match push.action {
                 Action::Tokens { .. } => self.assigned += 1,
-                Action::DenyAll { .. } => self.denied += 1,
+                Action::DenyAll => self.denied += 1,
                 Action::Abandon => self.abandoned += 1,
             }
         }

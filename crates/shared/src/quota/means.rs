@@ -112,7 +112,7 @@ pub(super) fn assign(
     let is_changed = share != member.share || !member.is_assigned;
     if is_changed || is_due {
         member.send(share, settings, now);
-        let action = action(member, fill, settings);
+        let action = action(member, fill);
         let (stream, place, is_renewal) = (member.stream, member.place, !is_changed);
         pushes.push(Push { stream, place, action, is_renewal });
     }
@@ -121,10 +121,9 @@ pub(super) fn assign(
 }
 
 /// The assignment of a share.
-fn action(member: &Member, fill: Option<Fill>, settings: &Settings) -> Action {
-    let ttl = settings.ttl;
+fn action(member: &Member, fill: Option<Fill>) -> Action {
     match fill.filter(|_| member.share.tokens > 0) {
-        Some(fill) => fill.action(member.share.tokens, member.salt, ttl),
-        None => Action::DenyAll { ttl },
+        Some(fill) => fill.action(member.share.tokens, member.salt),
+        None => Action::DenyAll,
     }
 }

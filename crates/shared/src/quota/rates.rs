@@ -240,7 +240,7 @@ impl Rates {
     ) {
         let Some(fill) = Fill::at_most(share.rate).filter(|_| share.tokens > 0) else { return };
         member.send(Share { rate: fill.rate(), ..share }, settings, now);
-        let action = fill.action(share.tokens, member.salt, settings.ttl);
+        let action = fill.action(share.tokens, member.salt);
         pushes.push(Push { stream: member.stream, place: member.place, action, is_renewal: false });
     }
 

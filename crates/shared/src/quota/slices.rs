@@ -118,20 +118,19 @@ impl Bucket {
         let slice = wanted.min(share).min(of_peer).min(u32::MAX.into()) as u32;
         let (stream, place) = (member.stream, member.place);
         let mut send = |action, is_renewal| pushes.push(Push { stream, place, action, is_renewal });
-        let ttl = settings.ttl;
         let is_needed = is_excessive || is_short && u64::from(slice) > unspent / 4;
         if is_needed && slice > 0 {
             member.send_slice(slice, now);
             source.hold(unspent, member.unspent());
-            send(Action::DenyAll { ttl }, false);
-            send(Action::slice(slice, member.salt, ttl), false);
+            send(Action::DenyAll, false);
+            send(Action::slice(slice, member.salt), false);
         } else if !member.is_assigned || member.is_due(settings, now) {
             let is_renewal = member.is_assigned;
             member.sent.renew(now);
             (member.is_assigned, member.is_heard) = (true, false);
             let action = match member.share.tokens {
-                0 => Action::DenyAll { ttl },
-                slice => Action::slice(slice, member.salt, ttl),
+                0 => Action::DenyAll,
+                slice => Action::slice(slice, member.salt),
             };
             send(action, is_renewal);
         }

@@ -88,15 +88,15 @@ pub(super) fn assignment(
     let AssignmentEvent { sent, domain, stream, peer, bucket, assignment } = event;
     let redaction = values.of_domain(domain);
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let (kind, tokens, ttl) = match *assignment {
-        Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
+    let (kind, tokens) = match *assignment {
+        Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
             // Without the nanoseconds: they are the number of the assignment.
             let fill_interval_ns = nanos(Duration::from_secs(fill_interval.as_secs()));
-            ("tokens", Some(Tokens { max_tokens, tokens_per_fill, fill_interval_ns }), Some(ttl))
+            ("tokens", Some(Tokens { max_tokens, tokens_per_fill, fill_interval_ns }))
         }
-        Assignment::AllowAll { ttl } => ("allow_all", None, Some(ttl)),
-        Assignment::DenyAll { ttl } => ("deny_all", None, Some(ttl)),
-        Assignment::Abandon => ("abandon", None, None),
+        Assignment::AllowAll => ("allow_all", None),
+        Assignment::DenyAll => ("deny_all", None),
+        Assignment::Abandon => ("abandon", None),
     };
     let assignment = AssignmentFields {
         domain,
@@ -106,7 +106,7 @@ pub(super) fn assignment(
         names: &peer.names,
         kind,
         tokens,
-        ttl_ns: ttl.map(nanos),
+        ttl_ns: assignment.ttl().map(nanos),
         sample,
     };
     append(&AssignmentLine { v: VERSION, time: Time(sent.as_nanos()), run, assignment }, out);
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn a_line_has_what_the_client_obeys_and_redacts_values() {
-        let (fill_interval, ttl) = (Duration::new(1, 7), Duration::from_secs(15));
-        let tokens = Assignment::Tokens { max_tokens: 25, tokens_per_fill: 40, fill_interval, ttl };
+        let fill_interval = Duration::new(1, 7);
+        let tokens = Assignment::Tokens { max_tokens: 25, tokens_per_fill: 40, fill_interval };
         let of = |redaction, assignment| {
             let (values, mut out) = (Values { rules: None, default: redaction, salt: b"" }, Vec::new());
             let run = super::super::line::Hex([1; 8]);

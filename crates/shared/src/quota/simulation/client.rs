@@ -1,6 +1,6 @@
 //! A client as Envoy 1.40 is one: an instance with one bucket.
 
-use super::super::{Action, StreamId, Usage};
+use super::super::{Action, Settings, StreamId, Usage};
 use crate::lease::simulation::rng::Rng;
 
 pub(super) const MILLIS: u64 = 1_000_000;
@@ -91,13 +91,12 @@ impl Client {
         if !self.has_bucket {
             return;
         }
+        let ttl = Settings::default().ttl.as_secs() * SECOND;
         let former = self.assigned.filter(|&(_, end)| end > now).map(|(strategy, _)| strategy);
         match action {
             Action::Abandon => (self.has_bucket, self.assigned) = (false, None),
-            Action::DenyAll { ttl } => {
-                self.assigned = Some((Strategy::Deny, now + ttl.as_secs() * SECOND));
-            }
-            Action::Tokens { max_tokens, tokens_per_fill, fill_interval, ttl } => {
+            Action::DenyAll => self.assigned = Some((Strategy::Deny, now + ttl)),
+            Action::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
                 let (secs, salt) = (fill_interval.as_secs(), fill_interval.subsec_nanos());
                 let strategy = match former {
                     Some(Strategy::Bucket { max, per_fill, salt: before, .. })
@@ -125,7 +124,7 @@ impl Client {
                         }
                     }
                 };
-                self.assigned = Some((strategy, now + ttl.as_secs() * SECOND));
+                self.assigned = Some((strategy, now + ttl));
             }
         }
     }
