@@ -61,11 +61,6 @@ impl Beside {
             _ => Self::Nothing,
         }
     }
-
-    /// Whether it calls the control API, for which the server has a token.
-    pub(super) fn calls_control(self) -> bool {
-        matches!(self, Self::Tail(_) | Self::Recording)
-    }
 }
 
 pub(super) const SATURATED: &str = "saturated";
@@ -345,6 +340,11 @@ const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'stat
 }
 
 impl Scenario {
+    /// Whether the server has the control API, which needs somebody who could call it: a token.
+    pub(super) fn has_control(&self) -> bool {
+        self.serve == CONTROLLED
+    }
+
     /// The rule file: a plan per sibling, and a rule for each further descriptor. No request is denied, as the comparators deny
     /// none.
     pub(super) fn rules(&self) -> String {

@@ -177,9 +177,9 @@ impl Running {
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
         let address = free_port()?;
-        let has_http = matches!(scenario.beside, Beside::Scrapes) || scenario.beside.calls_control();
+        let has_http = matches!(scenario.beside, Beside::Scrapes) || scenario.has_control();
         let http = has_http.then(free_port).transpose()?;
-        let token = scenario.beside.calls_control().then(|| binaries.make_token()).transpose()?;
+        let token = scenario.has_control().then(|| binaries.make_token()).transpose()?;
         let rules = binaries.rules();
         fs::write(&rules, scenario.rules()).map_err(|error| format!("{}: {error}", rules.display()))?;
         let mut command = match server {
