@@ -230,23 +230,25 @@ fn a_minute_with_few_hits_is_spent_by_slices() {
         (Limit::fixed(900, 60), [0.93, 0.95, 0.78, 0.93]),
         (Limit::log(900, 60), [0.93, 0.9, 0.67, 0.7]),
     ] {
-        for (servers, clients, hot) in [(1, 5, 5), (1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)]
-        {
-            for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
-                let limit = limit.clone();
-                let conditions =
-                    StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
-                let mut world = World::new(conditions, Rng::of_seed(clients as u64));
-                world.run_for(70 * SECOND);
-                let part = world.part_of_possible(180 * SECOND);
-                let rule = &world.conditions.limit.rule;
-                println!("{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}: {part:.3}");
-                assert!(
-                    part >= least,
-                    "{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}: {part}"
-                );
-                assert_eq!(world.excess.0, 0);
-            }
+        let worlds = [(1, 5, 5), (1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)];
+        spends_at_least(&limit, &worlds, least);
+    }
+}
+
+/// Asserts the least part of what is possible that is admitted, by the load: servers, clients, and hot ones among these.
+fn spends_at_least(limit: &Limit, worlds: &[(usize, usize, usize)], least: [f64; 4]) {
+    for &(servers, clients, hot) in worlds {
+        for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
+            let limit = limit.clone();
+            let conditions = StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
+            let mut world = World::new(conditions, Rng::of_seed(clients as u64));
+            world.run_for(70 * SECOND);
+            let part = world.part_of_possible(180 * SECOND);
+            let rule = &world.conditions.limit.rule;
+            let world_of = format!("{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}");
+            println!("{world_of}: {part:.3}");
+            assert!(part >= least, "{world_of}: {part}");
+            assert_eq!(world.excess.0, 0);
         }
     }
 }
@@ -288,22 +290,7 @@ fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
         (Limit::fixed(1_000, 10), [0.95, 0.92, 0.81, 0.82]),
         (Limit::log(100, 1), [0.54, 0.48, 0.41, 0.46]),
     ] {
-        for (servers, clients, hot) in [(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)] {
-            for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
-                let limit = limit.clone();
-                let conditions =
-                    StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
-                let mut world = World::new(conditions, Rng::of_seed(clients as u64));
-                world.run_for(70 * SECOND);
-                let part = world.part_of_possible(180 * SECOND);
-                let rule = &world.conditions.limit.rule;
-                let world_of =
-                    format!("{rule}: {servers} servers, {clients} clients, {hot} hot, load {load}");
-                println!("{world_of}: {part:.3}");
-                assert!(part >= least, "{world_of}: {part}");
-                assert_eq!(world.excess.0, 0);
-            }
-        }
+        spends_at_least(&limit, &[(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)], least);
     }
 }
 
