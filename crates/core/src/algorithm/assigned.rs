@@ -18,8 +18,8 @@ pub struct Assigned {
     pub(super) ahead: u64,
     /// Time from which on nothing is spent.
     pub end: Timestamp,
-    /// Hits that exact decisions admitted since quota was assigned.
-    pub exact: u64,
+    /// Hits that exact decisions admitted or denied since quota was assigned.
+    pub demanded: u64,
 }
 
 impl Assigned {
@@ -48,15 +48,15 @@ impl Assigned {
 
     /// Appends it as it is to be stored.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Self { held, rate, counted, ahead, end, exact } = *self;
-        for number in [held, rate, counted.as_nanos(), ahead, end.as_nanos(), exact] {
+        let Self { held, rate, counted, ahead, end, demanded } = *self;
+        for number in [held, rate, counted.as_nanos(), ahead, end.as_nanos(), demanded] {
             out.extend(number.to_le_bytes());
         }
     }
 
     /// Decodes the output of `write`; none for any other number of bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let [held, rate, counted, ahead, end, exact] = bytes.as_chunks::<8>().0 else { return None };
+        let [held, rate, counted, ahead, end, demanded] = bytes.as_chunks::<8>().0 else { return None };
         let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         Some(Self {
             held: number(held),
@@ -65,7 +65,7 @@ impl Assigned {
             // Less than a hit, whatever a damaged file has.
             ahead: number(ahead).min(MILLIHIT_SECONDS as u64 - 1),
             end: Timestamp::from_nanos(number(end)),
-            exact: number(exact),
+            demanded: number(demanded),
         })
     }
 }

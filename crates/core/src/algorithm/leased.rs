@@ -94,10 +94,15 @@ impl Leased {
     /// Counts hits of an exact decision.
     pub fn add_exact(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
         self.add(algorithm, hits, now);
-        if let Some(assigned) = &mut self.assigned {
-            assigned.exact = assigned.exact.saturating_add(hits);
-        }
+        self.note_demand(hits);
         self.exact = self.exact.saturating_add(hits);
+    }
+
+    /// Notes hits of an exact decision, admitted or not, beside quota.
+    pub fn note_demand(&mut self, hits: u64) {
+        if let Some(assigned) = &mut self.assigned {
+            assigned.demanded = assigned.demanded.saturating_add(hits);
+        }
     }
 
     /// Counts hits of a lease. Where no window from the first hit is open, they are of an earlier one: they open none.
@@ -298,9 +303,9 @@ mod tests {
                 let end = Timestamp::from_nanos(end);
                 Lease { node, holder, sequence, settled, outstanding, end, demand }
             });
-            let assigned = quota.map(|[held, rate, counted, ahead, end, exact]| {
+            let assigned = quota.map(|[held, rate, counted, ahead, end, demanded]| {
                 let [counted, end] = [counted, end].map(Timestamp::from_nanos);
-                Assigned { held, rate, counted, ahead: ahead % MILLIHIT_SECONDS as u64, end, exact }
+                Assigned { held, rate, counted, ahead: ahead % MILLIHIT_SECONDS as u64, end, demanded }
             });
             let leased = Leased { state: log().add(State::EMPTY, 7, at(5)), leases: leases.collect(), exact, assigned };
             let mut bytes = Vec::new();

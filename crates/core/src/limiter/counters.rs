@@ -43,6 +43,9 @@ pub(super) trait Counters {
         change: impl FnOnce(State) -> Standing,
     ) -> Reading;
 
+    /// Notes hits that a counter with leases denied.
+    fn note_denied(&mut self, _: &PlannedCounter, _hits: u64) {}
+
     /// Reserves room for the counters that are to be created; false if the store is full.
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool;
 
@@ -112,6 +115,13 @@ impl Counters for LockedShards<'_> {
         match self.slot(counter) {
             Some(slot) => self.guards[counter.guard as usize].get(slot).state(),
             None => StateView::of_words([0; 2]),
+        }
+    }
+
+    #[cold]
+    fn note_denied(&mut self, counter: &PlannedCounter, hits: u64) {
+        if let Some(slot) = self.slot(counter) {
+            self.guards[counter.guard as usize].get_mut(slot).note_denied(hits);
         }
     }
 

@@ -210,7 +210,15 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 };
                 self.shards.change(counter, limit, now, change)
             } else {
-                Reading::of(&limit.algorithm, &self.shards.state(counter), now)
+                let state = self.shards.state(counter);
+                let reading = Reading::of(&limit.algorithm, &state, now);
+                if let State::Leased(_) = *state
+                    && counter.hits.taken > 0
+                    && self.is_over(counter)
+                {
+                    self.shards.note_denied(counter, counter.hits.taken);
+                }
+                reading
             };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
@@ -227,6 +235,13 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 report(charge, counter.hits, || descriptor.reached.is_shadow(), reading, state, now);
             }
         }
+    }
+
+    /// Whether a descriptor of the counter is over its limit.
+    #[cold]
+    fn is_over(&self, counter: &PlannedCounter) -> bool {
+        let mut charges = self.by_key[counter.charges()].iter().map(|&charge| &self.charges[charge as usize]);
+        charges.any(|charge| self.descriptors[charge.descriptor as usize].is_over)
     }
 
     /// Sets the resets that depend on more than one counter: those of bans, and of descriptors with schedules.

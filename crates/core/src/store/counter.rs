@@ -92,6 +92,15 @@ impl Counter {
         }
     }
 
+    /// Notes hits that were denied, if it is shared with clients of quota.
+    pub fn note_denied(&mut self, hits: u64) {
+        if let Kept::Boxed { state, .. } = &mut self.0
+            && let State::Leased(leased) = &mut **state
+        {
+            leased.note_demand(hits);
+        }
+    }
+
     /// Makes it a counter of this state, limit and expiry. A box that is there already is used again.
     #[inline(always)]
     pub fn set(&mut self, new: State, limit: LimitId, expires: Timestamp) {

@@ -71,7 +71,7 @@ pub struct PartGrant {
     pub others: Vec<OtherPart>,
     /// Hits by which bursts can grow.
     pub free: u64,
-    /// Hits of requests to servers since there are parts.
+    /// Hits of requests to servers since there are parts, admitted or denied; in a window from the first hit, those admitted in it.
     pub exact: u64,
     /// Hits that the holders of leases demand in one lease length.
     pub leased: u64,
@@ -141,10 +141,9 @@ impl DividedCounter {
     /// Counts a hit of a request to a server if it can be admitted.
     pub fn decide(&mut self, algorithm: &Algorithm, now: Timestamp) -> bool {
         let is_admitted = self.free(algorithm, now) > 0;
-        if is_admitted {
-            self.add(algorithm, 1, now);
-            self.exact += 1;
-        }
+        self.add(algorithm, is_admitted.into(), now);
+        // Those of a window from the first hit that are denied are of no window.
+        self.exact += u64::from(is_admitted || !self.is_undivided() && !algorithm.is_from_first_hit());
         is_admitted
     }
 

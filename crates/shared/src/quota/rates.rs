@@ -58,7 +58,7 @@ pub(super) struct Rates {
 /// Hits of requests to the server, or all servers, and of leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direct {
-    /// Hits, as the counter has them.
+    /// Hits, admitted or denied, as the counter has them.
     counted: u64,
     since: Timestamp,
     /// Thousandths of a hit per second.
@@ -96,9 +96,12 @@ impl Direct {
         self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
     }
 
-    /// What requests to the server demand, of which those that were denied are not known, and what leases do.
+    /// What requests to the server and leases demand.
     pub(super) fn wanted(&self, of: u64) -> u64 {
-        let by_requests = if self.rate == 0 { 0 } else { self.rate.saturating_mul(2).max(of / 64) };
+        let by_requests = match self.rate {
+            0 => 0,
+            rate => rate.saturating_add(rate / 4).max(of / 64),
+        };
         by_requests.saturating_add(self.by_leases)
     }
 }
@@ -195,7 +198,7 @@ impl Rates {
     ) {
         leased.expire(algorithm, now);
         let held = leased.assigned.map_or(0, |assigned| assigned.held);
-        self.direct.measure(leased.assigned.map_or(0, |assigned| assigned.exact), now);
+        self.direct.measure(leased.assigned.map_or(0, |assigned| assigned.demanded), now);
         self.direct.measure_leases(&leased.leases);
         let free = algorithm.remaining(&leased.state, now).saturating_sub(leased.outstanding());
         let most = held + free;

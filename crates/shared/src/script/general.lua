@@ -191,10 +191,11 @@ local function decide(position, replied)
   if quotas > 0 and quotas_over == quotas then is_denied = true end
   charge = 0
   for i = 1, counters do
-    local taken, given = 0, 0
+    local taken, given, denied = 0, 0, 0
     for _ = 1, counts[i] do
       charge = charge + 1
       local flag = flags[charge]
+      if over[descriptors[charge]] == number then denied = denied + takes[charge] end
       if stops and flag >= 12 then
         -- Such charges alone are counted once one of them is over.
         if over_alone[charge] == number then taken = taken + takes[charge] end
@@ -207,6 +208,10 @@ local function decide(position, replied)
     if leases then
       given = given > 0 and min(given, leasing.most_given(limits_met[i], state, leases)) or 0
       leases.exact = max(0, leases.exact - given) + taken
+      -- What requests demand beside parts of quota.
+      if denied > taken and #leases.parts > 0 and limits_met[i].kind ~= FIRST_HIT then
+        leases.exact, changed[key] = leases.exact + denied - taken, changed[key] or 0
+      end
     end
     if given > 0 and state ~= '' then
       state, expires = give_back(limits_met[i], state, given)

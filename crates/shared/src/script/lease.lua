@@ -6,7 +6,7 @@
 --
 -- Parts of quota are among the leases (src/shared/quota/part.rs): two records each. Their bursts count as credits. Their rates count as time
 -- passes; those of a window count as credits, too, for as long as it lasts, with those that were given up. While there are any parts, the
--- hits of all exact decisions are counted.
+-- hits of all exact decisions are counted; but for windows from the first hit, those that are denied too.
 --
 -- Made when a script meets the first lease: most calls meet none, and save the time.
 local function make_lease_functions()

@@ -107,6 +107,12 @@ impl Counters for Mixed<'_> {
         }
     }
 
+    fn note_denied(&mut self, counter: &PlannedCounter, hits: u64) {
+        if !self.is_fetched(counter) {
+            self.local.note_denied(counter, hits);
+        }
+    }
+
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
         self.local.make_room(&counters[..self.locals], &to_be_created[..self.locals], now)
     }

@@ -142,3 +142,29 @@ fn limits_sent_with_a_request_report_their_own_remaining_hits() {
     assert_eq!(remaining(9, 5, 1), [(Code::Ok, 7), (Code::Ok, 3)]);
     assert_eq!(remaining(5, 9, 1), [(Code::Ok, 3), (Code::Ok, 7)]);
 }
+
+/// A denial consumes nothing, but what is demanded of a counter beside quota is known from it.
+#[test]
+fn hits_that_a_counter_with_quota_denies_are_noted() {
+    let limiter = limiter(TWO_RULES);
+    let (now, end) =
+        (Timestamp::from_millis(MIDNIGHT_MILLIS), Timestamp::from_millis(MIDNIGHT_MILLIS + 30_000));
+    let mut wanted = Request::new("d");
+    wanted.push(descriptor("user=a"));
+    let wanted = wanted.checked(&RequestLimits::default()).expect("a good request");
+    let pinned = limiter.pin();
+    let charges = pinned.grantable(&wanted).expect("charges");
+    let charge = charges.iter().flatten().next().expect("a charge");
+    pinned.with_counter(charge, now, |algorithm, leased| leased.assign(algorithm, 3, 0, end, now));
+    check(
+        &limiter,
+        &[
+            (0, "user=a", &["ok 1"]),
+            (0, "user=a +4", &["over 1 60000"]),
+            (0, "user=a; user=b +6", &["ok 1", "over never"]),
+            (0, "user=a ?", &["ok 1"]),
+        ],
+    );
+    let noted = pinned.with_leases(charge.key(), now, |_, leased| leased.assigned.expect("quota").demanded);
+    assert_eq!(noted, Some(5));
+}

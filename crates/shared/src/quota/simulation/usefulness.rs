@@ -172,3 +172,35 @@ fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
         }
     }
 }
+
+/// Although they come when clients have all of the limit, so that most are denied; and clients get all again when none come.
+#[test]
+fn requests_to_the_server_get_a_share_as_a_client_does() {
+    for limit in [
+        Limit::log(1_500, 10),
+        Limit::fixed(1_500, 10),
+        Limit::bucket("token_bucket", 200, 600),
+        Limit::bucket("leaky_bucket", 1_000, 1_000),
+    ] {
+        let (rule, rate) = (limit.rule.clone(), limit.rate);
+        let mut world = World::new(Conditions { limit, ..calm(1, 1, 1.0, false) }, Rng::of_seed(11));
+        world.run_for(60 * SECOND);
+        world.conditions.direct = 0.7;
+        world.run_for(30 * SECOND);
+        let before = (world.admitted(), world.direct_admitted);
+        world.run_for(60 * SECOND);
+        let of_limit = |hits: u64| hits as f64 / (rate * 60.0);
+        let (by_clients, direct) =
+            (of_limit(world.admitted() - before.0), of_limit(world.direct_admitted - before.1));
+        println!("{rule}: {by_clients:.2} by clients, {direct:.2} by the server");
+        world.conditions.direct = 0.0;
+        world.run_for(25 * SECOND);
+        let before = world.admitted();
+        world.run_for(60 * SECOND);
+        let alone = of_limit(world.admitted() - before);
+        println!("{rule}: {alone:.2} by clients alone");
+        assert_eq!(world.excess.0, 0, "{rule}");
+        assert!(by_clients >= 0.4 && direct >= 0.4, "{rule}: {by_clients}, {direct}");
+        assert!(alone >= 0.9, "{rule}: {alone}");
+    }
+}
