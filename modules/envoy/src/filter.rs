@@ -1,15 +1,14 @@
 //! The filter: what happens at each hook, in the order of Envoy's `ratelimit` filter.
 
 use crate::{
-    actions::Source,
-    draft::{Draft, draft},
     leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
     limits::Limits,
     logged::Logged,
     metrics::{Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
-    settings::{self, FailureDeny, Fractions, Policy, RequestType, RouteSettings, Settings},
+    settings::{self, FailureDeny, Fractions, RequestType, RouteSettings, Settings},
     status::ShownStatus,
+    stream::HostStream,
 };
 use smallvec::SmallVec;
 use std::{
@@ -18,6 +17,7 @@ use std::{
 };
 use tidegate_core::limit::{Code, Decision, Request};
 use tidegate_envoy_abi::{ConfigHost, Flow, Headers, Host, Module};
+use tidegate_envoy_config::{Draft, Policy, Source, draft};
 
 /// The details of responses to denied requests, as Envoy's filter has them.
 const DENIED: &str = "request_rate_limited";
@@ -243,7 +243,8 @@ fn decide(
 ) -> Decided {
     let settings = &config.settings;
     let ticket = slot.take();
-    let source = Source::new(host).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
+    let stream = HostStream(host);
+    let source = Source::new(&stream).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
     let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
         .iter()
         .filter(|policy| policy.on_stream_done == at_end)

@@ -1,7 +1,7 @@
 //! Tidegate in Envoy's own process: an HTTP filter that takes the configuration of Envoy's `ratelimit` filter and decides by rules and
 //! counters in this process, or by credits that a server grants.
 //!
-//! The path of a request: `filter` is called by the hooks; `actions` make descriptors of the stream as `settings` has them; `limits`
+//! The path of a request: `filter` is called by the hooks; the crate `tidegate-envoy-config` makes descriptors of the `stream` as `settings` has them; `limits`
 //! decides them by a limiter that all workers and listeners share, or `leased` by credits of a server's counters; `response` turns the
 //! decision into headers or a response.
 //!
@@ -11,8 +11,6 @@
 //! - No hook waits: a decision has no IO. A request that a server has to decide is held by Envoy, and resumed on its worker.
 //! - Figures are counted in atomics and published by a thread of the module, at most once a second.
 
-mod actions;
-mod draft;
 #[cfg(test)]
 mod fake;
 mod filter;
@@ -28,6 +26,7 @@ mod response;
 mod rng;
 mod settings;
 mod status;
+mod stream;
 #[cfg(test)]
 mod tests;
 

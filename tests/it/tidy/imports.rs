@@ -420,12 +420,13 @@ fn with_prefix(prefix: &[String], path: Vec<String>, name: String) -> (Vec<Strin
 }
 
 /// The crates, by folder.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     ".",
     "crates/bench",
     "crates/cel",
     "crates/core",
     "crates/counts",
+    "crates/envoy-config",
     "crates/http2",
     "crates/operations",
     "crates/replay",

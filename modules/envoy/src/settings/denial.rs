@@ -1,7 +1,7 @@
 //! The response to denied requests: its status and headers.
 
-use super::{Node, Problems};
 use http::{HeaderName, HeaderValue};
+use tidegate_envoy_config::{Node, Problems, literal};
 
 /// A header of denials.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,15 +67,4 @@ fn header(node: &Node, problems: &Problems) -> Option<AddedHeader> {
         (_, _) => Merge::OverwriteIfPresent,
     };
     Some(AddedHeader { name, value, merge })
-}
-
-/// A text in which Envoy would replace `%…%`, without any of that: `%%` is a percent sign.
-pub(crate) fn literal(text: &str, path: &str, problems: &Problems) -> Option<String> {
-    let unescaped = text.replace("%%", "\0");
-    if unescaped.contains('%') {
-        let remedy = "`%…%` cannot be evaluated by a module; write a constant, with `%%` for a percent sign";
-        problems.add(path, format!("{text:?}: {remedy}"));
-        return None;
-    }
-    Some(unescaped.replace('\0', "%"))
 }

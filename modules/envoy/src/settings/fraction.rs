@@ -1,8 +1,8 @@
 //! Fractions of requests, which runtime may change.
 
-use super::{Node, Problems};
 use std::cell::Cell;
 use tidegate_envoy_abi::Host;
+use tidegate_envoy_config::{Node, Problems};
 
 /// A fraction of requests.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,10 @@
 //! They are the object `tidegate` beside the fields of Envoy's message where the configuration is JSON, and variables of the
 //! environment in any case: a protobuf message has no room for them.
 
-use super::{Problems, Server};
+use super::Server;
 use serde::Deserialize;
 use std::path::PathBuf;
+use tidegate_envoy_config::Problems;
 
 /// The module's own settings.
 #[derive(Clone, Debug, Default, PartialEq)]

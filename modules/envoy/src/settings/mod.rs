@@ -6,23 +6,21 @@
 mod denial;
 mod fraction;
 mod local;
-mod node;
-mod policy;
-mod schema;
 mod server;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub(crate) use denial::{AddedHeader, Merge, literal};
+pub(crate) use denial::{AddedHeader, Merge};
 pub(crate) use fraction::{Fraction, Fractions};
 pub(crate) use local::{Local, RuleSource};
-pub(crate) use node::{Node, Problems};
-pub(crate) use policy::{HitsAddend, Policy};
 pub(crate) use server::{Address, Server, Tls};
 
-use schema::Message;
 use std::time::Duration;
+use tidegate_envoy_abi::is_from_1_39;
+use tidegate_envoy_config::{
+    Envoy, Message, Node, Policy, Problems, RATE_LIMIT_FILTER, RATE_LIMIT_PER_ROUTE, from_json,
+};
 
 /// The timeout of Envoy's filter unless configured otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(20);
@@ -86,7 +84,7 @@ pub(crate) struct RouteSettings {
 /// Reads a configuration of the filter.
 pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
     let problems = Problems::default();
-    let (node, local) = tree(bytes, &schema::RATE_LIMIT_FILTER, &problems);
+    let (node, local) = tree(bytes, &RATE_LIMIT_FILTER, &problems);
     let local = Local::read(local, &problems);
     let failure_deny = match (node.node("failure_mode_deny_percent"), node.bool("failure_mode_deny")) {
         (Some(fraction), _) => FailureDeny::Fraction(Fraction::read(fraction, &problems)),
@@ -134,7 +132,7 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
 /// Reads a configuration of a route.
 pub(crate) fn route(bytes: &[u8]) -> Result<RouteSettings, String> {
     let problems = Problems::default();
-    let (node, local) = tree(bytes, &schema::RATE_LIMIT_PER_ROUTE, &problems);
+    let (node, local) = tree(bytes, &RATE_LIMIT_PER_ROUTE, &problems);
     let local = Local::of_route(local, &problems);
     let domain = node.text("domain");
     let settings = RouteSettings {
@@ -145,7 +143,8 @@ pub(crate) fn route(bytes: &[u8]) -> Result<RouteSettings, String> {
 }
 
 fn policies(node: &Node, local: &Local, problems: &Problems) -> Vec<Policy> {
-    node.nodes("rate_limits").map(|node| Policy::read(node, local, problems)).collect()
+    let envoy = Envoy { source_cluster: local.source_cluster.clone(), matches_each_value: is_from_1_39() };
+    node.nodes("rate_limits").map(|node| Policy::read(node, &envoy, problems)).collect()
 }
 
 /// The fields of a configuration, and those of the module's own object `tidegate`, which only JSON can have.
@@ -157,7 +156,7 @@ fn tree(bytes: &[u8], message: &Message, problems: &Problems) -> (Node, Option<s
     match serde_json::from_slice::<serde_json::Map<_, _>>(bytes) {
         Ok(mut json) => {
             let own = json.remove("tidegate").filter(|own| !own.is_null());
-            (node::from_json(&json, message, String::new(), problems), own)
+            (from_json(&json, message, String::new(), problems), own)
         }
         Err(error) => {
             problems.add("", format!("the configuration is not valid JSON: {error}"));

@@ -1,14 +1,9 @@
 //! Configurations: both forms, and what is refused.
 
-use super::{
-    filter,
-    node::{Node, Problems, Value, from_json},
-    route,
-    schema::{Field, Kind, Message, RATE_LIMIT_FILTER},
-    wire::from_bytes,
-};
+use super::{filter, route, wire::from_bytes};
 use crate::protobuf::Writer;
 use serde_json::{Value as Json, json};
+use tidegate_envoy_config::{Field, Kind, Message, Node, Problems, RATE_LIMIT_FILTER, Value, from_json};
 
 /// The errors of a configuration with these entries.
 fn errors(rate_limits: Json) -> String {
@@ -47,7 +42,7 @@ fn what_a_module_cannot_do_is_refused_with_the_path_of_the_field() {
         ),
         (
             json!([{"actions": [{"remote_address": {}}], "hits_addend": {"format": "%CEL(1)%"}}]),
-            "rate_limits[0].hits_addend.format: \"%CEL(1)%\" cannot be evaluated by a module",
+            "rate_limits[0].hits_addend.format: \"%CEL(1)%\" can only be evaluated by Envoy",
         ),
         (
             entry(json!({"header_value_match": {"descriptor_value": "v", "headers": [
@@ -186,7 +181,7 @@ fn bytes_and_json_are_read_alike() {
     assert_eq!(problems.or(()), Ok(()));
     assert_eq!(format!("{by_json:?}").len(), format!("{by_bytes:?}").len());
     for name in by_json.names() {
-        assert_eq!(by_json.get_for_test(name), by_bytes.get_for_test(name), "{name}");
+        assert_eq!(by_json.get(name), by_bytes.get(name), "{name}");
     }
 }
 
@@ -211,7 +206,7 @@ fn encoded(node: &Node, message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in node.names() {
         let field = message.fields.iter().find(|field| field.name == name).unwrap();
-        match node.get_for_test(name).unwrap() {
+        match node.get(name).unwrap() {
             Value::List(list) => list.iter().for_each(|value| encode(field, field.kind, value, &mut bytes)),
             value => encode(field, field.kind, value, &mut bytes),
         }

@@ -1,11 +1,8 @@
 //! Reads a message from its protobuf bytes.
 
-use super::{
-    node::{Node, Problems, Value},
-    schema::{Kind, Message},
-};
 use crate::protobuf::{self, Wire, next};
 use std::time::Duration;
+use tidegate_envoy_config::{Kind, Message, Node, Problems, Value};
 
 /// Reads a message. Envoy has validated it, so that whatever is wrong ends the reading.
 pub(crate) fn from_bytes(mut bytes: &[u8], message: &Message, path: String, problems: &Problems) -> Node {

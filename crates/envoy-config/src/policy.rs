@@ -1,18 +1,21 @@
 //! One entry of `rate_limits`: the actions that make a descriptor, and its hits.
 
-use super::{Local, Node, Problems};
-use crate::actions::{Action, hits::Format};
+use crate::{
+    actions::{Action, hits::Format},
+    node::{Node, Problems},
+    stream::Envoy,
+};
 use tidegate_core::limit::{Override, Unit};
 
 /// One entry of `rate_limits`.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Policy {
+pub struct Policy {
     pub(crate) actions: Vec<Action>,
     pub(crate) hits: HitsAddend,
     /// Whether the hits are given back.
     pub(crate) is_negative: bool,
     /// Whether it is applied when the stream has ended, in place of when the request arrives.
-    pub(crate) on_stream_done: bool,
+    pub on_stream_done: bool,
     /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
     pub(crate) x_ratelimit: Option<bool>,
     /// A limit in place of the rule's.
@@ -30,7 +33,7 @@ pub(crate) enum HitsAddend {
 
 impl Policy {
     /// Reads an entry.
-    pub(super) fn read(node: &Node, local: &Local, problems: &Problems) -> Self {
+    pub fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         for name in ["stage", "disable_key"] {
             if node.has(name) {
                 problems.add(&node.path_of(name), "is not supported here by Envoy either; remove it");
@@ -38,7 +41,7 @@ impl Policy {
         }
         let on_stream_done = node.bool("apply_on_stream_done");
         let actions: Vec<Action> =
-            node.nodes("actions").filter_map(|node| Action::read(node, local, problems)).collect();
+            node.nodes("actions").filter_map(|node| Action::read(node, envoy, problems)).collect();
         if !node.has("actions") {
             problems.add(&node.path_of("actions"), "is empty; add an action");
         }
@@ -86,7 +89,7 @@ fn limit(node: &Node, problems: &Problems) -> Option<Override> {
     if node.has("dynamic_metadata") {
         let path = node.path_of("dynamic_metadata");
         problems
-            .add(&path, "is a struct in metadata, which a module cannot read; use `rate_limit`, or a rule");
+            .add(&path, "is a struct in metadata, which only Envoy can read; use `rate_limit`, or a rule");
         return None;
     }
     let Some(limit) = node.node("rate_limit") else {

@@ -1,7 +1,7 @@
 //! Parameters of the query, decoded as Envoy does.
 
 use super::text_match::TextMatch;
-use crate::settings::{Node, Problems};
+use crate::node::{Node, Problems};
 use std::borrow::Cow;
 
 /// The value of the first parameter of that name.

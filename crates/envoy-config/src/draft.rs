@@ -2,7 +2,7 @@
 
 use crate::{
     actions::{Added, Source},
-    settings::{HitsAddend, Policy},
+    policy::{HitsAddend, Policy},
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -12,16 +12,17 @@ use tidegate_core::limit::{Descriptor, Entry, Hits, Override};
 type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
 
 /// A descriptor as actions have made it.
-pub(crate) struct Draft<'s> {
+pub struct Draft<'s> {
     entries: SmallVec<[DraftEntry<'s>; 3]>,
     limit: Option<Override>,
     hits: Option<u64>,
     is_negative: bool,
-    pub(crate) x_ratelimit: Option<bool>,
+    /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
+    pub x_ratelimit: Option<bool>,
 }
 
 /// The descriptor of an entry; none if an action or the hits keep it from being made.
-pub(crate) fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
+pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
     let mut entries = SmallVec::new();
     for action in &policy.actions {
         match action.added(source) {
@@ -33,7 +34,7 @@ pub(crate) fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft
     let hits = match &policy.hits {
         HitsAddend::Unset => None,
         HitsAddend::Number(number) => Some(*number),
-        HitsAddend::Format(format) => Some(format.hits(source.host)?),
+        HitsAddend::Format(format) => Some(format.hits(source.stream)?),
     };
     let Policy { limit, is_negative, x_ratelimit, .. } = *policy;
     Some(Draft { entries, limit, hits, is_negative, x_ratelimit })
@@ -41,7 +42,7 @@ pub(crate) fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft
 
 impl Draft<'_> {
     /// The descriptor; none if a text is not UTF-8, as protobuf has to have it.
-    pub(crate) fn descriptor(&self, hits_of_request: u32) -> Option<Descriptor<'_>> {
+    pub fn descriptor(&self, hits_of_request: u32) -> Option<Descriptor<'_>> {
         let entries = self.entries.iter();
         let entries = entries.map(|(key, value)| Some(Entry { key, value: str::from_utf8(value).ok()? }));
         Some(Descriptor {

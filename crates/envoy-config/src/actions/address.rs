@@ -1,8 +1,10 @@
 //! The address of the client, and networks.
 
-use crate::settings::{Node, Problems};
+use crate::{
+    node::{Node, Problems},
+    stream::Stream,
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use tidegate_envoy_abi::{Attribute, Host};
 
 /// The address of the client.
 pub(crate) struct Client<'s> {
@@ -13,8 +15,8 @@ pub(crate) struct Client<'s> {
 
 impl<'s> Client<'s> {
     /// The client of a stream; none if its address is none of IP.
-    pub(crate) fn of(host: &'s dyn Host) -> Option<Self> {
-        let with_port = str::from_utf8(host.text(Attribute::SourceAddress)?).ok()?;
+    pub(crate) fn of(stream: &'s dyn Stream) -> Option<Self> {
+        let with_port = str::from_utf8(stream.client()?).ok()?;
         let address: SocketAddr = with_port.parse().ok()?;
         let (text, _port) = with_port.rsplit_once(':')?;
         Some(Self { text: text.trim_start_matches('[').trim_end_matches(']'), address: address.ip() })

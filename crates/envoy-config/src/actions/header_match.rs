@@ -1,9 +1,11 @@
 //! `HeaderMatcher`.
 
 use super::text_match::TextMatch;
-use crate::settings::{Node, Problems};
+use crate::{
+    node::{Node, Problems},
+    stream::{Envoy, Headers, Stream},
+};
 use std::borrow::Cow;
-use tidegate_envoy_abi::{Headers, Host, is_from_1_39};
 
 /// A match of a header of the request.
 #[derive(Debug, PartialEq)]
@@ -25,7 +27,7 @@ enum Kind {
 }
 
 impl HeaderMatch {
-    pub(super) fn read(node: &Node, problems: &Problems) -> Option<Self> {
+    pub(super) fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
         let options = ["name", "invert_match", "treat_missing_header_as_empty"];
         let mut kinds = node.names().filter(|name| !options.contains(name));
         let kind = kinds.next();
@@ -53,12 +55,12 @@ impl HeaderMatch {
             kind,
             invert: node.bool("invert_match"),
             missing_is_empty: node.bool("treat_missing_header_as_empty"),
-            by_value: is_from_1_39(),
+            by_value: envoy.matches_each_value,
         })
     }
 
-    pub(super) fn matches(&self, host: &dyn Host) -> bool {
-        let count = host.header(Headers::Request, &self.name, 0).1;
+    pub(super) fn matches(&self, stream: &dyn Stream) -> bool {
+        let count = stream.header(Headers::Request, &self.name, 0).1;
         if let Kind::Present(present) = self.kind {
             let is_there = count > 0 || self.missing_is_empty;
             return (is_there == present) != self.invert;
@@ -69,9 +71,9 @@ impl HeaderMatch {
         }
         let is_match = match self.by_value {
             true => (0..count.max(1)).any(|index| {
-                self.kind.matches(host.header(Headers::Request, &self.name, index).0.unwrap_or_default())
+                self.kind.matches(stream.header(Headers::Request, &self.name, index).0.unwrap_or_default())
             }),
-            false => self.kind.matches(&all_values(host, Headers::Request, &self.name).unwrap_or_default()),
+            false => self.kind.matches(&all_values(stream, Headers::Request, &self.name).unwrap_or_default()),
         };
         is_match != self.invert
     }
@@ -88,8 +90,8 @@ impl Kind {
 }
 
 /// All values of a header, separated by commas.
-pub(super) fn all_values<'h>(host: &'h dyn Host, of: Headers, name: &str) -> Option<Cow<'h, [u8]>> {
-    let (first, count) = host.header(of, name, 0);
+pub(super) fn all_values<'h>(stream: &'h dyn Stream, of: Headers, name: &str) -> Option<Cow<'h, [u8]>> {
+    let (first, count) = stream.header(of, name, 0);
     let first = first?;
     if count < 2 {
         return Some(Cow::Borrowed(first));
@@ -97,7 +99,7 @@ pub(super) fn all_values<'h>(host: &'h dyn Host, of: Headers, name: &str) -> Opt
     let mut all = first.to_owned();
     for index in 1..count {
         all.push(b',');
-        all.extend_from_slice(host.header(of, name, index).0.unwrap_or_default());
+        all.extend_from_slice(stream.header(of, name, index).0.unwrap_or_default());
     }
     Some(Cow::Owned(all))
 }

@@ -8,13 +8,15 @@ pub(crate) mod hits;
 mod query;
 mod text_match;
 
-use crate::settings::{Local, Node, Problems};
-pub(crate) use address::Client;
+use crate::{
+    node::{Node, Problems, literal},
+    stream::{Envoy, Headers, MetadataSource, Stream},
+};
+use address::Client;
 use address::{AddressMatch, MaskLengths};
 use header_match::HeaderMatch;
 use query::QueryMatch;
 use std::{borrow::Cow, cell::OnceCell};
-use tidegate_envoy_abi::{Headers, Host, MetadataSource};
 
 /// An action.
 #[derive(Debug, PartialEq)]
@@ -77,8 +79,8 @@ pub(crate) enum Added<'s> {
 }
 
 /// A stream as actions read it: what several of them need is read once.
-pub(crate) struct Source<'s> {
-    pub(crate) host: &'s dyn Host,
+pub struct Source<'s> {
+    pub(crate) stream: &'s dyn Stream,
     client: OnceCell<Option<Client<'s>>>,
     /// At the end of a stream, the ticket of its beginning.
     ticket: Option<&'s str>,
@@ -88,36 +90,37 @@ pub(crate) struct Source<'s> {
 const TICKET: (&str, &str) = ("envoy.filters.http.ratelimit", "slot");
 
 impl<'s> Source<'s> {
-    pub(crate) fn new(host: &'s dyn Host) -> Self {
-        Self { host, client: OnceCell::new(), ticket: None }
+    /// The source of a request, or of its end.
+    pub fn new(stream: &'s dyn Stream) -> Self {
+        Self { stream, client: OnceCell::new(), ticket: None }
     }
 
-    /// The same with the ticket of the stream, which is in no metadata: the module writes none.
-    pub(crate) fn with_ticket(self, ticket: Option<&'s str>) -> Self {
+    /// The same with the ticket of the stream, where no metadata has it.
+    pub fn with_ticket(self, ticket: Option<&'s str>) -> Self {
         Self { ticket, ..self }
     }
 
     /// The client's address; none if it is none of IP.
     fn client(&self) -> Option<&Client<'s>> {
-        self.client.get_or_init(|| Client::of(self.host)).as_ref()
+        self.client.get_or_init(|| Client::of(self.stream)).as_ref()
     }
 
     fn path(&self) -> &'s [u8] {
-        self.host.header(Headers::Request, ":path", 0).0.unwrap_or_default()
+        self.stream.header(Headers::Request, ":path", 0).0.unwrap_or_default()
     }
 }
 
 impl Action {
     /// Reads an action; none if it is refused.
-    pub(crate) fn read(node: &Node, local: &Local, problems: &Problems) -> Option<Self> {
+    pub(crate) fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
         let mut names = node.names();
         let (Some(name), None) = (names.next(), names.next()) else {
             problems.add(&node.path, "is not exactly one action");
             return None;
         };
         let why = match (node.node(name), name) {
-            (Some(own), _) => return Self::of(name, own, local, problems),
-            (None, "extension") => "needs Envoy's own code, which a module cannot call; use another action",
+            (Some(own), _) => return Self::of(name, own, envoy, problems),
+            (None, "extension") => "needs Envoy's own code; use another action",
             (None, _) => "is not supported here by Envoy either; use `metadata`",
         };
         problems.add(&node.path_of(name), why);
@@ -125,16 +128,16 @@ impl Action {
     }
 
     /// The action of this name, from its own message.
-    fn of(name: &str, own: &Node, local: &Local, problems: &Problems) -> Option<Self> {
+    fn of(name: &str, own: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
         let keyed = |default: &str| own.text_or("descriptor_key", default);
         let expect = || own.bool_or("expect_match", true);
         Some(match name {
-            "source_cluster" => match &local.source_cluster {
+            "source_cluster" => match &envoy.source_cluster {
                 Some(value) => Self::Constant { key: name.to_owned(), value: value.clone() },
                 None => {
                     problems.add(
                         &own.path,
-                        "is the cluster of Envoy's node, which a module cannot read; set the variable TIDEGATE_SOURCE_CLUSTER \
+                        "is the cluster of Envoy's node, which is not known here; set the variable TIDEGATE_SOURCE_CLUSTER \
                          of Envoy, or `tidegate: {source_cluster: …}` in a configuration as JSON",
                     );
                     return None;
@@ -155,8 +158,7 @@ impl Action {
             "masked_remote_address" => Self::MaskedRemoteAddress(MaskLengths::read(own, problems)),
             "remote_address_match" => {
                 let path = own.path_of("descriptor_value");
-                let value =
-                    crate::settings::literal(&own.required("descriptor_value", problems), &path, problems);
+                let value = literal(&own.required("descriptor_value", problems), &path, problems);
                 let matcher = AddressMatch::read(own, problems);
                 Self::RemoteAddressMatch { key: keyed("remote_address_match"), value: value?, matcher }
             }
@@ -168,7 +170,10 @@ impl Action {
                 key: keyed("header_match"),
                 value: own.required("descriptor_value", problems),
                 expect: expect(),
-                matchers: own.nodes("headers").filter_map(|node| HeaderMatch::read(node, problems)).collect(),
+                matchers: own
+                    .nodes("headers")
+                    .filter_map(|node| HeaderMatch::read(node, envoy, problems))
+                    .collect(),
             },
             "query_parameter_value_match" => Self::QueryValueMatch {
                 key: keyed("query_match"),
@@ -192,12 +197,12 @@ impl Action {
         };
         match self {
             Self::Constant { key, value } => Added::Entry(key, Cow::Borrowed(value.as_bytes())),
-            Self::DestinationCluster => match source.host.cluster() {
+            Self::DestinationCluster => match source.stream.cluster() {
                 Some(name) => Added::Entry("destination_cluster", Cow::Borrowed(name)),
                 None => Added::NoDescriptor,
             },
             Self::RequestHeader { key, name, skip_if_absent } => {
-                match source.host.header(Headers::Request, name, 0).0 {
+                match source.stream.header(Headers::Request, name, 0).0 {
                     Some(value) => Added::Entry(key, Cow::Borrowed(value)),
                     None => absent(*skip_if_absent),
                 }
@@ -221,7 +226,7 @@ impl Action {
                 of_match(source.client().is_some_and(|client| matcher.matches(client.address)), key, value)
             }
             Self::HeaderValueMatch { key, value, expect, matchers } => {
-                let is_match = matchers.iter().all(|matcher| matcher.matches(source.host));
+                let is_match = matchers.iter().all(|matcher| matcher.matches(source.stream));
                 of_match(is_match == *expect, key, value)
             }
             Self::QueryValueMatch { key, value, expect, matchers } => {
@@ -245,7 +250,7 @@ impl Metadata {
             (first, _) => {
                 let what = if first.is_some() { "is not one key" } else { "is empty" };
                 let remedy =
-                    "a module reads only texts that are directly below the namespace; write one `key`";
+                    "only Envoy reads texts that are not directly below the namespace; write one `key`";
                 problems.add(&key.path_of("path"), format!("{what}; {remedy}"));
                 return None;
             }
@@ -255,8 +260,7 @@ impl Metadata {
             1 => MetadataSource::Route,
             2 => MetadataSource::Cluster,
             _ => {
-                let what =
-                    "CLUSTER_LOCALITY_ENTRY is not what a module can read at this time; use another source";
+                let what = "only Envoy can read CLUSTER_LOCALITY_ENTRY at this time; use another source";
                 problems.add(&node.path_of("source"), what);
                 return None;
             }
@@ -274,7 +278,7 @@ impl Metadata {
     fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
         let is_ticket = self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET;
         let ticket = source.ticket.filter(|_| is_ticket).map(str::as_bytes);
-        let text = || source.host.metadata_text(self.source, &self.namespace, &self.name);
+        let text = || source.stream.metadata_text(self.source, &self.namespace, &self.name);
         match ticket.or_else(text) {
             Some(text) if !text.is_empty() => Added::Entry(&self.key, Cow::Borrowed(text)),
             _ if !self.default.is_empty() => Added::Entry(&self.key, Cow::Borrowed(self.default.as_bytes())),

@@ -6,17 +6,18 @@ use std::{cell::RefCell, time::Duration};
 
 /// All that is wrong with a configuration, with the paths of fields.
 #[derive(Default)]
-pub(crate) struct Problems(RefCell<Vec<String>>);
+pub struct Problems(RefCell<Vec<String>>);
 
 impl Problems {
-    pub(crate) fn add(&self, path: &str, problem: impl AsRef<str>) {
+    /// Adds a problem at the path of a field.
+    pub fn add(&self, path: &str, problem: impl AsRef<str>) {
         let problem = problem.as_ref();
         let line = if path.is_empty() { problem.to_owned() } else { format!("{path}: {problem}") };
         self.0.borrow_mut().push(line);
     }
 
     /// The value, if nothing is wrong.
-    pub(crate) fn or<T>(self, value: T) -> Result<T, String> {
+    pub fn or<T>(self, value: T) -> Result<T, String> {
         let problems = self.0.into_inner();
         if problems.is_empty() { Ok(value) } else { Err(problems.join("\n")) }
     }
@@ -24,34 +25,43 @@ impl Problems {
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A text.
     Text(String),
+    /// A boolean.
     Bool(bool),
+    /// A whole number from 0.
     Unsigned(u64),
+    /// A whole number.
     Signed(i64),
     /// The number of an enumeration's value.
     Enum(u32),
+    /// A duration.
     Duration(Duration),
+    /// A message.
     Node(Node),
+    /// The values of a repeated field.
     List(Vec<Value>),
+    /// A value that is not read.
     Opaque,
 }
 
 /// A message: the fields that are set. Scalars are as the schema has them; absent ones have their default.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Node {
+pub struct Node {
     /// Where the message is: `rate_limits[0].actions[1]`.
-    pub(crate) path: String,
+    pub path: String,
     fields: Vec<(&'static str, Value)>,
 }
 
 impl Node {
-    pub(crate) fn at(path: String) -> Self {
+    /// A message without fields at a path.
+    pub fn at(path: String) -> Self {
         Self { path, fields: Vec::new() }
     }
 
     /// The length of a prefix; `max` if it is not set, or too large.
-    pub(crate) fn prefix_length(&self, name: &str, max: u8, problems: &Problems) -> u8 {
+    pub fn prefix_length(&self, name: &str, max: u8, problems: &Problems) -> u8 {
         match self.unsigned(name) {
             None => max,
             Some(length) => u8::try_from(length).ok().filter(|length| *length <= max).unwrap_or_else(|| {
@@ -62,12 +72,12 @@ impl Node {
     }
 
     /// Path of a field.
-    pub(crate) fn path_of(&self, name: &str) -> String {
+    pub fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     /// Sets a field, or adds to a repeated one.
-    pub(crate) fn set(&mut self, field: &Field, value: Value) {
+    pub fn set(&mut self, field: &Field, value: Value) {
         match self.fields.iter_mut().find(|(name, _)| *name == field.name) {
             Some((_, Value::List(list))) => list.push(value),
             Some((_, former)) => *former = value,
@@ -77,29 +87,27 @@ impl Node {
     }
 
     /// Number of values of a field so far.
-    pub(crate) fn count(&self, name: &str) -> usize {
+    pub fn count(&self, name: &str) -> usize {
         self.list(name).len()
     }
 
-    fn get(&self, name: &str) -> Option<&Value> {
+    /// The value of a field, if it is set.
+    pub fn get(&self, name: &str) -> Option<&Value> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
     }
 
-    #[cfg(test)]
-    pub(super) fn get_for_test(&self, name: &str) -> Option<&Value> {
-        self.get(name)
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
+    /// Whether the field is set.
+    pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
     /// The names of the fields that are set.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|(name, _)| *name)
     }
 
-    pub(crate) fn text(&self, name: &str) -> &str {
+    /// A text; empty if it is not set.
+    pub fn text(&self, name: &str) -> &str {
         match self.get(name) {
             Some(Value::Text(text)) => text,
             _ => "",
@@ -107,7 +115,7 @@ impl Node {
     }
 
     /// A text that has to be set.
-    pub(crate) fn required(&self, name: &str, problems: &Problems) -> String {
+    pub fn required(&self, name: &str, problems: &Problems) -> String {
         let text = self.text(name);
         if text.is_empty() {
             problems.add(&self.path_of(name), "is empty; set it");
@@ -116,58 +124,66 @@ impl Node {
     }
 
     /// A text, or a default where it is empty.
-    pub(crate) fn text_or(&self, name: &str, default: &str) -> String {
+    pub fn text_or(&self, name: &str, default: &str) -> String {
         let text = self.text(name);
         if text.is_empty() { default.to_owned() } else { text.to_owned() }
     }
 
-    pub(crate) fn bool(&self, name: &str) -> bool {
+    /// A boolean; false if it is not set.
+    pub fn bool(&self, name: &str) -> bool {
         self.bool_or(name, false)
     }
 
-    pub(crate) fn bool_or(&self, name: &str, default: bool) -> bool {
+    /// A boolean, or a default where it is not set.
+    pub fn bool_or(&self, name: &str, default: bool) -> bool {
         match self.get(name) {
             Some(Value::Bool(value)) => *value,
             _ => default,
         }
     }
 
-    pub(crate) fn unsigned(&self, name: &str) -> Option<u64> {
+    /// A whole number from 0, if it is set.
+    pub fn unsigned(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Some(Value::Unsigned(value)) => Some(*value),
             _ => None,
         }
     }
 
-    pub(crate) fn signed(&self, name: &str) -> i64 {
+    /// A whole number; 0 if it is not set.
+    pub fn signed(&self, name: &str) -> i64 {
         match self.get(name) {
             Some(Value::Signed(value)) => *value,
             _ => 0,
         }
     }
 
-    pub(crate) fn duration(&self, name: &str) -> Option<Duration> {
+    /// A duration, if it is set.
+    pub fn duration(&self, name: &str) -> Option<Duration> {
         match self.get(name) {
             Some(Value::Duration(value)) => Some(*value),
             _ => None,
         }
     }
 
-    pub(crate) fn number_of(&self, name: &str) -> u32 {
+    /// The number of the value of an enumeration; 0 if it is not set.
+    pub fn number_of(&self, name: &str) -> u32 {
         match self.get(name) {
             Some(Value::Enum(value)) => *value,
             _ => 0,
         }
     }
 
-    pub(crate) fn node(&self, name: &str) -> Option<&Node> {
+    /// A message, if it is set.
+    pub fn node(&self, name: &str) -> Option<&Node> {
         match self.get(name) {
             Some(Value::Node(node)) => Some(node),
             _ => None,
         }
     }
 
-    pub(crate) fn nodes(&self, name: &str) -> impl Iterator<Item = &Node> {
+    /// The messages of a list.
+    pub fn nodes(&self, name: &str) -> impl Iterator<Item = &Node> {
         self.list(name).iter().filter_map(|value| match value {
             Value::Node(node) => Some(node),
             _ => None,
@@ -183,7 +199,7 @@ impl Node {
 }
 
 /// Reads a message from JSON. Fields that are null are not set.
-pub(crate) fn from_json(
+pub fn from_json(
     json: &serde_json::Map<String, Json>,
     message: &Message,
     path: String,
@@ -196,7 +212,7 @@ pub(crate) fn from_json(
         }
         let field_path = node.path_of(name);
         let Some(field) = message.fields.iter().find(|field| is_called(field.name, name)) else {
-            problems.add(&field_path, "is not a field that this module knows; remove it");
+            problems.add(&field_path, "is not a field that Tidegate knows; remove it");
             continue;
         };
         match (field.is_repeated, json) {
@@ -292,4 +308,15 @@ fn duration(text: &str) -> Option<Value> {
     let seconds = whole.parse::<u32>().ok()?;
     let nanos = format!("{fraction:0<9}").parse().ok()?;
     Some(Value::Duration(Duration::new(seconds.into(), nanos)))
+}
+
+/// A text in which Envoy would replace `%…%`, without any of that: `%%` is a percent sign.
+pub fn literal(text: &str, path: &str, problems: &Problems) -> Option<String> {
+    let unescaped = text.replace("%%", "\0");
+    if unescaped.contains('%') {
+        let remedy = "`%…%` can only be evaluated by Envoy; write a constant, with `%%` for a percent sign";
+        problems.add(path, format!("{text:?}: {remedy}"));
+        return None;
+    }
+    Some(unescaped.replace('\0', "%"))
 }

@@ -1,25 +1,31 @@
-//! The messages of Envoy's configuration that the module reads, by field.
+//! The messages of Envoy's configuration that are read, by field.
 //!
 //! One table serves both forms in which Envoy hands a configuration over: the bytes of the message, and JSON.
 
 /// A message.
-pub(crate) struct Message {
-    pub(crate) fields: &'static [Field],
+pub struct Message {
+    /// Its fields.
+    pub fields: &'static [Field],
 }
 
 /// A field of a message.
-pub(crate) struct Field {
-    pub(crate) number: u32,
+pub struct Field {
+    /// The number by which the wire has it.
+    pub number: u32,
     /// As in the definition, `snake_case`; JSON may also have it in `lowerCamelCase`.
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) is_repeated: bool,
+    pub name: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// Whether it is a list.
+    pub is_repeated: bool,
 }
 
 /// The type of a field.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// `string`.
     Text,
+    /// `bool`.
     Bool,
     /// `uint32`, `uint64`.
     Unsigned,
@@ -27,6 +33,7 @@ pub(crate) enum Kind {
     Signed,
     /// An enumeration: names by number.
     Enum(&'static [(u32, &'static str)]),
+    /// A message.
     Message(&'static Message),
     /// A wrapper message of one value, which JSON writes as that value.
     Wrapped(&'static Kind),
@@ -47,7 +54,7 @@ const fn repeated(number: u32, name: &'static str, kind: Kind) -> Field {
 use Kind::{Bool, Duration, Enum, Message as M, Opaque, Signed, Text, Unsigned, Wrapped};
 
 /// `envoy.extensions.filters.http.ratelimit.v3.RateLimit`.
-pub(crate) static RATE_LIMIT_FILTER: Message = Message {
+pub static RATE_LIMIT_FILTER: Message = Message {
     fields: &[
         field(1, "domain", Text),
         field(2, "stage", Unsigned),
@@ -72,7 +79,7 @@ pub(crate) static RATE_LIMIT_FILTER: Message = Message {
 };
 
 /// `envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`.
-pub(crate) static RATE_LIMIT_PER_ROUTE: Message = Message {
+pub static RATE_LIMIT_PER_ROUTE: Message = Message {
     fields: &[
         field(1, "vh_rate_limits", Enum(&[(0, "OVERRIDE"), (1, "INCLUDE"), (2, "IGNORE")])),
         field(

@@ -1,7 +1,7 @@
 //! `StringMatcher`, on bytes.
 
-use crate::settings::{Node, Problems};
-use regex::bytes::Regex;
+use crate::node::{Node, Problems};
+use regex_automata::{meta::Regex, util::syntax};
 
 /// A match of a text.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl TextMatch {
         };
         let matcher = match kind {
             "custom" => {
-                problems.add(&node.path_of(kind), "needs Envoy's own code, which a module cannot call");
+                problems.add(&node.path_of(kind), "needs Envoy's own code");
                 return None;
             }
             "safe_regex" => {
@@ -64,10 +64,11 @@ impl TextMatch {
             return None;
         }
         // Bytes in place of characters, as Envoy 1.40 has RE2 read Latin-1.
-        match Regex::new(&format!("(?-u)\\A(?:{pattern})\\z")) {
+        let bytes = syntax::Config::new().unicode(false).utf8(false);
+        match Regex::builder().syntax(bytes).build(&format!("\\A(?:{pattern})\\z")) {
             Ok(regex) => Some(Self::Regex(regex)),
             Err(error) => {
-                problems.add(&path, format!("{pattern:?} is not supported by the module: {error}"));
+                problems.add(&path, format!("{pattern:?} is not supported: {error}"));
                 None
             }
         }

@@ -1,7 +1,7 @@
-//! `hits_addend.format`: the formats that a module can evaluate.
+//! `hits_addend.format`: the formats that can be evaluated without Envoy.
 
 use super::header_match::all_values;
-use tidegate_envoy_abi::{Headers, Host, MetadataSource};
+use crate::stream::{Headers, MetadataSource, Stream};
 
 /// The most hits that a format may give.
 pub(crate) const HITS_MAX: u64 = 1_000_000_000;
@@ -45,29 +45,29 @@ impl Format {
                 Some((namespace, key)) if !key.is_empty() && !key.contains(':') => {
                     Ok(Self::Metadata { namespace: namespace.to_owned(), key: key.to_owned() })
                 }
-                _ => Err("is not one key of a namespace; a module reads no nested metadata".to_owned()),
+                _ => Err("is not one key of a namespace; only Envoy reads nested metadata".to_owned()),
             },
             ("REQ", Some((argument, after))) => header(Headers::Request, argument, after),
             ("RESP", Some((argument, after))) if on_stream_done => header(Headers::Response, argument, after),
             ("RESP", _) => Err("is known at the end only; set apply_on_stream_done".to_owned()),
-            _ => Err("cannot be evaluated by a module; use %DYNAMIC_METADATA(namespace:key)%, %REQ(name)% or %RESP(name)%"
+            _ => Err("can only be evaluated by Envoy; use %DYNAMIC_METADATA(namespace:key)%, %REQ(name)% or %RESP(name)%"
                 .to_owned()),
         }
     }
 
     /// The hits; none if there are none, or they are no number from 0 to [`HITS_MAX`]: then there is no descriptor.
-    pub(crate) fn hits(&self, host: &dyn Host) -> Option<u64> {
+    pub(crate) fn hits(&self, stream: &dyn Stream) -> Option<u64> {
         let number = match self {
             Self::Metadata { namespace, key } => {
                 let source = MetadataSource::Dynamic;
-                match host.metadata_number(source, namespace, key) {
+                match stream.metadata_number(source, namespace, key) {
                     Some(number) => Some(number),
-                    None => number(host.metadata_text(source, namespace, key)?),
+                    None => number(stream.metadata_text(source, namespace, key)?),
                 }
             }
             Self::Header { of, name, other, length } => {
-                let values = all_values(host, *of, name);
-                let values = values.or_else(|| all_values(host, *of, other.as_deref()?))?;
+                let values = all_values(stream, *of, name);
+                let values = values.or_else(|| all_values(stream, *of, other.as_deref()?))?;
                 let end = length.unwrap_or(usize::MAX).min(values.len());
                 number(&values[..end])
             }

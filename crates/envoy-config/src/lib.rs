@@ -1,0 +1,21 @@
+//! What an Envoy configuration sends to a rate limit service.
+//!
+//! A configuration is read from JSON or protobuf by the tables of `schema` into a tree of checked values ([`Node`]); [`Policy`] is an entry
+//! of `rate_limits`, and [`draft`] makes its descriptor for a request ([`Stream`]).
+//!
+//! Invariant: a descriptor is the one that Envoy's filter makes, byte for byte. What only Envoy itself can evaluate is refused when the
+//! configuration is read, with the path of the field ([`Problems`]).
+
+mod actions;
+mod draft;
+mod node;
+mod policy;
+mod schema;
+mod stream;
+
+pub use actions::Source;
+pub use draft::{Draft, draft};
+pub use node::{Node, Problems, Value, from_json, literal};
+pub use policy::Policy;
+pub use schema::{Field, Kind, Message, RATE_LIMIT_FILTER, RATE_LIMIT_PER_ROUTE};
+pub use stream::{Envoy, Headers, MetadataSource, Stream};

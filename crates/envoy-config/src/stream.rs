@@ -1,0 +1,44 @@
+//! The parts of a request that actions read.
+
+/// Headers of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Headers {
+    /// Of the request.
+    Request,
+    /// Of the response.
+    Response,
+}
+
+/// Where metadata is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetadataSource {
+    /// Of the stream.
+    Dynamic,
+    /// Of the route.
+    Route,
+    /// Of the cluster.
+    Cluster,
+}
+
+/// A request with its route, and at its end its response. Bytes are as they arrived.
+pub trait Stream {
+    /// One of the values of a header, by its name in small letters, and how many there are.
+    fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize);
+    /// The address of the client with its port, as Envoy writes it: `192.0.2.1:1234`, `[2001:db8::1]:1234`, or the path of a socket.
+    fn client(&self) -> Option<&[u8]>;
+    /// The cluster of the request; none without a route to a cluster that exists.
+    fn cluster(&self) -> Option<&[u8]>;
+    /// A text in metadata, below one key of a namespace.
+    fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]>;
+    /// A number in metadata, below one key of a namespace.
+    fn metadata_number(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<f64>;
+}
+
+/// The Envoy whose configuration is read: what its version and its start decide.
+#[derive(Clone, Debug)]
+pub struct Envoy {
+    /// The value of the action `source_cluster`: the `cluster` of Envoy's node.
+    pub source_cluster: Option<String>,
+    /// Whether each of several values of a header is matched by itself, as since 1.39; else all of them as one text.
+    pub matches_each_value: bool,
+}
