@@ -9,6 +9,7 @@
 mod bucket;
 mod changes;
 mod conditions;
+mod documents;
 mod error;
 mod explain;
 mod expressions;
@@ -43,6 +44,7 @@ mod yaml;
 pub use bucket::BUCKET_ENTRIES_MAX;
 pub use changes::RuleChanges;
 pub use conditions::{ConditionalLimit, ConditionalLimits};
+pub use documents::{Document, Located, config_map_files, documents};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor};
 pub use expressions::texts_of;

@@ -103,7 +103,7 @@ pub fn refusals(binary: &Binary) {
     let listeners = vec![listener("edge", Filter::Module, &settings, vec![route("/", None)])];
     let refused = Envoy::run(binary, &bootstrap(listeners, None), &[("TIDEGATE_RULES", "/dev/null")]);
     let log = refused.err().expect("a configuration with CEL is refused");
-    let expected = "rate_limits[1].actions[1].extension: needs Envoy's own code, which a module cannot call";
+    let expected = "rate_limits[1].actions[1].extension: needs Envoy's own code; use another action";
     assert!(log.contains(expected), "{log}");
 }
 

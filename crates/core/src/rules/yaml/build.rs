@@ -14,13 +14,30 @@ use std::{
 ///
 /// After an error that leaves the rest readable, such as a repeated key, parsing continues to find the others.
 pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<Node>> {
+    parse_wanted(text, Wanted::One, report).pop()
+}
+
+/// All documents of a file that are not empty, whatever their shape: tags other than YAML's own have no effect.
+pub(in crate::rules) fn parse_all(text: &str, report: &mut Report<'_>) -> Vec<Rc<Node>> {
+    parse_wanted(text, Wanted::All, report)
+}
+
+/// The documents of a file that are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The first one, which must be the only one.
+    One,
+    All,
+}
+
+fn parse_wanted(text: &str, wanted: Wanted, report: &mut Report<'_>) -> Vec<Rc<Node>> {
     // Some editors write a byte order mark before UTF-8; it has no meaning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = IndentedText { text: Cow::Borrowed(text), indented: BTreeSet::new() };
     let errors_before = report.errors();
     loop {
-        match read(&lines, report) {
-            Read::Finished(root) => return root,
+        match read(&lines, wanted, report) {
+            Read::Finished(roots) => return roots,
             Read::UnderIndented(line) => {
                 report.forget_after(errors_before);
                 lines.indent(line);
@@ -67,15 +84,16 @@ impl IndentedText<'_> {
 
 /// The outcome of one reading.
 enum Read {
-    Finished(Option<Rc<Node>>),
+    Finished(Vec<Rc<Node>>),
     /// The line, counted from 1, continues quoted text and is indented too little.
     UnderIndented(usize),
 }
 
-fn read(lines: &IndentedText<'_>, report: &mut Report<'_>) -> Read {
+fn read(lines: &IndentedText<'_>, wanted: Wanted, report: &mut Report<'_>) -> Read {
     let mut options = Options::default();
     options.set_emit_comments(false);
-    let mut builder = Builder { report, open: Vec::new(), anchors: HashMap::new(), repeated: 0, root: None };
+    let mut builder =
+        Builder { report, wanted, open: Vec::new(), anchors: HashMap::new(), repeated: 0, roots: Vec::new() };
     let mut documents: Vec<Position> = Vec::new();
     for event in Parser::new_from_str_with_options(&lines.text, options) {
         let (event, span) = match event {
@@ -83,7 +101,7 @@ fn read(lines: &IndentedText<'_>, report: &mut Report<'_>) -> Read {
             Err(error) if lines.may_indent(&error) => return Read::UnderIndented(error.marker().line()),
             Err(error) => {
                 builder.report.at(lines.position(*error.marker()), "", explained(&error, &lines.text));
-                return Read::Finished(None);
+                return Read::Finished(Vec::new());
             }
         };
         let position = lines.position(span.start);
@@ -97,7 +115,7 @@ fn read(lines: &IndentedText<'_>, report: &mut Report<'_>) -> Read {
             }
             event => event,
         };
-        if let [_, .., begins] = &*documents {
+        if let (Wanted::One, [_, .., begins]) = (wanted, &*documents) {
             if has_content(&event) {
                 let message = "a second document begins; put it into a file of its own";
                 builder.report.at(*begins, "", message);
@@ -105,15 +123,15 @@ fn read(lines: &IndentedText<'_>, report: &mut Report<'_>) -> Read {
             }
         } else if let Err((path, message)) = builder.event(event, position) {
             builder.report.at(position, path, message);
-            return Read::Finished(None);
+            return Read::Finished(Vec::new());
         }
     }
-    let root = builder.root.filter(|root| !root.is_null());
-    if root.is_none() {
+    builder.roots.retain(|root| !root.is_null());
+    if wanted == Wanted::One && builder.roots.is_empty() {
         let message = "the file is empty; begin it with `domain: NAME`";
         builder.report.at(Position { line: 1, column: 1 }, "", message);
     }
-    Read::Finished(root)
+    Read::Finished(builder.roots)
 }
 
 /// Whether the event is more than the beginning, the end or the absence of a document.
@@ -198,11 +216,13 @@ struct KeyText {
 
 struct Builder<'b, 'p> {
     report: &'b mut Report<'p>,
+    wanted: Wanted,
     open: Vec<Open>,
     anchors: HashMap<usize, Rc<Node>>,
     /// Nodes repeated by aliases so far.
     repeated: usize,
-    root: Option<Rc<Node>>,
+    /// The documents that are read to their ends.
+    roots: Vec<Rc<Node>>,
 }
 
 impl Builder<'_, '_> {
@@ -250,8 +270,10 @@ impl Builder<'_, '_> {
         if tag.is_yaml_core_schema() {
             return Some(tag.suffix());
         }
-        let message = format!("the tag {tag} has no meaning in rules; remove it");
-        self.report.at(position, self.path(), message);
+        if self.wanted == Wanted::One {
+            let message = format!("the tag {tag} has no meaning in rules; remove it");
+            self.report.at(position, self.path(), message);
+        }
         None
     }
 
@@ -288,7 +310,7 @@ impl Builder<'_, '_> {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
         let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
+            self.roots.push(node);
             return;
         };
         match &mut open.content {

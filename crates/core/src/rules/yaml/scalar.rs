@@ -47,7 +47,7 @@ impl Scalar {
 
 impl Node {
     /// As JSON, for values that are kept as they are. YAML values that JSON does not have become text.
-    pub(super) fn json(&self) -> Value {
+    pub(in crate::rules) fn json(&self) -> Value {
         match &self.kind {
             Kind::List(items) => items.iter().map(|item| item.json()).collect(),
             Kind::Map(pairs) => pairs.iter().map(|pair| (pair.key.to_string(), pair.value.json())).collect(),
