@@ -34,7 +34,7 @@ macro_rules! file {
 }
 
 /// Every file.
-const FILES: [File; 15] = [
+const FILES: [File; 16] = [
     file!("index.html", "text/html; charset=utf-8"),
     file!("console.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
@@ -48,6 +48,7 @@ const FILES: [File; 15] = [
     file!("rules.js", SCRIPT),
     file!("shares.js", SCRIPT),
     file!("try.js", SCRIPT),
+    file!("unlimited.js", SCRIPT),
     file!("view.js", SCRIPT),
     file!("what-if.js", SCRIPT),
 ];

@@ -1,8 +1,8 @@
 //! The background threads, and the limiter they work on.
 
 use super::{
-    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, quotas::QuotaThread,
-    sweeper::Sweeper, tls::PortCounts,
+    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, notices::NoticesThread,
+    quotas::QuotaThread, sweeper::Sweeper, tls::PortCounts,
 };
 use crate::api::XdsFeed;
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
@@ -12,7 +12,7 @@ use tidegate_operations::{
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
     telemetry::{DecisionLog, Sources},
 };
-use tidegate_service::{Quotas, RateLimitService};
+use tidegate_service::RateLimitService;
 use tidegate_shared::store::{Keeper, Leasing};
 use tidegate_snapshot::{SnapshotTask, Writer};
 
@@ -29,6 +29,7 @@ pub(super) struct Background {
     control_plane: Option<Arc<ControlPlaneCounts>>,
     clock_follower: ClockFollower,
     sweeper: Sweeper,
+    notices: NoticesThread,
     snapshots: Option<SnapshotTask>,
     keeper: Option<Keeper>,
     leasing: Option<Leasing>,
@@ -41,7 +42,7 @@ impl Background {
         settings: &Settings,
         clock: &Arc<dyn Clock>,
         (limiter, writer): (Limiter, Option<Writer>),
-        quotas: &Quotas,
+        service: &RateLimitService,
     ) -> Result<Self, ServeError> {
         let decision_log = settings.decision_log.clone();
         let limiter = if decision_log.is_some() { limiter.with_numbered_decisions() } else { limiter };
@@ -76,6 +77,7 @@ impl Background {
         let xds = xds.map(|(xds, counts)| XdsFeed::start(&config, xds, clock, counts)).transpose();
         let xds = xds.map_err(|source| ServeError::Start { what: "the xDS thread", source })?;
         let sweeper = Sweeper::start(&limiter, clock)?;
+        let notices = NoticesThread::start(&limiter, service.meters(), clock)?;
         let clock_follower = ClockFollower::start(clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
@@ -90,7 +92,7 @@ impl Background {
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
         let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
-        let quotas = QuotaThread::start(quotas, &limiter, clock, settings.shared_store.as_ref())?;
+        let quotas = QuotaThread::start(service.quotas(), &limiter, clock, settings.shared_store.as_ref())?;
         Ok(Self {
             limiter,
             config,
@@ -99,6 +101,7 @@ impl Background {
             control_plane,
             clock_follower,
             sweeper,
+            notices,
             snapshots,
             keeper,
             leasing,
@@ -173,6 +176,7 @@ impl Background {
             keeper.stop();
         }
         self.quotas.stop();
+        self.notices.stop();
         self.sweeper.stop();
         self.clock_follower.stop();
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)

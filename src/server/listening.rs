@@ -21,7 +21,7 @@ use tidegate_operations::{
     priority::Yields,
     telemetry::{self, Traces},
 };
-use tidegate_service::{DecisionReader, Grants, Quotas, RateLimitService};
+use tidegate_service::{DecisionReader, Grants, RateLimitService};
 use tidegate_transport::{InheritedSockets, Listener};
 use tokio::{
     sync::{oneshot, watch},
@@ -222,9 +222,9 @@ impl Listening {
         })
     }
 
-    /// The clients that enforce limits by themselves.
-    pub(super) fn quotas(&self) -> &Quotas {
-        self.service.quotas()
+    /// The service that every protocol calls.
+    pub(super) fn service(&self) -> &RateLimitService {
+        &self.service
     }
 
     /// Shows metrics and rules before the first rules are loaded.

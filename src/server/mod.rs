@@ -14,6 +14,7 @@ mod handshakes;
 mod http_port;
 mod listening;
 mod memory;
+mod notices;
 mod pushes;
 mod quotas;
 mod service_manager;
@@ -78,7 +79,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
                 return Ok(());
             }
         };
-        let background = Background::start(settings, clock, limiter, listening.quotas())?;
+        let background = Background::start(settings, clock, limiter, listening.service())?;
         let serve = async {
             if let FirstRules::Awaited { is_healthy } = settings.rules.first {
                 listening.await_rules(&background, is_healthy);

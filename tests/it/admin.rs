@@ -77,7 +77,9 @@ async fn the_metrics_count_decisions() {
     for (name, value) in [
         (r#"tidegate_requests_total{code="ok"}"#, 6.0),
         (r#"tidegate_requests_total{code="over_limit"}"#, 2.0),
-        ("tidegate_descriptors_without_limit_total", 2.0),
+        (r#"tidegate_descriptors_without_limit_total{domain="demo",keys="x"}"#, 1.0),
+        (r#"tidegate_descriptors_without_limit_total{domain="elsewhere",keys="api_key"}"#, 1.0),
+        (r#"tidegate_descriptors_without_limit_total{domain="",keys="other"}"#, 0.0),
         ("tidegate_counters", 3.0),
         ("tidegate_counters_max", 3.0),
         (r#"tidegate_no_room_total{outcome="denied"}"#, 1.0),

@@ -59,6 +59,7 @@ mod test_modes;
 mod threads;
 mod tidy;
 mod tls;
+mod unlimited;
 mod vectors;
 mod what_if;
 mod xds;

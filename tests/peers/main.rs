@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         console::load::tests,
         console::shared::tests,
         console::shares::tests,
+        console::unlimited::tests,
         console::accessibility::tests,
         control_openapi::tests,
         control_plane::tests,

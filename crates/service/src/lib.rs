@@ -21,6 +21,7 @@ mod remote;
 mod response_options;
 mod shared_counters;
 mod trace_context;
+mod unlimited;
 
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 pub use event::{AssignmentEvent, CallOrigin, Cancellation, DecisionReader, Event, sampled_values};
@@ -40,6 +41,7 @@ pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};
 pub use response_options::{Additions, ResponseOptions};
 pub use trace_context::{Propagators, TraceContext, UnknownPropagator};
+pub use unlimited::{PATHS_MAX, UnlimitedCounts, UnlimitedPath};
 
 use std::{
     sync::{
@@ -50,7 +52,7 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{Code, Decision, Request, RequestLimits, Timestamp},
+    limit::{Code, Decision, Request, RequestLimits, Status, Timestamp},
     limiter::{Limiter, Pinned, QueueDecision, SlotWait},
 };
 use tidegate_shared::store::{Failure, SharedStore};
@@ -293,7 +295,7 @@ impl RateLimitService {
         let is_read = self.is_read && !self.passes_over(calls.len(), now);
         rules.decide_all(calls.iter().map(request), now, |index, decision| {
             let call = &calls[index];
-            self.meters.count_decision(request(call), decision, false);
+            self.count(request(call), decision, false);
             if is_read {
                 self.read(request(call), decision, (origin(call), now, rules.generation()));
             }
@@ -402,11 +404,27 @@ impl RateLimitService {
         was_queued: bool,
         facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp, u64),
     ) {
-        self.meters.count_decision(request, decision, was_queued);
+        self.count(request, decision, was_queued);
         // Where decisions are only counted, this is all that a decision does here.
         if self.is_read {
             self.read(request, decision, facts());
         }
+    }
+
+    #[inline]
+    fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
+        self.meters.count_decision(request, decision, was_queued);
+        if decision.statuses.iter().any(Status::is_without_limit) {
+            self.count_without_limit(request, decision);
+        }
+    }
+
+    /// Counts descriptors that nothing limits although no rule says so. Matches them once more.
+    #[cold]
+    fn count_without_limit(&self, request: &Request<'_>, decision: &Decision<'_>) {
+        let Some(limiter) = self.limiter.get() else { return };
+        let count = |descriptor: &_| self.meters.unlimited.count(request.domain(), descriptor);
+        limiter.pin().for_undecided(request, decision, count);
     }
 
     fn read<'e, 't: 'e>(

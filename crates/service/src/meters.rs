@@ -2,13 +2,13 @@
 
 use super::{
     HttpRefusal, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorSettings, ReferenceCounts,
-    Refusal,
+    Refusal, UnlimitedCounts,
 };
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use tidegate_core::limit::{Code, Decision, Request, Status};
+use tidegate_core::limit::{Code, Decision, Request};
 use tidegate_counts::{Counts, DurationBounds, Histogram, ThreadSlot, labels};
 
 /// Settings of the figures.
@@ -31,8 +31,6 @@ labels! {
         Admitted = "ok",
         /// A request was decided as OVER_LIMIT.
         Denied = "over_limit",
-        /// A descriptor had no limit: of an unknown domain, without a rule, or with a rule without limits.
-        WithoutLimit = "without_limit",
         /// A call by `POST /json` reached the service, and is decided or refused.
         JsonCall = "json_call",
     }
@@ -47,8 +45,8 @@ pub struct CodeCounts {
     pub denied: u32,
 }
 
-/// The figures of the service. Nothing is counted until [`Self::start`], except what the HTTP port refuses: where there is no
-/// reader, there is hardly ever such a port.
+/// The figures of the service. Nothing is counted until [`Self::start`], except unlimited descriptors, which are logged too, and what the
+/// HTTP port refuses: where there is no reader, there is hardly ever such a port.
 pub struct Meters {
     is_started: AtomicBool,
     /// Decisions.
@@ -57,6 +55,8 @@ pub struct Meters {
     pub refusals: Counts<Refusal>,
     /// Requests that the HTTP port refused.
     pub http_refusals: Counts<HttpRefusal>,
+    /// Descriptors that nothing limits although no rule says so.
+    pub unlimited: UnlimitedCounts,
     /// Hits and requests of each limit.
     pub limits: LimitCounts,
     /// Hits by the keys of the reference server, if they are configured.
@@ -91,6 +91,7 @@ impl Meters {
             decisions: Counts::default(),
             refusals: Counts::default(),
             http_refusals: Counts::default(),
+            unlimited: UnlimitedCounts::default(),
             limits: LimitCounts::new(limits),
             reference,
             limitador,
@@ -125,10 +126,6 @@ impl Meters {
                 Code::OverLimit => DecisionEvent::Denied,
             };
             self.decisions.add_at(thread, event, 1);
-            let without = decision.statuses.iter().filter(|status| **status == Status::NO_LIMIT).count();
-            if without > 0 {
-                self.decisions.add_at(thread, DecisionEvent::WithoutLimit, without as u64);
-            }
             self.limits.count(request, decision, was_queued);
             if let Some(reference) = &self.reference {
                 reference.count(request, decision);
@@ -181,6 +178,7 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::limit::Status;
 
     /// Decides, refuses and times once.
     fn use_once(meters: &Meters) {
@@ -193,14 +191,13 @@ mod tests {
         meters.count_refusal(Refusal::NoDescriptors);
     }
 
-    fn sums(meters: &Meters) -> [u64; 6] {
+    fn sums(meters: &Meters) -> [u64; 5] {
         let number = |histogram: &Histogram| histogram.sums().buckets.iter().sum();
-        let of = [DecisionEvent::Admitted, DecisionEvent::Denied, DecisionEvent::WithoutLimit];
-        let [admitted, denied, without_limit] = of.map(|event| meters.decisions.sum(event));
+        let of = [DecisionEvent::Admitted, DecisionEvent::Denied];
+        let [admitted, denied] = of.map(|event| meters.decisions.sum(event));
         [
             admitted,
             denied,
-            without_limit,
             number(meters.responses(Code::Ok)),
             number(&meters.queue_waits),
             meters.refusals.sum(Refusal::NoDescriptors),
@@ -211,10 +208,10 @@ mod tests {
     fn nothing_is_counted_until_something_reads() {
         let meters = Meters::default();
         use_once(&meters);
-        assert_eq!(sums(&meters), [0; 6]);
+        assert_eq!(sums(&meters), [0; 5]);
         meters.start();
         use_once(&meters);
-        assert_eq!(sums(&meters), [1, 1, 2, 1, 1, 1]);
+        assert_eq!(sums(&meters), [1, 1, 1, 1, 1]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod overlays;
 mod quotas;
 mod rules;
 mod status;
+mod unlimited;
 mod what_if;
 
 pub use caller::ControlApi;
@@ -46,6 +47,7 @@ macro_rules! for_each_method {
             ListCounters list_counters ListCountersRequest ListCountersResponse Read;
             ListLeases list_leases ListLeasesRequest ListLeasesResponse Read;
             ListQuotas list_quotas ListQuotasRequest ListQuotasResponse Read;
+            ListUnlimited list_unlimited ListUnlimitedRequest ListUnlimitedResponse Read;
             Reset reset ResetRequest ResetResponse Operate;
             GiveBack give_back GiveBackRequest GiveBackResponse Operate;
             TopKeys top_keys TopKeysRequest TopKeysResponse Read;

@@ -9,9 +9,10 @@ import overview from "./overview.js";
 import rules from "./rules.js";
 import shares from "./shares.js";
 import try_ from "./try.js";
+import unlimited from "./unlimited.js";
 import whatIf from "./what-if.js";
 
-const PAGES = { overview, rules, keys, live, shares, try: try_, "what-if": whatIf, audit };
+const PAGES = { overview, rules, keys, live, unlimited, shares, try: try_, "what-if": whatIf, audit };
 const POLL = 2000;
 /** Readings of the status that charts show: five minutes. */
 const HISTORY = 150;

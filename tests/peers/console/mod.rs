@@ -8,6 +8,7 @@ pub mod pictures;
 pub mod rule_keys;
 pub mod shared;
 pub mod shares;
+pub mod unlimited;
 pub mod what_if;
 
 use crate::support::{Server, descriptor, rules_file};
@@ -65,13 +66,14 @@ descriptors:
 ";
 
 /// Pages with a text that each shows once it has read the server.
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 10] = [
     ("overview", "4 rules, 3 limits"),
     ("rules", "4 rules"),
     ("keys", "Overrides"),
     ("keys?domain=shop&e=user%3Dada", "3 used, 0 remaining"),
     ("try?domain=shop&e=user%3Dada", "tidegate call shop user=ada"),
     ("live", "decisions a second"),
+    ("unlimited", "Every descriptor since the start of the server had a rule."),
     ("shares", "0 buckets, 0 streams"),
     ("what-if?domain=shop", "Recorded: "),
     ("audit", "Started"),

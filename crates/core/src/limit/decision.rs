@@ -146,6 +146,12 @@ impl Status<'_> {
     };
     /// The rule has `unlimited: true`.
     pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
+
+    /// Whether it is [`Self::NO_LIMIT`].
+    #[inline]
+    pub fn is_without_limit(&self) -> bool {
+        self.limit.is_none() && self.remaining == 0 && self.code == Code::Ok
+    }
 }
 
 /// A limit that applied to a descriptor beside the one in its status, which is tighter.

@@ -43,6 +43,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod undecided;
 mod update;
 
 pub use class::Class;

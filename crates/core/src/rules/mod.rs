@@ -38,6 +38,7 @@ mod set;
 mod tests;
 mod text_map;
 mod tree;
+mod unlimited;
 mod value_set;
 mod yaml;
 
@@ -74,6 +75,7 @@ pub use tree::{
     DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,
     RuleEntry, RuleValue, Step,
 };
+pub use unlimited::{Advice, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.

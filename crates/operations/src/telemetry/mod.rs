@@ -7,6 +7,7 @@ mod exposition;
 mod log_filter;
 mod logging;
 mod metrics;
+mod notices;
 mod traces;
 
 pub use build::Build;
@@ -25,4 +26,5 @@ pub use metrics::{
     Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings, StatsdTransport,
     resident_bytes,
 };
+pub use notices::{Notice, Notices};
 pub use traces::{Traces, TracesError, propagators};

@@ -7,6 +7,7 @@ mod of_request;
 mod overlays;
 mod show;
 mod show_quotas;
+mod show_unlimited;
 mod shown;
 
 use crate::api::{
@@ -67,6 +68,15 @@ enum Command {
         /// Only buckets of which key=value,key=value, sorted by key, contains this text.
         #[arg(default_value = "")]
         contains: String,
+    },
+    /// Descriptors that nothing limits although no rule says so, by domain and keys, with rules that would limit them.
+    Unlimited {
+        /// Only this domain.
+        #[arg(default_value = "")]
+        domain: String,
+        /// Number of paths of keys, those seen last first.
+        #[arg(long, short = 'n', default_value_t = 20)]
+        limit: u32,
     },
     /// Drop counters, so that they start anew: those of a request, of a rule, or with --all of a domain.
     Reset {
@@ -208,6 +218,11 @@ impl Caller<'_> {
                 let (domain, contains) = (domain.clone(), contains.clone());
                 let request = self.timed(pb::ListQuotasRequest { domain, contains, limit: *limit });
                 self.client.list_quotas(request).await.map(|response| show_quotas::quotas(response.get_ref()))
+            }
+            Command::Unlimited { domain, limit } => {
+                let request = self.timed(pb::ListUnlimitedRequest { domain: domain.clone(), limit: *limit });
+                let response = self.client.list_unlimited(request).await;
+                response.map(|response| show_unlimited::unlimited(response.get_ref()))
             }
             Command::Reset { domain, descriptors, rule, all: _, reason } => {
                 let message = pb::ResetRequest {

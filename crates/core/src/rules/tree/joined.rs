@@ -96,8 +96,13 @@ impl JoinedLevel {
         wildcards.find(|node| node.pattern.as_ref().is_some_and(|pattern| pattern.matches(joined)))
     }
 
-    fn get(&self, text: &str) -> Option<&Node> {
+    /// The node with exactly this text.
+    pub(super) fn get(&self, text: &str) -> Option<&Node> {
         self.by_text.get(text).map(|&index| &self.nodes[index as usize].node)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.sets().next().is_none()
     }
 
     /// The joined texts, in the order of the file, and the texts that stand for sets.

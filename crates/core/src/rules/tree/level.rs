@@ -92,6 +92,23 @@ impl Level {
         keys
     }
 
+    /// Whether it has no node.
+    pub(in crate::rules) fn is_empty(&self) -> bool {
+        match self {
+            Self::One(..) | Self::Mixed(_) => false,
+            Self::Many(map) => map.iter().next().is_none(),
+            Self::Joined(level) => level.is_empty(),
+        }
+    }
+
+    /// The node with this key and no value.
+    pub(in crate::rules) fn alone(&self, key: &str) -> Option<&Node> {
+        match self {
+            Self::Joined(level) => level.get(key),
+            _ => self.siblings(key)?.alone.as_deref(),
+        }
+    }
+
     pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
         self.nodes(&mut |node| {
             rules.push(&node.rule);

@@ -12,7 +12,7 @@ use tidegate_core::{
     store::{COUNTER_BYTES, OnFull},
 };
 use tidegate_counts::Label;
-use tidegate_service::{DecisionEvent, Meters};
+use tidegate_service::{DecisionEvent, Meters, UnlimitedCounts};
 use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
 
 impl Page<'_> {
@@ -20,9 +20,7 @@ impl Page<'_> {
         let of = |event: DecisionEvent| ([("code", event.name())], meters.decisions.sum(event));
         let decided = [DecisionEvent::Admitted, DecisionEvent::Denied].map(of);
         self.counters_of("requests", "Requests decided, by code", &decided)?;
-        let help = "Descriptors without a limit: of an unknown domain, or matched by no rule";
-        let without_limit = meters.decisions.sum(DecisionEvent::WithoutLimit);
-        self.counter("descriptors_without_limit", help, without_limit)?;
+        self.unlimited(&meters.unlimited)?;
         let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums());
         self.family(
             "decision_duration_seconds",
@@ -32,6 +30,19 @@ impl Page<'_> {
         )?;
         let help = "Time that queued requests waited until they were released";
         self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
+    }
+
+    fn unlimited(&mut self, counts: &UnlimitedCounts) -> fmt::Result {
+        let help = "Descriptors that no rule decides on, by domain and keys: of an unknown domain, or matched by no rule";
+        let (paths, others) = counts.counted();
+        self.samples("descriptors_without_limit", help, Kind::Counter, &mut |samples| {
+            for path in &paths {
+                let labels = [("domain", &*path.domain), ("keys", &*path.path())];
+                samples.sample(&labels, path.count.into())?;
+            }
+            // From the start, so that there is a series of which alerts can see the first increase.
+            samples.sample(&[("domain", ""), ("keys", "other")], others.into())
+        })
     }
 
     /// `lost_in_store` is the number of reservations in a shared store that have passed their deadlines.

@@ -1,0 +1,232 @@
+//! Lines of the log about what lets requests pass without a limit, or denies them for another reason than a limit: descriptors that no
+//! rule decides on, and counters without room.
+//!
+//! Pure: [`Notices::round`] returns the lines that are due, once a second, by figures and the time.
+
+use std::{collections::HashMap, fmt, time::Duration};
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{Advice, RuleSet},
+    store::{OnFull, Store},
+};
+use tidegate_service::UnlimitedPath;
+
+/// Time between two lines about one path.
+const REPEATED_AFTER: Duration = Duration::from_secs(3_600);
+/// Lines about paths in one second.
+const LINES_MAX: usize = 10;
+/// Time without a request that found no room, after which there is room again.
+const ROOM_AFTER: Duration = Duration::from_secs(30);
+
+/// The notices of a server, from one round to the next.
+#[derive(Default)]
+pub struct Notices {
+    /// By domain and keys: time and count of the last line.
+    unlimited: HashMap<(Box<str>, Box<[Box<str>]>), (Timestamp, u64)>,
+    /// Requests that found no room, as of the last round.
+    no_room: usize,
+    full: Option<Full>,
+}
+
+/// A time without room.
+struct Full {
+    since: Timestamp,
+    /// Number of requests that had found no room before.
+    before: usize,
+    /// The last round in which some did.
+    last: Timestamp,
+}
+
+/// One line of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// No rule decides on descriptors of a domain with these keys.
+    Unlimited {
+        /// The domain.
+        domain: Box<str>,
+        /// `key → key`.
+        keys: String,
+        /// Descriptors since the last line.
+        descriptors: u64,
+        /// The reason, and what is most like them.
+        advice: Advice,
+        /// Whether conditions of limits, which their author wrote, do not hold.
+        is_by_condition: bool,
+    },
+    /// New keys have no room from now on.
+    Full {
+        /// The bound.
+        counters_max: usize,
+        /// What happens to requests with new keys.
+        on_full: OnFull,
+    },
+    /// New keys have room again.
+    HasRoom {
+        /// Requests that found none.
+        requests: usize,
+        /// The time without room.
+        took: Duration,
+    },
+}
+
+impl Notices {
+    /// The lines that are due.
+    pub fn round(
+        &mut self,
+        unlimited: &[UnlimitedPath],
+        rules: &RuleSet,
+        store: &Store,
+        now: Timestamp,
+    ) -> Vec<Notice> {
+        let mut notices: Vec<Notice> = self.room(store, now).into_iter().collect();
+        for path in unlimited {
+            if notices.len() >= LINES_MAX {
+                break;
+            }
+            notices.extend(self.unlimited(path, rules, now));
+        }
+        notices
+    }
+
+    fn unlimited(&mut self, path: &UnlimitedPath, rules: &RuleSet, now: Timestamp) -> Option<Notice> {
+        let logged = self.unlimited.entry((path.domain.clone(), path.keys.clone()));
+        let (at, count) = *logged.or_insert((now, 0));
+        let is_due = count == 0 || now.since(at) >= REPEATED_AFTER;
+        if path.count == count || !is_due {
+            return None;
+        }
+        self.unlimited.insert((path.domain.clone(), path.keys.clone()), (now, path.count));
+        let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
+        let of_domain = rules.domain(&path.domain);
+        Some(Notice::Unlimited {
+            domain: path.domain.clone(),
+            keys: path.path(),
+            descriptors: path.count - count,
+            advice: rules.advise(&path.domain, &keys),
+            is_by_condition: of_domain.is_some_and(|domain| domain.conditional().is_some()),
+        })
+    }
+
+    fn room(&mut self, store: &Store, now: Timestamp) -> Option<Notice> {
+        let before = std::mem::replace(&mut self.no_room, store.no_room());
+        match &mut self.full {
+            None if self.no_room > before => {
+                self.full = Some(Full { since: now, before, last: now });
+                Some(Notice::Full { counters_max: store.counters_max(), on_full: store.on_full() })
+            }
+            Some(full) if self.no_room > before => {
+                full.last = now;
+                None
+            }
+            Some(full) if now.since(full.last) >= ROOM_AFTER => {
+                let (requests, took) = (self.no_room - full.before, full.last.since(full.since));
+                self.full = None;
+                Some(Notice::HasRoom { requests, took })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Notice {
+    /// Writes it to the log.
+    pub fn log(&self) {
+        match self {
+            Self::Unlimited { domain, keys, descriptors, advice, is_by_condition } => {
+                let (domain, keys, nearest) = (&**domain, &**keys, &*advice.nearest);
+                match is_by_condition {
+                    true => tracing::info!(domain, keys, descriptors, "{self}"),
+                    false => tracing::warn!(domain, keys, descriptors, nearest, "{self}"),
+                }
+            }
+            Self::Full { counters_max, .. } => tracing::warn!(counters_max, "{self}"),
+            Self::HasRoom { requests, took } => tracing::info!(requests, ?took, "{self}"),
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited { advice, .. } => {
+                write!(f, "descriptors without a limit: {:?}; `tidegate ctl unlimited` prints a rule", advice.reason)
+            }
+            Self::Full { on_full: OnFull::Deny, .. } => f.write_str(
+                "counters are full: requests with new keys are denied although they exceed no limit; raise --max-counters",
+            ),
+            Self::Full { on_full: OnFull::Allow, .. } => {
+                f.write_str("counters are full: requests with new keys are admitted without a limit; raise --max-counters")
+            }
+            Self::HasRoom { .. } => f.write_str("counters have room again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::{
+        rules::{LoadOptions, Source},
+        store::{Seed, StoreSettings},
+    };
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + seconds * 1_000)
+    }
+
+    fn store() -> Store {
+        Store::new(StoreSettings { seed: Seed::from_bytes([1; 16]), counters_max: 5, on_full: OnFull::Deny })
+    }
+
+    fn path(key: &str, count: u64) -> UnlimitedPath {
+        UnlimitedPath { domain: "d".into(), keys: [key.into()].into(), count, first: at(0), last: at(0) }
+    }
+
+    #[test]
+    fn unlimited_paths_are_logged_at_once_and_then_hourly_while_they_grow() {
+        let text =
+            "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
+        let rules =
+            RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
+        let (mut notices, store) = (Notices::default(), store());
+        let mut lines = |paths: &[UnlimitedPath], seconds| -> Vec<(String, u64)> {
+            let due = notices.round(paths, &rules, &store, at(seconds)).into_iter();
+            due.filter_map(|notice| match notice {
+                Notice::Unlimited { keys, descriptors, .. } => Some((keys, descriptors)),
+                _ => None,
+            })
+            .collect()
+        };
+        assert_eq!(lines(&[path("usr", 3)], 1), [("usr".to_owned(), 3)]);
+        assert_eq!(lines(&[path("usr", 900), path("x", 1)], 2), [("x".to_owned(), 1)]);
+        assert_eq!(lines(&[path("usr", 900), path("x", 1)], 3_600), []);
+        assert_eq!(lines(&[path("usr", 900), path("x", 1)], 3_601), [("usr".to_owned(), 897)]);
+        assert_eq!(lines(&[path("usr", 900), path("x", 1)], 8_000), []);
+        // Of many at once, each has its line in time.
+        let many: Vec<_> = (0..25).map(|key| path(&key.to_string(), 1)).collect();
+        assert_eq!([8_001, 8_002, 8_003, 8_004].map(|seconds| lines(&many, seconds).len()), [10, 10, 5, 0]);
+        let notice = notices.round(&[path("usr", 999)], &rules, &store, at(9_000)).pop().expect("it is due");
+        assert_eq!(
+            notice.to_string(),
+            "descriptors without a limit: \"no descriptor has the key usr; did you mean user? Known keys: user\"; \
+             `tidegate ctl unlimited` prints a rule"
+        );
+    }
+
+    #[test]
+    fn a_time_without_room_has_one_line_at_its_begin_and_one_at_its_end() {
+        let (mut notices, store, rules) = (Notices::default(), store(), RuleSet::default());
+        let mut round = |seconds| notices.round(&[], &rules, &store, at(seconds));
+        assert_eq!(round(0), []);
+        store.count_no_room();
+        assert_eq!(round(1), [Notice::Full { counters_max: 5, on_full: OnFull::Deny }]);
+        store.count_no_room();
+        assert_eq!(round(20), []);
+        store.count_no_room();
+        assert_eq!((round(21), round(50)), (vec![], vec![]));
+        assert_eq!(round(51), [Notice::HasRoom { requests: 3, took: Duration::from_secs(20) }]);
+        assert_eq!(round(900), []);
+        store.count_no_room();
+        assert_eq!(round(901).len(), 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! The page of descriptors that nothing limits, with the rules that would.
+
+use super::{Browser, RULES, Shop, pictures::take_picture};
+use serde_json::json;
+use std::env;
+
+crate::tests_with! { CHROMIUM: descriptors_without_a_limit_are_shown_with_a_rule_that_limits_them }
+
+/// A key that has to be escaped, except on pictures of the documentation.
+fn api_key() -> &'static str {
+    if env::var_os("TIDEGATE_PICTURES").is_some() { "api_key" } else { "<b>api_key</b>" }
+}
+
+async fn descriptors_without_a_limit_are_shown_with_a_rule_that_limits_them() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    browser.look(1280, "light").await;
+    shop.open(&browser, "unlimited", &shop.read).await;
+    browser.shows("Every descriptor since the start of the server had a rule.").await;
+    let server = shop.server.as_ref().expect("it runs");
+    let mut client = server.client().await;
+    for (domain, entries) in [
+        ("shop", &[("user", "ada"), ("path", "/search")][..]),
+        ("shop", &[("user", "bob"), ("path", "/cart")]),
+        ("shop", &[("partner", "it is unlimited on purpose")]),
+        ("checkout", &[(api_key(), "secret")]),
+    ] {
+        client.hit(domain, entries).await.expect("a response");
+    }
+    browser.shows("2 paths of keys without a limit").await;
+    for text in [
+        "shop: user \u{2192} path",
+        "2 descriptors, first ",
+        "descriptors below user have the key path with these values only: /login",
+        "Most like it: user \u{2192} path=/login",
+        "To limit it, add to `descriptors` of the descriptor at ",
+        "- key: path\n  rate_limit:\n    unit: minute",
+        "no rules have the domain checkout",
+        api_key(),
+    ] {
+        browser.shows(text).await;
+    }
+    assert_eq!(browser.run("return document.querySelectorAll('main b').length", &[]).await, json!(0));
+    assert!(!browser.text().await.contains("secret"), "values are not shown");
+    take_picture(&browser, "unlimited").await;
+    browser.write("main input[type=search]", "shop").await;
+    browser.shows("1 path of keys without a limit").await;
+    let address = browser.run("return location.hash", &[]).await;
+    assert_eq!(address, json!("#/unlimited?domain=shop"));
+    for width in [360, 1280] {
+        browser.look(width, "light").await;
+        let overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        assert_eq!(browser.run(overflow, &[]).await, json!(0), "at {width}");
+    }
+}
