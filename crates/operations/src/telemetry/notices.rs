@@ -18,11 +18,14 @@ const LINES_MAX: usize = 10;
 /// Time without a request that found no room, after which there is room again.
 const ROOM_AFTER: Duration = Duration::from_secs(30);
 
+/// A domain and keys.
+type Path = (Box<str>, Box<[Box<str>]>);
+
 /// The notices of a server, from one round to the next.
 #[derive(Default)]
 pub struct Notices {
     /// By domain and keys: time and count of the last line.
-    unlimited: HashMap<(Box<str>, Box<[Box<str>]>), (Timestamp, u64)>,
+    unlimited: HashMap<Path, (Timestamp, u64)>,
     /// Requests that found no room, as of the last round.
     no_room: usize,
     full: Option<Full>,
