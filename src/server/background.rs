@@ -54,13 +54,20 @@ impl Background {
             block_files,
             watch,
             reload,
+            kept,
+            began_with_kept,
             xds,
             first,
             health_needs_rules: _,
         } = settings.rules.clone();
-        let (blocks, sources) = sources.into_iter().partition(|source| source.id.is_overlay());
-        let declared = BTreeMap::from([(Feed::Files, sources), (Feed::Blocks, blocks)]);
-        let config = Config::new(Arc::clone(&limiter), options, declared, clock.now());
+        let mut declared = BTreeMap::from([(Feed::Files, Vec::new()), (Feed::Blocks, Vec::new())]);
+        for source in sources {
+            declared.entry(Feed::of(&source.id)).or_default().push(source);
+        }
+        let config = Config::new(Arc::clone(&limiter), options, declared, clock.now()).with_kept(kept);
+        for (feed, at, errors) in began_with_kept {
+            config.began_with_kept(feed, at, errors, clock.now());
+        }
         let config = Arc::new(if first == FirstRules::Loaded { config } else { config.awaiting_rules() });
         if let Some(log) = &decision_log {
             log.set_limiter(&limiter);

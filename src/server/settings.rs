@@ -7,12 +7,12 @@ use crate::api::{
 };
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 use tidegate_core::{
-    limit::RequestLimits,
-    rules::{LoadOptions, RuleFilePaths, Source},
+    limit::{RequestLimits, Timestamp},
+    rules::{LoadOptions, RuleErrors, RuleFilePaths, Source},
 };
 use tidegate_http2::{BodyMemory, Http2Settings};
 use tidegate_operations::{
-    config::{ReloadRequests, watch::WatchSettings},
+    config::{Feed, KeptRules, ReloadRequests, watch::WatchSettings},
     control::{ControlSettings, Reach},
     telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
 };
@@ -117,6 +117,11 @@ pub struct RuleSettings {
     pub watch: WatchSettings,
     /// Requests to read these files, and certificates, again.
     pub reload: ReloadRequests,
+    /// Keeps the rules for a later start; none without a data directory.
+    pub kept: Option<KeptRules>,
+    /// The feeds of which rules of a former process are in force: see
+    /// [`began_with_kept`](tidegate_operations::config::Config::began_with_kept).
+    pub began_with_kept: Vec<(Feed, Timestamp, Option<RuleErrors>)>,
     /// A control plane that sends rules, if any.
     pub xds: Option<XdsSettings>,
     /// The behaviour of the server before the first load.

@@ -23,6 +23,7 @@ mod health;
 mod http_bounds;
 mod http_tokens;
 mod json;
+mod kept_rules;
 mod kuadrant;
 mod leases;
 mod limitador_server;

@@ -94,10 +94,17 @@ fn domains(rules: &RuleSet, hits: &HashMap<SeriesId, HitCounts>) -> Vec<pb::Doma
 }
 
 fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
-    let errors = match status.last.as_ref().map(|attempt| &attempt.result) {
-        Some(LoadResult::Failed(errors)) => errors.iter().map(ToString::to_string).collect(),
-        _ => Vec::new(),
+    let of_last = match status.last.as_ref().map(|attempt| &attempt.result) {
+        Some(LoadResult::Failed(errors)) => Some(errors),
+        _ => None,
     };
+    let all = of_last.into_iter().chain(status.failing.values());
+    let mut errors: Vec<String> = Vec::new();
+    for error in all.flat_map(|errors| errors.iter()).map(ToString::to_string) {
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
     pb::RulesStatus {
         generation: status.generation,
         loaded: Some(timestamp(status.loaded_at)),
@@ -106,6 +113,8 @@ fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
         limits: status.limits as u32,
         reloads_failed: status.failed,
         errors,
+        is_failing: !status.is_last_load_successful(),
+        is_kept: !status.kept.is_empty(),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::state::HttpState;
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
+use tidegate_core::limit::Timestamp;
 use tidegate_service::RateLimitService;
 use tidegate_shared::store::{Health, SharedStore};
 
@@ -12,7 +13,27 @@ pub(super) async fn live() -> impl IntoResponse {
 
 pub(super) async fn ready(State(state): State<HttpState>) -> impl IntoResponse {
     let shared_store = shared_store(&state.service);
-    serving(&state, format!("serving\n{shared_store}"), StatusCode::SERVICE_UNAVAILABLE)
+    let rules = rules(&state);
+    serving(&state, format!("serving\n{shared_store}{rules}"), StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// A line if the rules in force are not those of their sources. The server still serves.
+fn rules(state: &HttpState) -> String {
+    let Some(status) = state.config.get().map(|config| config.status()) else { return String::new() };
+    if status.is_last_load_successful() {
+        return String::new();
+    }
+    let errors: usize = status.failing.values().map(|errors| errors.iter().count()).sum();
+    let since = timestamp(status.loaded_at);
+    // The errors are in the log and in `GET /rules/status`: probes need no token.
+    format!(
+        "rules: those valid last are in force, of {since}; {errors} errors in the present ones, see /rules/status\n"
+    )
+}
+
+fn timestamp(time: Timestamp) -> String {
+    let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into());
+    time.map_or_else(|_| String::new(), |time| format!("{time:.0}"))
 }
 
 /// The state of the shared store as a line, if there is one. Without the store the server still serves.

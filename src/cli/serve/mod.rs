@@ -5,6 +5,7 @@ mod connection_flags;
 mod control_flags;
 mod data_dir;
 mod decision_log_flags;
+mod first_rules;
 mod http_flags;
 mod leases_flags;
 mod limitador_env;
@@ -311,12 +312,13 @@ impl Serve {
     fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let series_max = self.metrics.metrics_series_max;
-        let (rule_settings, rules) = self.rules.load(LoadOptions {
+        let options = LoadOptions {
             series_max,
             shared_counters: self.shared.is_shared(),
             leases: self.shared.leases(self.read_as.compat == Some(Compat::Reference))?,
             ..self.read_as.options()
-        })?;
+        };
+        let (rule_settings, rules) = self.rules.load(options, self.data.directory())?;
         self.control
             .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
         self.leases.require_callers(self.http.has_tokens(), &self.listen)?;

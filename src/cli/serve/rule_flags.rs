@@ -1,15 +1,20 @@
 //! Flags of `serve` for the sources of rules: files, and a control plane.
 
+use super::first_rules::{FirstSources, Started};
 use crate::{
     api::XdsSettings,
     cli::Failure,
     server::{FirstRules, RuleSettings},
 };
 use clap::Args;
-use std::{path::PathBuf, str::FromStr, time::Duration};
-use tidegate_core::rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+use tidegate_core::rules::{LoadOptions, RuleFilePaths, RuleSet};
 use tidegate_operations::config::{
-    ReloadRequests, log_ineffective_extensions,
+    KeptRules, ReloadRequests, log_ineffective_extensions,
     watch::{WatchMode, WatchSettings},
 };
 use tidegate_transport::TlsClient;
@@ -37,6 +42,10 @@ pub(super) struct RuleFlags {
     /// Start although the rule files have errors: requests are refused with UNAVAILABLE until they have none.
     #[arg(long, env = "TIDEGATE_WAIT_FOR_RULES")]
     wait_for_rules: bool,
+    /// Do not start with rules that the data directory has of a former process, where the rule files have errors or the control plane has not
+    /// responded yet.
+    #[arg(long, env = "TIDEGATE_STRICT_RULES")]
+    strict_rules: bool,
     /// Report health SERVING while the first rules are awaited, be it from a control plane or for lack of valid files.
     #[arg(long, env = "TIDEGATE_HEALTHY_WITHOUT_RULES")]
     healthy_without_rules: bool,
@@ -125,47 +134,47 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl RuleFlags {
     /// Makes errors of rule files errors of [`Self::load`], whether the server would await better ones or not.
     pub(super) fn require_rules(&mut self) {
-        self.wait_for_rules = false;
+        (self.wait_for_rules, self.strict_rules) = (false, true);
     }
 
-    /// The settings, and the rules to start with.
-    pub(super) fn load(&self, options: LoadOptions) -> Result<(RuleSettings, RuleSet), Failure> {
+    /// The settings, and the rules to start with. `data` is the data directory.
+    pub(super) fn load(
+        &self,
+        options: LoadOptions,
+        data: Option<&Path>,
+    ) -> Result<(RuleSettings, RuleSet), Failure> {
         let paths = self.rules.iter().flat_map(|sources| &sources.paths).cloned().collect::<Vec<_>>();
         let mut xds = self.rules.iter().filter_map(|sources| sources.xds.as_ref());
         let control_plane = xds.next();
         if xds.next().is_some() {
             return Err(Failure("--rules has two control planes; name one".into()));
         }
-        let settings = control_plane.map(|control_plane| self.xds.settings(control_plane)).transpose()?;
-        let files = RuleFilePaths {
-            // Standard input can be read once.
-            paths: if paths.iter().any(|path| path.as_os_str() == "-") { Vec::new() } else { paths.clone() },
-            every_file: self.rules_every_file,
-            dot_files: self.rules_dot_files,
+        let xds = control_plane.map(|control_plane| self.xds.settings(control_plane)).transpose()?;
+        if self.blocks.iter().any(|path| path.as_os_str() == "-") {
+            return Err(Failure("--blocks reads files, not standard input".into()));
+        }
+        let is_standard_input = paths.iter().any(|path| path.as_os_str() == "-");
+        let files =
+            RuleFilePaths { paths, every_file: self.rules_every_file, dot_files: self.rules_dot_files };
+        let block_files =
+            RuleFilePaths { paths: self.blocks.clone(), every_file: true, dot_files: self.rules_dot_files };
+        let kept = data.filter(|_| !is_standard_input && !self.rules.is_empty());
+        let kept = kept.map(|data| KeptRules::new(data, self.given()));
+        let at_start = FirstSources {
+            options: &options,
+            files: &files,
+            block_files: &block_files,
+            has_control_plane: xds.is_some(),
+            awaits_files: self.wait_for_rules,
+            kept: kept.as_ref().filter(|_| !self.strict_rules),
         };
-        let all = RuleFilePaths { paths, ..files.clone() };
-        let none = || Ok::<_, RuleErrors>((Vec::new(), RuleSet::parse(&[], &options)?));
-        let (read, is_awaited) = match (all.paths.is_empty(), &settings) {
-            (true, None) => (demo(&options)?, false),
-            (true, Some(_)) => (none()?, true),
-            (false, _) => match self.read(&all, &options)? {
-                Some(read) => (read, settings.is_some()),
-                None => (none()?, true),
-            },
-        };
-        let (mut sources, rules) = read;
-        if settings.is_none() {
+        let Started { sources, rules, is_awaited, began_with_kept } = at_start.load()?;
+        if xds.is_none() {
             // With a control plane this is reported with its first resources.
             log_ineffective_extensions(&rules);
         }
-        let block_files =
-            RuleFilePaths { paths: self.blocks.clone(), every_file: true, dot_files: self.rules_dot_files };
-        let rules = if block_files.paths.is_empty() {
-            rules
-        } else {
-            sources.extend(self.read_blocks(&block_files)?);
-            RuleSet::parse(&sources, &options)?
-        };
+        // Standard input can be read once.
+        let files = if is_standard_input { RuleFilePaths { paths: Vec::new(), ..files } } else { files };
         let rule_settings = RuleSettings {
             options,
             sources,
@@ -173,7 +182,9 @@ impl RuleFlags {
             block_files,
             watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
             reload: ReloadRequests::default(),
-            xds: settings,
+            xds,
+            kept,
+            began_with_kept,
             first: match is_awaited {
                 false => FirstRules::Loaded,
                 true => FirstRules::Awaited { is_healthy: self.healthy_without_rules },
@@ -183,43 +194,15 @@ impl RuleFlags {
         Ok((rule_settings, rules))
     }
 
-    /// The files of blocks. Errors in their lines are found with the rules.
-    fn read_blocks(&self, files: &RuleFilePaths) -> Result<Vec<Source>, Failure> {
-        if self.blocks.iter().any(|path| path.as_os_str() == "-") {
-            return Err(Failure("--blocks reads files, not standard input".into()));
-        }
-        Ok(files.read_blocks()?)
+    /// The values of `--rules` and `--blocks`, of which rules are kept.
+    fn given(&self) -> Vec<String> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let rules = self.rules.iter().flat_map(|sources| {
+            let plane = |of: &ControlPlane| format!("xds://{}?node={}", of.server, of.node);
+            sources.paths.iter().map(path).chain(sources.xds.as_ref().map(plane))
+        });
+        rules.chain(self.blocks.iter().map(|blocks| format!("--blocks {}", path(blocks)))).collect()
     }
-
-    /// The rules of the files; none if they have errors, with --wait-for-rules: these are logged.
-    fn read(
-        &self,
-        paths: &RuleFilePaths,
-        options: &LoadOptions,
-    ) -> Result<Option<(Vec<Source>, RuleSet)>, Failure> {
-        let read = || {
-            let sources = paths.read()?;
-            let rules = RuleSet::parse(&sources, options)?;
-            Ok::<_, RuleErrors>((sources, rules))
-        };
-        match read() {
-            Err(errors) if self.wait_for_rules => {
-                errors.iter().for_each(|error| tracing::error!("{error}"));
-                Ok(None)
-            }
-            read => Ok(Some(read?)),
-        }
-    }
-}
-
-fn demo(options: &LoadOptions) -> Result<(Vec<Source>, RuleSet), Failure> {
-    tracing::warn!(
-        "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
-         is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
-    );
-    let sources = vec![Source::file("demo.yaml", rules::DEMO)];
-    let rules = RuleSet::parse(&sources, options)?;
-    Ok((sources, rules))
 }
 
 impl XdsFlags {

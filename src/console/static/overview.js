@@ -135,6 +135,7 @@ function serverCards(status) {
   const cards = [figure("Rules",
     h("p", {}, `${counted(rules.rules || 0, "rule")}, ${counted(rules.limits || 0, "limit")}, loaded ${dateTime(rules.loaded)} (generation ${rules.generation || 0})`),
     (rules.sources || []).map((source) => h("p", { class: "mono" }, visible(source))),
+    rules.isKept ? h("p", { class: "error" }, "In force are rules of a former process: the present ones have errors, or the control plane has not responded yet") : null,
     number(rules.reloadsFailed) ? h("p", { class: "error" }, `${counted(number(rules.reloadsFailed), "change")} refused`) : null,
     rules.errors?.length ? h("pre", {}, rules.errors.map((error) => visible(error, 2000)).join("\n")) : null)];
   if (snapshots) {

@@ -2,6 +2,7 @@
 
 use super::{LoadResult, RulesStatus};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use tidegate_core::{
     algorithm::Queue,
     limit::Timestamp,
@@ -105,6 +106,9 @@ pub fn status_to_json(status: &RulesStatus) -> Value {
             "failed": status.failed,
         },
         "last_attempt": last,
+        "last_load_successful": status.is_last_load_successful(),
+        "failing": status.failing.iter().map(|(feed, errors)| (feed.name(), errors_to_json(errors))).collect::<BTreeMap<_, _>>(),
+        "kept_from_unix_seconds": status.kept.iter().map(|(feed, at)| (feed.name(), unix_seconds(*at))).collect::<BTreeMap<_, _>>(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Sources of declarations.
 
+use tidegate_core::rules::SourceId;
+
 /// Sources of declarations, in the order in which they are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feed {
@@ -14,6 +16,22 @@ pub enum Feed {
 }
 
 impl Feed {
+    /// The feed that hands over a document.
+    pub fn of(id: &SourceId) -> Self {
+        match id {
+            SourceId::File(_) => Self::Files,
+            SourceId::Xds(_) => Self::Xds,
+            SourceId::Override(_) => Self::Overrides,
+            SourceId::Blocks(_) => Self::Blocks,
+        }
+    }
+
+    /// Whether a failed load leaves the server with other rules than the feed has, until it succeeds. A change of overrides that is
+    /// refused was never made.
+    pub(super) fn stays_behind(self) -> bool {
+        self != Self::Overrides
+    }
+
     /// The name in logs and in `GET /rules/status`.
     pub fn name(self) -> &'static str {
         match self {

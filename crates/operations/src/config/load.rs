@@ -24,6 +24,7 @@ pub fn load(
     is_requested: bool,
 ) -> Result<Option<Replacement>, Arc<RuleErrors>> {
     let started = clock.now();
+    let failing = config.status().failing.remove(&feed);
     let result = match read() {
         Ok(sources) => config.replace(feed, sources, clock.now()),
         Err(errors) => Err(config.failed(feed, errors, clock.now())),
@@ -51,7 +52,20 @@ pub fn load(
             tracing::info!(generation = config.status().generation, "rules unchanged");
         }
         Ok(None) => {}
+        // As at the start, or at an edit that changed nothing about them.
+        Err(errors) if !is_requested && failing.as_ref() == Some(errors) => {}
         Err(errors) => log_errors(errors, &config.status(), feed),
+    }
+    if result.is_ok() && feed.stays_behind() {
+        if failing.is_some() {
+            let generation = config.status().generation;
+            tracing::info!(
+                generation,
+                feed = feed.name(),
+                "rules are valid again; those in force are the present ones"
+            );
+        }
+        config.keep(clock.now());
     }
     result
 }
@@ -74,7 +88,12 @@ fn log_errors(errors: &RuleErrors, status: &RulesStatus, feed: Feed) {
             "rules not loaded; requests are refused with UNAVAILABLE until they are"
         );
     } else {
-        tracing::error!(errors = count, generation, "rules not reloaded; those in force stay");
+        tracing::error!(
+            errors = count,
+            generation,
+            feed = feed.name(),
+            "rules not reloaded; those in force stay"
+        );
     }
     for error in errors.iter().take(ERRORS_LOGGED_MAX) {
         tracing::error!("{error}");

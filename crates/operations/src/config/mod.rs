@@ -10,6 +10,7 @@
 mod control_plane_counts;
 pub mod describe;
 mod feed;
+mod kept;
 mod load;
 mod observer;
 mod reload_requests;
@@ -18,9 +19,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 pub mod watch;
+pub(crate) mod whole_file;
 
 pub use control_plane_counts::{ControlPlaneCounts, Update};
 pub use feed::Feed;
+pub use kept::{KeptRules, KeptRulesError, LastRules};
 pub use load::{load, log_ineffective_extensions};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;
@@ -81,6 +84,8 @@ pub struct Config {
     retired: Mutex<Vec<RetiredRules>>,
     status: Mutex<RulesStatus>,
     observer: OnceLock<Arc<dyn RulesObserver>>,
+    /// Keeps the rules for a later start; none without a data directory.
+    kept: Option<KeptRules>,
 }
 
 impl Config {
@@ -102,6 +107,7 @@ impl Config {
             retired: Mutex::new(Vec::new()),
             status: Mutex::new(status),
             observer: OnceLock::new(),
+            kept: None,
         }
     }
 
@@ -113,6 +119,34 @@ impl Config {
             status.loads = 0;
         }
         self
+    }
+
+    /// The same owner, which keeps the rules for a later start.
+    pub fn with_kept(self, kept: Option<KeptRules>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Notes that the rules of a feed were kept by a former process, which put them in force at that time; with the errors of those that it
+    /// has now, if it has any.
+    pub fn began_with_kept(&self, feed: Feed, at: Timestamp, errors: Option<RuleErrors>, now: Timestamp) {
+        let mut status = self.status.lock();
+        status.loaded_at = at;
+        status.kept.insert(feed, at);
+        if let Some(errors) = errors {
+            status.failed(feed, errors, now);
+        }
+    }
+
+    /// Keeps the rules in force for a later start, if they are those of the feeds.
+    fn keep(&self, now: Timestamp) {
+        let Some(kept) = &self.kept else { return };
+        let is_of_feeds = {
+            let status = self.status.lock();
+            status.failing.is_empty() && status.kept.is_empty()
+        };
+        if is_of_feeds {
+            kept.keep(self.sources(), now);
+        }
     }
 
     /// Puts the declarations of one feed in the place of those it handed over before; returns what was put in force, none
@@ -170,6 +204,7 @@ impl Config {
         let mut current = self.status.lock();
         status.failed = current.failed;
         status.by_feed.clone_from(&current.by_feed);
+        status.failing.clone_from(&current.failing);
         *current = status;
         current.replaced(feed, now);
         Ok(Some(Replacement { generation, rules, limits, changes }))

@@ -38,6 +38,10 @@ pub struct RulesStatus {
     pub failed: u64,
     /// The last attempt to change the rules; none before the first.
     pub last: Option<Attempt>,
+    /// The errors of each feed whose last attempt failed: the rules in force are not those that it has.
+    pub failing: BTreeMap<Feed, Arc<RuleErrors>>,
+    /// The feeds whose rules in force were kept by a former process, with the time at which they were put in force there.
+    pub kept: BTreeMap<Feed, Timestamp>,
 }
 
 /// Loads of one feed.
@@ -87,7 +91,19 @@ impl RulesStatus {
         self.began_without_rules && !self.feeds.contains(&feed)
     }
 
+    /// Whether the rules in force are those of all feeds.
+    pub fn is_last_load_successful(&self) -> bool {
+        self.failing.is_empty()
+    }
+
+    /// Notes that the rules in force of a feed are those that it has.
+    fn caught_up(&mut self, feed: Feed) {
+        self.failing.remove(&feed);
+        self.kept.remove(&feed);
+    }
+
     pub(super) fn replaced(&mut self, feed: Feed, now: Timestamp) {
+        self.caught_up(feed);
         self.succeeded += 1;
         self.by_feed.entry(feed).or_default().generation = self.generation;
         if !self.feeds.contains(&feed) {
@@ -97,6 +113,7 @@ impl RulesStatus {
     }
 
     pub(super) fn unchanged(&mut self, feed: Feed, now: Timestamp) {
+        self.caught_up(feed);
         self.unchanged += 1;
         // Where rules are awaited, a directory without files is a load too: it has no rules.
         if self.is_awaiting(feed) {
@@ -110,6 +127,9 @@ impl RulesStatus {
         self.failed += 1;
         self.by_feed.entry(feed).or_default().failed += 1;
         let errors = Arc::new(errors);
+        if feed.stays_behind() {
+            self.failing.insert(feed, Arc::clone(&errors));
+        }
         self.last = Some(Attempt { feed, at: now, result: LoadResult::Failed(Arc::clone(&errors)) });
         errors
     }

@@ -1,11 +1,10 @@
 //! Overrides and blocks that operators set: kept on disk, handed to the owner of the rules, and dropped when they expire.
 
+use crate::config::whole_file;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -129,19 +128,7 @@ impl Overlays {
 
     /// Replaces a file as a whole.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let next = path.with_extension("next");
-        // It may hold values of requests.
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&next)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(&next, path)?;
-        match path.parent() {
-            // The name has to be durable too.
-            Some(directory) if !directory.as_os_str().is_empty() => fs::File::open(directory)?.sync_all(),
-            _ => Ok(()),
-        }
+        whole_file::replace(path, &serde_json::to_vec_pretty(self)?)
     }
 }
 

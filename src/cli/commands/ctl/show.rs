@@ -33,6 +33,10 @@ pub(super) fn status(status: &pb::StatusResponse) -> Shown {
         let text =
             format!("{} in generation {}, from {}", rules.rules, rules.generation, rules.sources.join(", "));
         rows.add_row(["rules", &text]);
+        if rules.is_kept {
+            let loaded = time_text(rules.loaded.as_ref());
+            rows.add_row(["kept rules", &format!("in force: those of a former process, of {loaded}")]);
+        }
         rules.errors.iter().for_each(|error| rows.add_row(["last reload failed", error]));
     }
     if let Some(latency) = &status.latency {

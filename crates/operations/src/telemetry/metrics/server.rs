@@ -103,6 +103,8 @@ impl Page<'_> {
         self.gauge("rules", "Rules in force", status.rules as u64)?;
         self.gauge("rules_limits", "Limits in force", status.limits as u64)?;
         self.gauge("rules_domains", "Domains in force", status.domains as u64)?;
+        let help = "Whether the rules in force are those of all sources: 0 from a failed load to the next successful one";
+        self.gauge("rules_last_load_successful", help, u64::from(status.is_last_load_successful()))?;
         let seconds = status.loaded_at.as_nanos() as f64 / 1e9;
         self.gauge("rules_last_success_timestamp_seconds", "Unix time of the last successful load", seconds)?;
         let results = [

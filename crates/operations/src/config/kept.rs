@@ -1,0 +1,276 @@
+//! The rules that were valid last, in a file of the data directory: served at a start at which the rule files have errors, or the control
+//! plane has not sent any.
+//!
+//! Invariants: the file is replaced as a whole; what it has was in force; it is used for the `--rules` and `--blocks` alone with which it was
+//! written. Overrides and blocks of the control API are not in it: they are in a file of their own.
+
+use super::whole_file;
+use serde::{Deserialize, Serialize};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{Source, SourceId, read_regular},
+};
+
+/// Its name in the data directory.
+const FILE: &str = "last-valid-rules.json";
+
+/// Version of its format.
+const FORMAT: u32 = 1;
+
+/// Maximum length of the file, which is longer than those of the rules by their escapes.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Keeps the rules in force.
+#[derive(Clone, Debug)]
+pub struct KeptRules(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    /// The values of `--rules` and `--blocks`.
+    given: Vec<String>,
+    /// What is in the file, as far as this process knows.
+    written: Mutex<Option<Arc<Vec<Source>>>>,
+    /// What is to be written next.
+    next: Mutex<Option<(Arc<Vec<Source>>, Timestamp)>>,
+    is_writing: AtomicBool,
+}
+
+/// Rules that were in force before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LastRules {
+    /// The documents, in the order in which they are merged.
+    pub sources: Vec<Source>,
+    /// The time at which they were put in force.
+    pub at: Timestamp,
+}
+
+/// Kept rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptRulesError {
+    /// There are none.
+    #[error("no rules are kept in {}", .0.display())]
+    None(PathBuf),
+    /// The file cannot be read.
+    #[error("the rules kept in {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+    /// A later version of the server wrote the file.
+    #[error("the rules kept in {} have format {format}, and this version reads {FORMAT}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u32,
+    },
+    /// They are of other files.
+    #[error("the rules kept in {} are of `{given}`, and are not used for others", path.display())]
+    Others {
+        /// The file.
+        path: PathBuf,
+        /// The values of `--rules` and `--blocks` that they are of.
+        given: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format: u32,
+    given: Vec<String>,
+    at_ns: u64,
+    sources: Vec<KeptSource>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptSource {
+    kind: Kind,
+    name: String,
+    text: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    File,
+    Xds,
+    Blocks,
+}
+
+impl KeptSource {
+    /// None for overrides.
+    fn of(source: &Source) -> Option<Self> {
+        let (kind, name) = match &source.id {
+            SourceId::File(name) => (Kind::File, name),
+            SourceId::Xds(name) => (Kind::Xds, name),
+            SourceId::Blocks(name) => (Kind::Blocks, name),
+            SourceId::Override(_) => return None,
+        };
+        Some(Self { kind, name: name.to_string(), text: source.text.clone() })
+    }
+
+    fn source(self) -> Source {
+        let name = self.name.into();
+        let id = match self.kind {
+            Kind::File => SourceId::File(name),
+            Kind::Xds => SourceId::Xds(name),
+            Kind::Blocks => SourceId::Blocks(name),
+        };
+        Source { id, text: self.text }
+    }
+}
+
+impl KeptRules {
+    /// Those of a data directory, for these values of `--rules` and `--blocks`.
+    pub fn new(directory: &Path, given: Vec<String>) -> Self {
+        let (written, next) = Default::default();
+        Self(Arc::new(Inner {
+            path: directory.join(FILE),
+            given,
+            written,
+            next,
+            is_writing: AtomicBool::new(false),
+        }))
+    }
+
+    /// Reads them.
+    pub fn read(&self) -> Result<LastRules, KeptRulesError> {
+        let Inner { path, given, .. } = &*self.0;
+        let path = || path.clone();
+        let bytes = read_regular(&self.0.path, BYTES_MAX).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => KeptRulesError::None(path()),
+            _ => KeptRulesError::File { path: path(), source },
+        })?;
+        let malformed =
+            |error: serde_json::Error| KeptRulesError::File { path: path(), source: error.into() };
+        let format =
+            serde_json::from_slice::<serde_json::Value>(&bytes).map_err(malformed)?["format"].as_u64();
+        match format {
+            Some(format) if format > FORMAT.into() => {
+                return Err(KeptRulesError::Format {
+                    path: path(),
+                    format: u32::try_from(format).unwrap_or(u32::MAX),
+                });
+            }
+            _ => {}
+        }
+        let Document { given: of, at_ns, sources, .. } = serde_json::from_slice(&bytes).map_err(malformed)?;
+        if of != *given {
+            return Err(KeptRulesError::Others { path: path(), given: of.join(" ") });
+        }
+        let sources = sources.into_iter().map(KeptSource::source).collect();
+        Ok(LastRules { sources, at: Timestamp::from_nanos(at_ns) })
+    }
+
+    /// Keeps these, unless the file has them. Writes on a thread of its own, since a disk may hang: of several, the last.
+    pub(super) fn keep(&self, sources: Arc<Vec<Source>>, now: Timestamp) {
+        *lock(&self.0.next) = Some((sources, now));
+        if self.0.is_writing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let inner = Arc::clone(&self.0);
+        let spawned = std::thread::Builder::new().name("kept-rules".into()).spawn(move || inner.write_all());
+        if let Err(error) = spawned {
+            self.0.is_writing.store(false, Ordering::Release);
+            tracing::warn!(%error, "the rules in force are not kept for a later start");
+        }
+    }
+}
+
+impl Inner {
+    /// Writes what is next, until nothing is.
+    fn write_all(&self) {
+        loop {
+            while let Some((sources, at)) = { lock(&self.next).take() } {
+                if let Err(error) = self.write(&sources, at) {
+                    tracing::warn!(file = %self.path.display(), %error, "the rules in force are not kept for a later start");
+                }
+            }
+            self.is_writing.store(false, Ordering::Release);
+            // Another may have been added since the last look.
+            if lock(&self.next).is_none() || self.is_writing.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+
+    fn write(&self, sources: &Arc<Vec<Source>>, at: Timestamp) -> io::Result<()> {
+        let mut written = lock(&self.written);
+        if written.as_ref().is_some_and(|written| without_overrides(written).eq(without_overrides(sources))) {
+            return Ok(());
+        }
+        let document = Document {
+            format: FORMAT,
+            given: self.given.clone(),
+            at_ns: at.as_nanos(),
+            sources: sources.iter().filter_map(KeptSource::of).collect(),
+        };
+        whole_file::replace(&self.path, &serde_json::to_vec(&document)?)?;
+        *written = Some(Arc::clone(sources));
+        Ok(())
+    }
+}
+
+fn without_overrides(sources: &[Source]) -> impl Iterator<Item = &Source> {
+    sources.iter().filter(|source| !matches!(source.id, SourceId::Override(_)))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(folder: &Path, given: &str) -> KeptRules {
+        KeptRules::new(folder, vec![given.to_owned()])
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_without_overrides() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sources = [
+            Source::file("r.yaml", "domain: a"),
+            Source { id: SourceId::Xds("edge".into()), text: "{}".into() },
+            Source { id: SourceId::Override("o".into()), text: "{}".into() },
+            Source { id: SourceId::Blocks("b".into()), text: "user=x".into() },
+        ];
+        let kept = kept(folder.path(), "r.yaml");
+        assert!(matches!(kept.read(), Err(KeptRulesError::None(_))));
+        let at = Timestamp::from_millis(5);
+        kept.0.write(&Arc::new(sources.to_vec()), at).expect("written");
+        let expected = [&sources[..2], &sources[3..]].concat();
+        assert_eq!(kept.read().expect("they are there"), LastRules { sources: expected, at });
+    }
+
+    #[test]
+    fn rules_of_other_files_and_of_later_versions_and_damaged_ones_are_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let one = kept(folder.path(), "one.yaml");
+        one.0
+            .write(&Arc::new(vec![Source::file("one.yaml", "domain: a")]), Timestamp::default())
+            .expect("written");
+        let error = kept(folder.path(), "two.yaml").read().expect_err("they are of others").to_string();
+        assert!(error.ends_with("are of `one.yaml`, and are not used for others"), "{error}");
+        for (text, expected) in [
+            (r#"{"format":2,"rules":"in another form"}"#, "have format 2, and this version reads 1"),
+            (r#"{"format":1,"given":["one.yaml"],"at_ns":0,"sour"#, "EOF while parsing a string"),
+        ] {
+            std::fs::write(&one.0.path, text).expect("written");
+            let error = one.read().expect_err("it is not used").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

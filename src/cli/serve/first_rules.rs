@@ -1,0 +1,174 @@
+//! The rules that a server starts with: those of its files, or of the data directory where these have errors or a control plane has not
+//! responded yet.
+
+use crate::cli::Failure;
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source},
+};
+use tidegate_operations::config::{Feed, KeptRules, KeptRulesError, LastRules};
+
+/// Where the rules of a start are from.
+pub(super) struct FirstSources<'f> {
+    pub(super) options: &'f LoadOptions,
+    pub(super) files: &'f RuleFilePaths,
+    pub(super) block_files: &'f RuleFilePaths,
+    pub(super) has_control_plane: bool,
+    /// Whether the server starts without rules where those of the files have errors.
+    pub(super) awaits_files: bool,
+    /// None if the server does not start with them.
+    pub(super) kept: Option<&'f KeptRules>,
+}
+
+/// The rules of a start.
+#[derive(Default)]
+pub(super) struct Started {
+    pub(super) sources: Vec<Source>,
+    pub(super) rules: RuleSet,
+    /// Whether the server awaits others before it decides.
+    pub(super) is_awaited: bool,
+    /// The feeds of which kept rules are in force.
+    pub(super) began_with_kept: Vec<BeganWithKept>,
+}
+
+/// A feed of which kept rules are in force: the time at which they were put in force before, and the errors of those that it has now, if it
+/// has any.
+pub(super) type BeganWithKept = (Feed, Timestamp, Option<RuleErrors>);
+
+impl FirstSources<'_> {
+    pub(super) fn load(&self) -> Result<Started, Failure> {
+        match self.present() {
+            Err(errors) => self.instead_of(&errors),
+            Ok(present) if !self.has_control_plane => Ok(present),
+            Ok(present) => Ok(self.until_control_plane(present)),
+        }
+    }
+
+    /// The rules to start with in the place of those that have these errors.
+    fn instead_of(&self, errors: &RuleErrors) -> Result<Started, Failure> {
+        let reason = match self.kept.map(|kept| self.with_kept(kept, Some(errors))) {
+            Some(Ok(started)) => {
+                started.log();
+                errors.iter().for_each(|error| tracing::error!("{error}"));
+                return Ok(started);
+            }
+            None | Some(Err(Unusable::None)) => String::new(),
+            Some(Err(reason)) => format!("\n{reason}"),
+        };
+        if !self.awaits_files || errors.iter().any(|error| Feed::of(&error.origin.source) != Feed::Files) {
+            return Err(Failure(format!("{errors}{reason}")));
+        }
+        tracing::error!("{errors}{reason}");
+        let sources = self.block_files.read_blocks()?;
+        let rules = RuleSet::parse(&sources, self.options)?;
+        Ok(Started { sources, rules, is_awaited: true, began_with_kept: Vec::new() })
+    }
+
+    /// The rules to start with beside those of the files, which are valid, before the control plane has sent any.
+    fn until_control_plane(&self, present: Started) -> Started {
+        match self.kept.map(|kept| self.with_kept(kept, None)) {
+            Some(Ok(started)) => {
+                started.log();
+                started
+            }
+            None | Some(Err(Unusable::None)) => present,
+            Some(Err(reason)) => {
+                tracing::warn!("{reason}");
+                present
+            }
+        }
+    }
+
+    /// The rules of the files, or all errors in them.
+    fn present(&self) -> Result<Started, RuleErrors> {
+        let mut sources = match (self.files.paths.is_empty(), self.has_control_plane) {
+            (true, false) => demo(),
+            (true, true) => Vec::new(),
+            (false, _) => self.files.read()?,
+        };
+        sources.extend(self.block_files.read_blocks()?);
+        let rules = RuleSet::parse(&sources, self.options)?;
+        Ok(Started { sources, rules, is_awaited: self.has_control_plane, began_with_kept: Vec::new() })
+    }
+
+    /// The kept rules of each feed that has errors, or is a control plane; the present ones of the others.
+    fn with_kept(&self, kept: &KeptRules, errors: Option<&RuleErrors>) -> Result<Started, Unusable> {
+        let LastRules { sources: last, at } = match kept.read() {
+            Err(KeptRulesError::None(_)) => return Err(Unusable::None),
+            read => read.map_err(Unusable::Kept)?,
+        };
+        let mut began_with_kept = Vec::new();
+        let mut kept_of = |feed: Feed, errors: Option<&RuleErrors>| -> Vec<Source> {
+            began_with_kept.push((feed, at, errors.cloned()));
+            last.iter().filter(|source| Feed::of(&source.id) == feed).cloned().collect()
+        };
+        let is_of = |feed: Feed| {
+            errors.is_some_and(|errors| errors.iter().any(|error| Feed::of(&error.origin.source) == feed))
+        };
+        let mut sources = match self.files.read() {
+            Ok(sources) if !is_of(Feed::Files) => sources,
+            _ => kept_of(Feed::Files, errors),
+        };
+        if self.has_control_plane {
+            let of_control_plane = kept_of(Feed::Xds, None);
+            if of_control_plane.is_empty() {
+                return Err(Unusable::None);
+            }
+            sources.extend(of_control_plane);
+        }
+        sources.extend(match self.block_files.read_blocks() {
+            Ok(blocks) if !is_of(Feed::Blocks) => blocks,
+            _ => kept_of(Feed::Blocks, errors),
+        });
+        let rules = RuleSet::parse(&sources, self.options).map_err(Unusable::Rules)?;
+        Ok(Started { sources, rules, is_awaited: false, began_with_kept })
+    }
+}
+
+impl Started {
+    fn log(&self) {
+        for (feed, at, errors) in &self.began_with_kept {
+            let (feed, put_in_force) = (feed.name(), jiff::Timestamp::from_nanosecond(at.as_nanos().into()));
+            let put_in_force = put_in_force.map_or_else(|_| String::new(), |time| format!("{time:.0}"));
+            match errors {
+                Some(_) => tracing::error!(
+                    feed,
+                    put_in_force,
+                    "starting with the rules that were valid last: the present ones have errors"
+                ),
+                None => tracing::warn!(
+                    feed,
+                    put_in_force,
+                    "starting with the rules that the control plane sent last, until it responds"
+                ),
+            }
+        }
+    }
+}
+
+/// Kept rules are of no use.
+enum Unusable {
+    /// There are none.
+    None,
+    Kept(KeptRulesError),
+    /// They have errors, with the options of this start.
+    Rules(RuleErrors),
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("no rules are kept in the data directory"),
+            Self::Kept(error) => error.fmt(f),
+            Self::Rules(errors) => write!(f, "the rules kept in the data directory are not used: {errors}"),
+        }
+    }
+}
+
+fn demo() -> Vec<Source> {
+    tracing::warn!(
+        "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
+         is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
+    );
+    vec![Source::file("demo.yaml", rules::DEMO)]
+}
