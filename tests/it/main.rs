@@ -15,6 +15,7 @@ mod control;
 mod decision_log;
 mod deploy;
 mod end_reasons;
+mod envoy_commands;
 mod explain;
 mod fast_path;
 mod flood;

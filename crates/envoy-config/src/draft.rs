@@ -1,7 +1,7 @@
 //! Descriptors before their texts are checked: of bytes, as the actions of an entry have made them.
 
 use crate::{
-    actions::{Added, Source},
+    actions::{Action, Added, Source},
     policy::{HitsAddend, Policy},
 };
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use tidegate_core::limit::{Descriptor, Entry, Hits, Override};
 
 /// An entry of a descriptor, as bytes.
-type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
+pub(crate) type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
 
 /// A descriptor as actions have made it.
 pub struct Draft<'s> {
@@ -21,16 +21,25 @@ pub struct Draft<'s> {
     pub x_ratelimit: Option<bool>,
 }
 
-/// The descriptor of an entry; none if an action or the hits keep it from being made.
-pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
+/// The entries of a descriptor; the action that keeps it from being made.
+pub(crate) fn entries<'s>(
+    policy: &'s Policy,
+    source: &Source<'s>,
+) -> Result<SmallVec<[DraftEntry<'s>; 3]>, &'s Action> {
     let mut entries = SmallVec::new();
     for action in &policy.actions {
         match action.added(source) {
             Added::Entry(key, value) => entries.push((key, value)),
             Added::Nothing => {}
-            Added::NoDescriptor => return None,
+            Added::NoDescriptor => return Err(action),
         }
     }
+    Ok(entries)
+}
+
+/// The descriptor of an entry; none if an action or the hits keep it from being made.
+pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
+    let entries = entries(policy, source).ok()?;
     let hits = match &policy.hits {
         HitsAddend::Unset => None,
         HitsAddend::Number(number) => Some(*number),

@@ -7,15 +7,26 @@
 //! configuration is read, with the path of the field ([`Problems`]).
 
 mod actions;
+pub mod check;
+pub mod configuration;
 mod draft;
+pub mod explain;
+mod files;
+mod key_source;
 mod node;
+mod part;
 mod policy;
 mod schema;
+mod selection;
 mod stream;
 
-pub use actions::Source;
+pub use actions::{PossibleEntry, Sent, Source};
 pub use draft::{Draft, draft};
+pub use files::Files;
+pub use key_source::KeySource;
 pub use node::{Node, Problems, Value, from_json, literal};
+pub use part::Part;
 pub use policy::Policy;
 pub use schema::{Field, Kind, Message, RATE_LIMIT_FILTER, RATE_LIMIT_PER_ROUTE};
+pub use selection::{LeftOut, OfRoute, Selection};
 pub use stream::{Envoy, Headers, MetadataSource, Stream};

@@ -16,6 +16,11 @@ impl Problems {
         self.0.borrow_mut().push(line);
     }
 
+    /// All of them, as `path: problem`.
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.0.into_inner()
+    }
+
     /// The value, if nothing is wrong.
     pub fn or<T>(self, value: T) -> Result<T, String> {
         let problems = self.0.into_inner();
@@ -235,7 +240,7 @@ pub fn from_json(
 }
 
 /// Whether JSON may call a field so: `skip_if_absent` or `skipIfAbsent`.
-fn is_called(field: &str, name: &str) -> bool {
+pub(crate) fn is_called(field: &str, name: &str) -> bool {
     if field == name {
         return true;
     }
@@ -273,7 +278,9 @@ fn value(json: &Json, kind: Kind, path: String, problems: &Problems) -> Option<V
             ("an object", node.map(Value::Node))
         }
         Kind::Wrapped(kind) => return value(json, *kind, path, problems),
-        Kind::Duration => ("a duration such as \"0.02s\"", json.as_str().and_then(duration)),
+        Kind::Duration => {
+            ("a duration such as \"0.02s\"", json.as_str().and_then(parse_duration).map(Value::Duration))
+        }
         Kind::Opaque => ("", Some(Value::Opaque)),
     };
     if read.is_none() {
@@ -296,7 +303,7 @@ fn whole<N: TryFrom<i128>>(json: &Json) -> Option<N> {
 }
 
 /// A duration as JSON has it: seconds with up to nine decimals, and `s`.
-fn duration(text: &str) -> Option<Value> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (whole, fraction) = match text.strip_suffix('s')?.split_once('.') {
         Some((whole, fraction)) => (whole, fraction),
         None => (text.strip_suffix('s')?, ""),
@@ -307,7 +314,7 @@ fn duration(text: &str) -> Option<Value> {
     }
     let seconds = whole.parse::<u32>().ok()?;
     let nanos = format!("{fraction:0<9}").parse().ok()?;
-    Some(Value::Duration(Duration::new(seconds.into(), nanos)))
+    Some(Duration::new(seconds.into(), nanos))
 }
 
 /// A text in which Envoy would replace `%…%`, without any of that: `%%` is a percent sign.

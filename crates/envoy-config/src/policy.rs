@@ -32,7 +32,17 @@ pub(crate) enum HitsAddend {
 }
 
 impl Policy {
-    /// Reads an entry.
+    /// Reads an entry of a route or a virtual host, where Envoy ignores the hits.
+    pub(crate) fn of_route(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
+        let on_stream_done = node.bool("apply_on_stream_done");
+        Self {
+            hits: HitsAddend::Unset,
+            is_negative: false,
+            ..Self::plain(node, on_stream_done, envoy, problems)
+        }
+    }
+
+    /// Reads an entry of the filter or of a `RateLimitPerRoute`.
     pub fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         for name in ["stage", "disable_key"] {
             if node.has(name) {
@@ -40,19 +50,35 @@ impl Policy {
             }
         }
         let on_stream_done = node.bool("apply_on_stream_done");
+        let (hits, is_negative) = match node.node("hits_addend") {
+            Some(node) => (hits(node, on_stream_done, problems), node.bool("is_negative_hits")),
+            None => (HitsAddend::Unset, false),
+        };
+        Self { hits, is_negative, ..Self::plain(node, on_stream_done, envoy, problems) }
+    }
+
+    /// Its hits as people write them, if they are not those of the request.
+    pub(crate) fn hits_text(&self) -> Option<String> {
+        let sign = if self.is_negative { "-" } else { "" };
+        match &self.hits {
+            HitsAddend::Unset if self.is_negative => Some("-1".to_owned()),
+            HitsAddend::Unset => None,
+            HitsAddend::Number(number) => Some(format!("{sign}{number}")),
+            HitsAddend::Format(format) => Some(format!("{sign}{}", format.text())),
+        }
+    }
+
+    /// Reads an entry but for its hits.
+    fn plain(node: &Node, on_stream_done: bool, envoy: &Envoy, problems: &Problems) -> Self {
         let actions: Vec<Action> =
             node.nodes("actions").filter_map(|node| Action::read(node, envoy, problems)).collect();
         if !node.has("actions") {
             problems.add(&node.path_of("actions"), "is empty; add an action");
         }
-        let (hits, is_negative) = match node.node("hits_addend") {
-            Some(node) => (hits(node, on_stream_done, problems), node.bool("is_negative_hits")),
-            None => (HitsAddend::Unset, false),
-        };
         Self {
             actions,
-            hits,
-            is_negative,
+            hits: HitsAddend::Unset,
+            is_negative: false,
             on_stream_done,
             x_ratelimit: match node.number_of("x_ratelimit_option") {
                 0 => None,

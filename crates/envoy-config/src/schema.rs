@@ -93,7 +93,7 @@ pub static RATE_LIMIT_PER_ROUTE: Message = Message {
 };
 
 /// `envoy.config.route.v3.RateLimit`.
-static RATE_LIMIT: Message = Message {
+pub(crate) static RATE_LIMIT: Message = Message {
     fields: &[
         field(1, "stage", Wrapped(&Unsigned)),
         field(2, "disable_key", Text),
@@ -241,7 +241,7 @@ static HITS_ADDEND: Message = Message {
 };
 
 /// `envoy.config.route.v3.HeaderMatcher`.
-static HEADER_MATCHER: Message = Message {
+pub(crate) static HEADER_MATCHER: Message = Message {
     fields: &[
         field(1, "name", Text),
         field(4, "exact_match", Text),
@@ -260,7 +260,7 @@ static HEADER_MATCHER: Message = Message {
 static RANGE: Message = Message { fields: &[field(1, "start", Signed), field(2, "end", Signed)] };
 
 /// `envoy.config.route.v3.QueryParameterMatcher`.
-static QUERY_PARAMETER_MATCHER: Message = Message {
+pub(crate) static QUERY_PARAMETER_MATCHER: Message = Message {
     fields: &[
         field(1, "name", Text),
         field(5, "string_match", M(&STRING_MATCHER)),
@@ -281,7 +281,7 @@ static STRING_MATCHER: Message = Message {
     ],
 };
 
-static REGEX_MATCHER: Message =
+pub(crate) static REGEX_MATCHER: Message =
     Message { fields: &[field(1, "google_re2", Opaque), field(2, "regex", Text)] };
 
 /// `envoy.config.core.v3.HeaderValueOption`.

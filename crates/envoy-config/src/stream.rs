@@ -37,7 +37,7 @@ pub trait Stream {
 /// The Envoy whose configuration is read: what its version and its start decide.
 #[derive(Clone, Debug)]
 pub struct Envoy {
-    /// The value of the action `source_cluster`: the `cluster` of Envoy's node.
+    /// The value of the action `source_cluster`: the `cluster` of Envoy's node; empty if Envoy has one that is not known.
     pub source_cluster: Option<String>,
     /// Whether each of several values of a header is matched by itself, as since 1.39; else all of them as one text.
     pub matches_each_value: bool,

@@ -111,11 +111,12 @@ impl Explain {
     }
 }
 
-fn entries(descriptor: &DescriptorText) -> Vec<Entry<'_>> {
+/// The entries of a descriptor.
+pub(super) fn entries(descriptor: &DescriptorText) -> Vec<Entry<'_>> {
     descriptor.0.iter().map(|(key, value)| Entry { key, value }).collect()
 }
 
-fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
+pub(super) fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
     table::print_line(descriptor);
     match &applied.matching {
         None => table::print_line("  → the request's own limit, in the place of the rules"),
@@ -178,7 +179,7 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
     notes
 }
 
-fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Value {
+pub(super) fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Value {
     let steps = applied.matching.iter().flat_map(|matching| &matching.steps).map(|step| {
         json!({
             "entry": format!("{}={}", step.key, step.value),

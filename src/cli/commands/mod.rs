@@ -6,6 +6,7 @@ mod call;
 mod check;
 mod completions;
 mod ctl;
+mod envoy;
 mod explain;
 mod health;
 mod replay;
@@ -29,6 +30,7 @@ pub(super) enum Command {
     Serve(Box<serve::Serve>),
     Check(check::Check),
     Explain(explain::Explain),
+    Envoy(envoy::Envoy),
     Replay(replay::Replay),
     Rlqs(rlqs::Rlqs),
     Call(call::Call),
@@ -54,6 +56,7 @@ impl Command {
             Self::Serve(serve) => serve.run(settings),
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
+            Self::Envoy(envoy) => envoy.run(),
             Self::Replay(replay) => replay.run(),
             Self::Rlqs(rlqs) => rlqs.run(),
             Self::Call(call) => call.run(),

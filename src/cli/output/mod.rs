@@ -4,3 +4,4 @@ pub(super) mod details;
 pub(super) mod progress;
 pub(super) mod rule_text;
 pub(super) mod table;
+pub(super) mod yaml;

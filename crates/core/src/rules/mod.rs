@@ -77,6 +77,7 @@ pub use tree::{
 };
 pub use unlimited::{Advice, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
+pub use yaml::nearest;
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

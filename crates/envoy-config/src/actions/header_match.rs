@@ -27,7 +27,7 @@ enum Kind {
 }
 
 impl HeaderMatch {
-    pub(super) fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
+    pub(crate) fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
         let options = ["name", "invert_match", "treat_missing_header_as_empty"];
         let mut kinds = node.names().filter(|name| !options.contains(name));
         let kind = kinds.next();
@@ -59,7 +59,7 @@ impl HeaderMatch {
         })
     }
 
-    pub(super) fn matches(&self, stream: &dyn Stream) -> bool {
+    pub(crate) fn matches(&self, stream: &dyn Stream) -> bool {
         let count = stream.header(Headers::Request, &self.name, 0).1;
         if let Kind::Present(present) = self.kind {
             let is_there = count > 0 || self.missing_is_empty;

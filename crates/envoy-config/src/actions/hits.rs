@@ -55,6 +55,19 @@ impl Format {
         }
     }
 
+    /// As people write it.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Metadata { namespace, key } => format!("%DYNAMIC_METADATA({namespace}:{key})%"),
+            Self::Header { of, name, other, length } => {
+                let command = if *of == Headers::Request { "REQ" } else { "RESP" };
+                let other = other.as_deref().map_or_else(String::new, |other| format!("?{other}"));
+                let length = length.map_or_else(String::new, |length| format!(":{length}"));
+                format!("%{command}({name}{other}){length}%")
+            }
+        }
+    }
+
     /// The hits; none if there are none, or they are no number from 0 to [`HITS_MAX`]: then there is no descriptor.
     pub(crate) fn hits(&self, stream: &dyn Stream) -> Option<u64> {
         let number = match self {

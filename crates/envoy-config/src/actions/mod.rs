@@ -14,9 +14,10 @@ use crate::{
 };
 use address::Client;
 use address::{AddressMatch, MaskLengths};
-use header_match::HeaderMatch;
-use query::QueryMatch;
+pub(crate) use header_match::HeaderMatch;
+pub(crate) use query::QueryMatch;
 use std::{borrow::Cow, cell::OnceCell};
+pub(crate) use text_match::TextMatch;
 
 /// An action.
 #[derive(Debug, PartialEq)]
@@ -68,6 +69,45 @@ pub(crate) struct Metadata {
     name: String,
     default: String,
     skip_if_absent: bool,
+}
+
+/// An entry that an action can add.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PossibleEntry {
+    /// Its key.
+    pub key: String,
+    /// Its values.
+    pub value: Sent,
+    /// Whether the descriptor may also be made without it.
+    pub may_be_left_out: bool,
+}
+
+impl PossibleEntry {
+    /// What it reads: `header x-api-key`, `remote_address`.
+    pub(crate) fn what(&self) -> String {
+        match &self.value {
+            Sent::Text(what) => what.clone(),
+            Sent::Ticket => "the ticket of the request".to_owned(),
+            _ => self.key.clone(),
+        }
+    }
+}
+
+/// The values that an action can send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// This one.
+    Exact(String),
+    /// Any text of a part of the request, such as `header x-api-key`.
+    Text(String),
+    /// The address of a client.
+    Address,
+    /// A network, such as `192.0.2.0/24`.
+    Network,
+    /// The name of the cluster of the route.
+    Cluster,
+    /// The ticket of a request in flight, or of a reservation.
+    Ticket,
 }
 
 /// What an action adds to a descriptor.
@@ -188,6 +228,42 @@ impl Action {
         })
     }
 
+    /// The entry that it can add to a descriptor.
+    pub(crate) fn possible(&self) -> PossibleEntry {
+        let entry =
+            |key: &str, value: Sent| PossibleEntry { key: key.to_owned(), value, may_be_left_out: false };
+        match self {
+            Self::Constant { key, value } if value.is_empty() => {
+                entry(key, Sent::Text("cluster of Envoy's node".to_owned()))
+            }
+            Self::Constant { key, value }
+            | Self::RemoteAddressMatch { key, value, .. }
+            | Self::HeaderValueMatch { key, value, .. }
+            | Self::QueryValueMatch { key, value, .. } => entry(key, Sent::Exact(value.clone())),
+            Self::DestinationCluster => entry("destination_cluster", Sent::Cluster),
+            Self::RequestHeader { key, name, skip_if_absent } => PossibleEntry {
+                may_be_left_out: *skip_if_absent,
+                ..entry(key, Sent::Text(format!("header {name}")))
+            },
+            Self::QueryParameter { key, name, skip_if_absent } => PossibleEntry {
+                may_be_left_out: *skip_if_absent,
+                ..entry(key, Sent::Text(format!("query parameter {name}")))
+            },
+            Self::RemoteAddress => entry("remote_address", Sent::Address),
+            Self::MaskedRemoteAddress(_) => entry("masked_remote_address", Sent::Network),
+            Self::Metadata(metadata) => metadata.possible(),
+        }
+    }
+
+    /// Whether its entry is not known without Envoy: dynamic metadata are written by other filters, and the cluster may be chosen later.
+    pub(crate) fn is_unknown(&self, has_cluster: bool) -> bool {
+        match self {
+            Self::Metadata(metadata) => metadata.source != MetadataSource::Route && !metadata.is_ticket(),
+            Self::DestinationCluster => !has_cluster,
+            _ => false,
+        }
+    }
+
     /// The entry for a stream.
     pub(crate) fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
         let absent = |skip_if_absent: bool| if skip_if_absent { Added::Nothing } else { Added::NoDescriptor };
@@ -275,9 +351,25 @@ impl Metadata {
         })
     }
 
+    /// Whether it is that of a ticket of Tidegate's.
+    fn is_ticket(&self) -> bool {
+        self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET
+    }
+
+    fn possible(&self) -> PossibleEntry {
+        let value = match self.is_ticket() {
+            true => Sent::Ticket,
+            false => Sent::Text(format!("metadata {}:{}", self.namespace, self.name)),
+        };
+        PossibleEntry {
+            key: self.key.clone(),
+            value,
+            may_be_left_out: self.skip_if_absent && self.default.is_empty(),
+        }
+    }
+
     fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
-        let is_ticket = self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET;
-        let ticket = source.ticket.filter(|_| is_ticket).map(str::as_bytes);
+        let ticket = source.ticket.filter(|_| self.is_ticket()).map(str::as_bytes);
         let text = || source.stream.metadata_text(self.source, &self.namespace, &self.name);
         match ticket.or_else(text) {
             Some(text) if !text.is_empty() => Added::Entry(&self.key, Cow::Borrowed(text)),

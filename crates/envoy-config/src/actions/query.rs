@@ -6,6 +6,11 @@ use std::borrow::Cow;
 
 /// The value of the first parameter of that name.
 pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
+    first_by(path, name, decoded)
+}
+
+/// The same, with names and values read by `read`.
+fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) -> Option<Cow<'p, [u8]>> {
     let query = path.iter().position(|byte| *byte == b'?').map(|mark| &path[mark + 1..])?;
     if query.is_empty() {
         return None;
@@ -18,7 +23,7 @@ pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
             Some(at) => (&parameter[..at], &parameter[at + 1..]),
             None => (parameter, &[][..]),
         };
-        (*decoded(own) == *name.as_bytes()).then(|| decoded(value))
+        (*read(own) == *name.as_bytes()).then(|| read(value))
     })
 }
 
@@ -65,7 +70,7 @@ enum Kind {
 }
 
 impl QueryMatch {
-    pub(super) fn read(node: &Node, problems: &Problems) -> Option<Self> {
+    pub(crate) fn read(node: &Node, problems: &Problems) -> Option<Self> {
         let name = node.required("name", problems);
         let kind = match node.node("string_match") {
             Some(text) => Kind::Text(TextMatch::read(text, problems)?),
@@ -74,8 +79,16 @@ impl QueryMatch {
         Some(Self { name, kind })
     }
 
-    pub(super) fn matches(&self, path: &[u8]) -> bool {
-        let value = first(path, &self.name);
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
+        self.matches_value(first(path, &self.name))
+    }
+
+    /// The same for parameters as they are written: routes match these.
+    pub(crate) fn matches_undecoded(&self, path: &[u8]) -> bool {
+        self.matches_value(first_by(path, &self.name, |text| Cow::Borrowed(text)))
+    }
+
+    fn matches_value(&self, value: Option<Cow<'_, [u8]>>) -> bool {
         match &self.kind {
             Kind::Present(present) => value.is_some() == *present,
             Kind::Text(text) => value.is_some_and(|value| text.matches(&value)),

@@ -18,7 +18,7 @@ pub(crate) enum TextMatch {
 
 impl TextMatch {
     /// Reads a matcher; none if it is refused.
-    pub(super) fn read(node: &Node, problems: &Problems) -> Option<Self> {
+    pub(crate) fn read(node: &Node, problems: &Problems) -> Option<Self> {
         let ignore_case = node.bool("ignore_case");
         let mut kinds = node.names().filter(|name| *name != "ignore_case");
         let (Some(kind), None) = (kinds.next(), kinds.next()) else {
@@ -53,7 +53,7 @@ impl TextMatch {
     }
 
     /// Reads a `RegexMatcher`.
-    pub(super) fn regex(node: &Node, problems: &Problems) -> Option<Self> {
+    pub(crate) fn regex(node: &Node, problems: &Problems) -> Option<Self> {
         let path = node.path_of("regex");
         let pattern = node.required("regex", problems);
         if let Some(what) = divergence(&pattern) {
@@ -74,7 +74,7 @@ impl TextMatch {
         }
     }
 
-    pub(super) fn matches(&self, text: &[u8]) -> bool {
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match self {
             Self::Exact(own) => text == own,
             Self::Prefix(own) => text.starts_with(own),

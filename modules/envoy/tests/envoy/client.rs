@@ -11,12 +11,14 @@ use std::{
 pub struct Request {
     pub method: String,
     pub path: Vec<u8>,
+    /// `test` if it is none.
+    pub host: Option<String>,
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
 impl Request {
     pub fn get(path: &str) -> Self {
-        Self { method: "GET".to_owned(), path: path.into(), headers: Vec::new() }
+        Self { method: "GET".to_owned(), path: path.into(), ..Self::default() }
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -56,7 +58,8 @@ impl Connection {
     pub fn send(&mut self, request: &Request) -> io::Result<Response> {
         let mut bytes = format!("{} ", request.method).into_bytes();
         bytes.extend_from_slice(&request.path);
-        bytes.extend_from_slice(b" HTTP/1.1\r\nhost: test\r\n");
+        let host = request.host.as_deref().unwrap_or("test");
+        bytes.extend_from_slice(format!(" HTTP/1.1\r\nhost: {host}\r\n").as_bytes());
         for (name, value) in &request.headers {
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(b": ");

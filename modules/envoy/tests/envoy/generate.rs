@@ -75,16 +75,16 @@ pub struct Generator<'b> {
 }
 
 impl Generator<'_> {
-    fn half(&mut self) -> bool {
+    pub fn half(&mut self) -> bool {
         self.rng.once_in(2)
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
         self.rng.pick(of)
     }
 
     /// Sets a field in half of all cases.
-    fn maybe(&mut self, message: &mut Json, field: &str, of: &[Json]) {
+    pub fn maybe(&mut self, message: &mut Json, field: &str, of: &[Json]) {
         if self.half() {
             message[field] = self.one(of);
         }
@@ -194,7 +194,7 @@ impl Generator<'_> {
         policy
     }
 
-    fn action(&mut self) -> Json {
+    pub fn action(&mut self) -> Json {
         let kinds = if self.binary.is_from(40) { 11 } else { 10 };
         match self.rng.below(kinds) {
             0 => {
@@ -284,7 +284,7 @@ impl Generator<'_> {
         own
     }
 
-    fn header_matcher(&mut self) -> Json {
+    pub fn header_matcher(&mut self) -> Json {
         let mut own = json!({"name": self.one(&["x-a", "X-b", "x-none", ":method", ":path"])});
         match self.rng.below(7) {
             3 => {
@@ -305,7 +305,7 @@ impl Generator<'_> {
         own
     }
 
-    fn query_matcher(&mut self) -> Json {
+    pub fn query_matcher(&mut self) -> Json {
         let mut own = json!({"name": self.one(&["q", "r"])});
         match self.rng.below(4) {
             0 => own["present_match"] = self.half().into(),

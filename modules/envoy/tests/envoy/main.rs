@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod differential;
 mod drop_in;
+mod explain;
 mod generate;
 mod in_flight;
 mod leased;
@@ -30,6 +31,7 @@ type Test = fn(&Binary);
 
 const TESTS: &[(&str, Test)] = &[
     ("differential::decisions_are_those_of_the_ratelimit_filter", differential::decisions),
+    ("explain::routes_and_descriptors_are_those_of_envoy", explain::differential),
     ("drop_in::limits_are_applied_without_a_server", drop_in::limits),
     ("drop_in::the_configuration_of_deploy_limits", drop_in::deployed),
     ("drop_in::a_configuration_in_json_is_accepted", drop_in::json),

@@ -207,6 +207,13 @@ impl Server {
         Self { child, folder }
     }
 
+    /// One that describes each decision in metadata, also of descriptors without entries.
+    pub fn describing(rules: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let child = Self::run(&folder, rules, &["--dynamic-metadata", "--compat", "reference"]);
+        Self { child, folder }
+    }
+
     /// One that grants leases.
     pub fn granting(rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -3,17 +3,19 @@
 //! What Envoy 1.40 ignores or fails on is not part of it: a token bucket without an assignment crashes it, and `reuse_last_assignment`,
 //! `filter_enabled` and `filter_enforced` have no effect.
 
-use super::{
-    matchers::{self, Input, KeyInput},
-    yaml::Yaml,
+use super::matchers::{self, KeyInput};
+use crate::cli::{
+    Failure,
+    arguments::rule_files::ReadAs,
+    output::{table, yaml::Yaml},
 };
-use crate::cli::{Failure, arguments::rule_files::ReadAs, output::table};
 use clap::{Args, ValueEnum};
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use tidegate_core::{
     limit::{OnDeny, Reply},
     rules::{DeclaredPath, DomainRules, REPORT_INTERVAL, RuleSet},
 };
+use tidegate_envoy_config::KeySource;
 
 const FILTER: &str = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig";
 const SETTINGS: &str = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings";
@@ -60,7 +62,7 @@ impl EnvoyConfig {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let rules = self.read_as.load(&self.rules)?;
         let domain = self.domain(&rules)?;
-        let inputs: BTreeMap<String, Input> =
+        let inputs: BTreeMap<String, KeySource> =
             self.input.iter().map(|KeyInput { key, input }| (key.clone(), input.clone())).collect();
         let mut matchers = Vec::new();
         let mut on_no_match = None;

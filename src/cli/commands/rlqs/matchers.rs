@@ -1,27 +1,17 @@
 //! Matchers of requests, and the values of buckets: how an entry of a descriptor is read from a request.
 
-use super::yaml::Yaml;
+use crate::cli::output::yaml::Yaml;
 use std::{collections::BTreeMap, str::FromStr};
 use tidegate_core::rules::{
     DeclaredEntry, DeclaredPath, DeclaredValues, Network, Pattern, SetValues, ValueSet,
 };
-
-/// The part of a request that is the value of a key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Input {
-    /// A header.
-    Header(String),
-    /// The address of the client, as Envoy determines it.
-    SourceIp,
-    /// None: the value of the rule is that of every request.
-    Constant,
-}
+use tidegate_envoy_config::KeySource;
 
 /// `key=header:NAME`, `key=source_ip` or `key=constant`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct KeyInput {
     pub(super) key: String,
-    pub(super) input: Input,
+    pub(super) input: KeySource,
 }
 
 /// The reason why a descriptor has no bucket in Envoy.
@@ -43,9 +33,9 @@ impl FromStr for KeyInput {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let input = |text: &str| match text.split_once(':') {
             // The first colon of a pseudo-header's name is that of the name.
-            Some(("header", name)) if !name.is_empty() => Some(Input::Header(name.to_ascii_lowercase())),
-            None if text == "source_ip" => Some(Input::SourceIp),
-            None if text == "constant" => Some(Input::Constant),
+            Some(("header", name)) if !name.is_empty() => Some(KeySource::Header(name.to_ascii_lowercase())),
+            None if text == "source_ip" => Some(KeySource::SourceIp),
+            None if text == "constant" => Some(KeySource::Constant),
             _ => None,
         };
         let parsed = text.split_once('=').and_then(|(key, text)| Some((key, input(text)?)));
@@ -56,48 +46,36 @@ impl FromStr for KeyInput {
     }
 }
 
-impl Input {
-    /// The part of a request that a key names in Envoy's rate limit actions, else the header of its name.
-    pub(super) fn of_key(key: &str) -> Self {
-        match key {
-            "remote_address" | "masked_remote_address" => Self::SourceIp,
-            "generic_key" | "destination_cluster" | "source_cluster" => Self::Constant,
-            "path" | "method" | "authority" => Self::Header(format!(":{key}")),
-            "host" => Self::Header(":authority".to_owned()),
-            _ => Self::Header(key.to_ascii_lowercase().replace('_', "-")),
-        }
-    }
-
-    fn to_yaml(&self) -> Yaml {
-        match self {
-            Self::Header(name) => Yaml::extension(
-                "header",
-                "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
-                [("header_name", Yaml::text(name))],
-            ),
-            Self::SourceIp | Self::Constant => Yaml::extension(
-                "source_ip",
-                "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput",
-                [],
-            ),
-        }
+/// The input of a matcher.
+fn input_of(source: &KeySource) -> Yaml {
+    match source {
+        KeySource::Header(name) => Yaml::extension(
+            "header",
+            "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+            [("header_name", Yaml::text(name))],
+        ),
+        KeySource::SourceIp | KeySource::Constant => Yaml::extension(
+            "source_ip",
+            "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput",
+            [],
+        ),
     }
 }
 
 /// The bucket of a descriptor: the predicate of its requests, if it has one, and the values of its keys.
 pub(super) fn bucket(
     path: &DeclaredPath<'_>,
-    inputs: &BTreeMap<String, Input>,
+    inputs: &BTreeMap<String, KeySource>,
 ) -> Result<(Option<Yaml>, Yaml), NoBucket> {
     let (mut predicates, mut values) = (Vec::new(), Vec::new());
     for DeclaredEntry { key, values: declared } in &path.entries {
         let key = key.ok_or(NoBucket::WildcardKey)?;
-        let input = inputs.get(key).cloned().unwrap_or_else(|| Input::of_key(key));
+        let input = inputs.get(key).cloned().unwrap_or_else(|| KeySource::of_key(key));
         let fixed = fixed_value(*declared);
         let value = match (&input, fixed) {
-            (Input::Constant, None) => return Err(NoBucket::Constant(key.to_owned())),
+            (KeySource::Constant, None) => return Err(NoBucket::Constant(key.to_owned())),
             (_, Some(value)) => Yaml::map([("string_value", Yaml::text(value))]),
-            (input, None) => Yaml::map([("custom_value", input.to_yaml())]),
+            (input, None) => Yaml::map([("custom_value", input_of(input))]),
         };
         values.push((key.to_owned(), value));
         predicates.extend(predicate(key, &input, *declared)?);
@@ -136,11 +114,11 @@ fn first_address(network: &Network) -> String {
 }
 
 /// The predicate of requests with such a value; none if every request has it.
-fn predicate(key: &str, input: &Input, declared: DeclaredValues<'_>) -> Result<Option<Yaml>, NoBucket> {
+fn predicate(key: &str, input: &KeySource, declared: DeclaredValues<'_>) -> Result<Option<Yaml>, NoBucket> {
     let name = match input {
-        Input::Header(name) => name,
-        Input::SourceIp => return address_predicate(key, declared),
-        Input::Constant => return Ok(None),
+        KeySource::Header(name) => name,
+        KeySource::SourceIp => return address_predicate(key, declared),
+        KeySource::Constant => return Ok(None),
     };
     let matches = match declared {
         // A header without a value has no bucket.
@@ -150,7 +128,7 @@ fn predicate(key: &str, input: &Input, declared: DeclaredValues<'_>) -> Result<O
         DeclaredValues::Set(set) => set_matches(key, set)?,
     };
     let single = |matching: Yaml| {
-        let input = Input::Header(name.clone()).to_yaml();
+        let input = input_of(&KeySource::Header(name.clone()));
         Yaml::map([("single_predicate", Yaml::map([("input", input), ("value_match", matching)]))])
     };
     let mut all: Vec<Yaml> = matches.into_iter().map(single).collect();
@@ -195,7 +173,7 @@ fn address_predicate(key: &str, declared: DeclaredValues<'_>) -> Result<Option<Y
         "envoy.extensions.matching.input_matchers.ip.v3.Ip",
         [("cidr_ranges", ranges), ("stat_prefix", Yaml::text("rlqs"))],
     );
-    let predicate = Yaml::map([("input", Input::SourceIp.to_yaml()), ("custom_match", matcher)]);
+    let predicate = Yaml::map([("input", input_of(&KeySource::SourceIp)), ("custom_match", matcher)]);
     Ok(Some(Yaml::map([("single_predicate", predicate)])))
 }
 
@@ -243,9 +221,9 @@ mod tests {
     #[test]
     fn inputs_are_headers_addresses_and_constants() {
         let read = |text: &str| text.parse::<KeyInput>().map(|read| read.input);
-        assert_eq!(read("user=header:X-User"), Ok(Input::Header("x-user".to_owned())));
-        assert_eq!(read("user=header::path"), Ok(Input::Header(":path".to_owned())));
-        assert_eq!(read("ip=source_ip"), Ok(Input::SourceIp));
+        assert_eq!(read("user=header:X-User"), Ok(KeySource::Header("x-user".to_owned())));
+        assert_eq!(read("user=header::path"), Ok(KeySource::Header(":path".to_owned())));
+        assert_eq!(read("ip=source_ip"), Ok(KeySource::SourceIp));
         for wrong in ["", "user", "user=", "=header:x", "user=header:", "user=cookie:x"] {
             assert!(read(wrong).is_err_and(|error| error.contains("KEY=header:NAME")), "{wrong}");
         }

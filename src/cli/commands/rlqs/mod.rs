@@ -2,7 +2,6 @@
 
 mod envoy_config;
 mod matchers;
-mod yaml;
 
 use crate::cli::Failure;
 use clap::{Args, Subcommand};

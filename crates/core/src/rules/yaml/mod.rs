@@ -11,7 +11,7 @@ mod suggest;
 
 pub(super) use build::{parse, parse_all};
 pub(super) use fields::{Field, Fields, quoted};
-pub(super) use suggest::nearest;
+pub use suggest::nearest;
 
 use super::{
     SourceId,

@@ -1,7 +1,7 @@
 //! "Did you mean …?" for mistyped keys and values.
 
 /// The known word that `word` most likely stands for, if one is close enough.
-pub(in crate::rules) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     const WORD_BYTES_MAX: usize = 64;
     if word.len() > WORD_BYTES_MAX {
         return None;

@@ -1,7 +1,7 @@
 //! YAML of configurations, as people write it.
 
 /// A value.
-pub(super) enum Yaml {
+pub(in crate::cli) enum Yaml {
     Text(String),
     Number(u64),
     True,
@@ -10,24 +10,35 @@ pub(super) enum Yaml {
 }
 
 impl Yaml {
-    pub(super) fn text(text: impl Into<String>) -> Self {
+    pub(in crate::cli) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn map<const N: usize>(pairs: [(&str, Self); N]) -> Self {
+    pub(in crate::cli) fn map<const N: usize>(pairs: [(&str, Self); N]) -> Self {
         Self::Map(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
     /// A message of this type with a name, as extensions of Envoy are configured.
-    pub(super) fn extension<const N: usize>(name: &str, message: &str, pairs: [(&str, Self); N]) -> Self {
+    pub(in crate::cli) fn extension<const N: usize>(
+        name: &str,
+        message: &str,
+        pairs: [(&str, Self); N],
+    ) -> Self {
         let of_type = ("@type".to_owned(), Self::Text(format!("type.googleapis.com/{message}")));
         let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
         let config = Self::Map(std::iter::once(of_type).chain(pairs).collect());
         Self::map([("name", Self::text(name)), ("typed_config", config)])
     }
 
+    /// The value in block style.
+    pub(in crate::cli) fn to_block(&self) -> String {
+        let mut out = String::new();
+        self.write(0, &mut out);
+        out
+    }
+
     /// The value in block style, as an item of a list.
-    pub(super) fn to_item(&self) -> String {
+    pub(in crate::cli) fn to_item(&self) -> String {
         let mut out = String::new();
         Self::write_item(self, 0, &mut out);
         out
@@ -66,6 +77,20 @@ impl Yaml {
                     }
                 }
             }
+        }
+    }
+}
+
+impl From<&serde_json::Value> for Yaml {
+    fn from(json: &serde_json::Value) -> Self {
+        match json {
+            serde_json::Value::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            serde_json::Value::Object(pairs) => {
+                Self::Map(pairs.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect())
+            }
+            serde_json::Value::Bool(true) => Self::True,
+            serde_json::Value::String(text) => Self::text(text),
+            other => other.as_u64().map_or_else(|| Self::Text(other.to_string()), Self::Number),
         }
     }
 }

@@ -1,0 +1,109 @@
+//! What a check collects: the descriptors that are sent, with their limits, and the findings.
+
+use super::{
+    finding::Findings,
+    reach::{Reach, Shape},
+};
+use std::collections::{BTreeMap, HashMap};
+use tidegate_core::rules::{Origin, RuleSet};
+
+/// What the descriptors of a route have in common.
+pub(super) struct Shapes<'a, 'b> {
+    pub(super) domain: &'a str,
+    pub(super) place: &'b str,
+}
+
+/// A descriptor that an entry of `rate_limits` sends.
+#[derive(Debug)]
+pub struct SentDescriptor<'r> {
+    /// Place of the entry.
+    pub at: Origin,
+    /// The domain of the calls.
+    pub domain: String,
+    /// Its entries.
+    pub descriptor: String,
+    /// Whether it is sent at the end of requests.
+    pub is_at_end: bool,
+    /// The routes that send it: `listener/virtual host/route`.
+    pub places: Vec<String>,
+    /// The limits that it reaches.
+    pub reach: Reach<'r>,
+}
+
+/// Collects what a configuration sends.
+pub(super) struct Collected<'r> {
+    pub(super) rules: &'r RuleSet,
+    pub(super) findings: Findings,
+    pub(super) sent: Vec<SentDescriptor<'r>>,
+    /// Indices of `sent`.
+    known: HashMap<(Origin, String, String), usize>,
+    /// The limits of the descriptors of each domain.
+    reaches: HashMap<(String, String), Reach<'r>>,
+    /// The descriptors of each domain that is sent.
+    pub(super) shapes: BTreeMap<String, Vec<Shape>>,
+}
+
+impl<'r> Collected<'r> {
+    pub(super) fn new(rules: &'r RuleSet) -> Self {
+        Self {
+            rules,
+            findings: Findings::default(),
+            sent: Vec::new(),
+            known: HashMap::new(),
+            reaches: HashMap::new(),
+            shapes: BTreeMap::new(),
+        }
+    }
+
+    /// The limits of a descriptor, which is noted as sent.
+    pub(super) fn add(
+        &mut self,
+        shapes: &Shapes<'_, '_>,
+        shape: &Shape,
+        at: Origin,
+        is_at_end: bool,
+    ) -> Reach<'r> {
+        let descriptor = shape.to_string();
+        let domain = shapes.domain.to_owned();
+        let reach = match self.reaches.get(&(domain.clone(), descriptor.clone())) {
+            Some(reach) => reach.clone(),
+            None => {
+                let reach = match self.rules.domain(&domain) {
+                    Some(rules) => shape.reach(rules),
+                    None => Reach::Nothing(format!("the rules have no domain {domain:?}")),
+                };
+                self.reaches.insert((domain.clone(), descriptor.clone()), reach.clone());
+                self.shapes.entry(domain.clone()).or_default().push(shape.clone());
+                reach
+            }
+        };
+        self.note(at, domain, descriptor, is_at_end, shapes.place, reach.clone());
+        reach
+    }
+
+    /// Notes a descriptor.
+    pub(super) fn note(
+        &mut self,
+        at: Origin,
+        domain: String,
+        descriptor: String,
+        is_at_end: bool,
+        place: &str,
+        reach: Reach<'r>,
+    ) {
+        let key = (at.clone(), domain.clone(), descriptor.clone());
+        match self.known.get(&key) {
+            Some(index) => {
+                let places = &mut self.sent[*index].places;
+                if !places.iter().any(|other| other == place) {
+                    places.push(place.to_owned());
+                }
+            }
+            None => {
+                self.known.insert(key, self.sent.len());
+                let places = vec![place.to_owned()];
+                self.sent.push(SentDescriptor { at, domain, descriptor, is_at_end, places, reach });
+            }
+        }
+    }
+}

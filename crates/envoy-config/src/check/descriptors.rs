@@ -1,0 +1,313 @@
+//! The descriptors that the entries of a route send, and their limits.
+
+use super::{
+    collected::{Collected, Shapes},
+    finding::Kind,
+    hints,
+    reach::{Reach, Shape, ShapeEntry},
+};
+use crate::{
+    actions::{PossibleEntry, Sent},
+    configuration::{Level, RateLimitEntry, Target},
+    part::Part,
+    policy::Policy,
+    selection::{OfRoute, Selection},
+};
+use std::rc::Rc;
+use tidegate_core::rules::Rule;
+
+/// Entries that may be left out of a descriptor: each doubles the descriptors that are possible.
+const LEFT_OUT_MAX: usize = 6;
+
+/// The ticket's key in Tidegate's calls.
+const TICKET_KEY: &str = "slot";
+
+/// An entry that applies, and what it can send.
+struct Applied<'c, 'd> {
+    entry: &'c RateLimitEntry<'d>,
+    policy: &'c Policy,
+    shapes: Vec<Shape>,
+}
+
+pub(super) fn check(
+    selection: &Selection<'_>,
+    of_route: &OfRoute<'_, '_>,
+    place: &str,
+    collected: &mut Collected<'_>,
+) {
+    let shapes = Shapes { domain: selection.domain, place };
+    let mut applied = Vec::new();
+    for entry in &selection.applied {
+        check_fields(entry, place, collected);
+        match &entry.policy {
+            Ok(policy) => {
+                applied.push(Applied { entry, policy, shapes: shapes_of(policy, &of_route.route.target) })
+            }
+            Err(problems) => not_evaluated(entry, problems, &shapes, collected),
+        }
+    }
+    let mut rules: Vec<(&Rule, &Applied<'_, '_>)> = Vec::new();
+    for one in &applied {
+        let is_at_end = one.policy.on_stream_done;
+        for shape in &one.shapes {
+            if shape.0.is_empty() {
+                empty(one, place, collected);
+                continue;
+            }
+            if let Some(entry) =
+                shape.0.iter().find(|entry| entry.value == Sent::Ticket && entry.key != TICKET_KEY)
+            {
+                let message = format!(
+                    "the ticket is sent as `{}`, and Tidegate expects `slot`; write `descriptor_key: slot`",
+                    entry.key
+                );
+                collected.findings.add(Kind::TicketKey, one.entry.part, place, message);
+            }
+            let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end);
+            judge(&reach, shape, one.entry.part, &shapes, collected);
+            let (Reach::Limited(reached) | Reach::Partly(reached, _)) = &reach else { continue };
+            if !is_at_end {
+                rules.extend(reached.iter().map(|rule| (*rule, one)));
+            } else if !is_asked_before(shape, &applied) {
+                only_at_end(one.entry.part, shape, place, collected);
+            }
+        }
+    }
+    if !of_route.settings.is_module {
+        check_tickets(&rules, &applied, place, collected);
+    }
+    check_absent(&applied, place, collected);
+}
+
+/// A client that leaves out all that the actions read makes a descriptor without entries.
+fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
+    let entries = one.policy.actions.iter().map(|action| action.possible().what());
+    let message = format!(
+        "every action has skip_if_absent, so a request without {} sends a descriptor without entries; Tidegate refuses such a call, and \
+         Envoy then follows failure_mode_deny for all limits of the request: remove skip_if_absent from one action",
+        entries.collect::<Vec<_>>().join(" and ")
+    );
+    collected.findings.add(Kind::EmptyDescriptor, one.entry.part, place, message);
+}
+
+/// Whether an entry at the beginning asks the limit of a descriptor of the end.
+fn is_asked_before(shape: &Shape, applied: &[Applied<'_, '_>]) -> bool {
+    let at_start = applied.iter().filter(|other| !other.policy.on_stream_done);
+    at_start.flat_map(|other| &other.shapes).any(|other| other.keys() == shape.keys())
+}
+
+fn only_at_end(part: Part<'_>, shape: &Shape, place: &str, collected: &mut Collected<'_>) {
+    let message = format!(
+        "the limit of {shape} is charged at the end of requests and never asked at their beginning, so it denies nothing; add the same \
+         actions without apply_on_stream_done, with hits_addend: {{number: 0}} to charge only at the end"
+    );
+    collected.findings.add(Kind::OnlyAtEnd, part, place, message);
+}
+
+/// Limits whose requests have a ticket, which Envoy has to send at their end.
+fn check_tickets(
+    rules: &[(&Rule, &Applied<'_, '_>)],
+    applied: &[Applied<'_, '_>],
+    place: &str,
+    collected: &mut Collected<'_>,
+) {
+    let is_returned = applied
+        .iter()
+        .filter(|one| one.policy.on_stream_done)
+        .flat_map(|one| &one.shapes)
+        .any(Shape::is_ticket);
+    if is_returned {
+        return;
+    }
+    for (rule, one) in rules.iter().filter(|(rule, _)| rule.holds_slots() || rule.reserves()) {
+        let (what, page) = match rule.holds_slots() {
+            true => (
+                "limits requests in flight, and their end is never sent: each counts for max_hold",
+                "docs/concurrency.md",
+            ),
+            false => (
+                "reserves an estimate, and the cost is never sent: each request counts as the estimate",
+                "docs/reserve.md",
+            ),
+        };
+        let message = format!(
+            "{} ({}) {what}; add an entry with apply_on_stream_done: true and the metadata `slot` to the same rate_limits ({page})",
+            rule.info.path, rule.origin
+        );
+        collected.findings.add(Kind::TicketNotReturned, one.entry.part, place, message);
+    }
+}
+
+/// Requests that have no descriptor, since every entry needs a part of a request that clients may leave out.
+fn check_absent(applied: &[Applied<'_, '_>], place: &str, collected: &mut Collected<'_>) {
+    let at_start: Vec<&Applied<'_, '_>> = applied.iter().filter(|one| !one.policy.on_stream_done).collect();
+    let needed = |one: &&Applied<'_, '_>| {
+        let entries = one.policy.actions.iter().map(|action| action.possible());
+        entries.into_iter().find_map(|entry| match entry.value {
+            Sent::Text(what) if !entry.may_be_left_out && !what.starts_with("header :") => Some(what),
+            _ => None,
+        })
+    };
+    let all: Option<Vec<String>> = at_start.iter().map(needed).collect();
+    if let (Some(all), Some(first)) = (all, at_start.first()) {
+        let message = format!(
+            "a request without {} has no descriptor on such a route, and no limit; add an entry that every request has, such as remote_address",
+            all.join(" and ")
+        );
+        collected.findings.add(Kind::MissingPart, first.entry.part, place, message);
+    }
+}
+
+/// Fields of an entry by which it does less than it seems to.
+fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Collected<'_>) {
+    let part = entry.part;
+    if entry.level.is_of_routes() && part.has("hits_addend") {
+        let message = "Envoy ignores hits_addend in the rate_limits of routes and virtual hosts: each request counts one hit; move the \
+                       entry to a RateLimitPerRoute in typed_per_filter_config";
+        collected.findings.add(Kind::HitsIgnored, part.at("hits_addend"), place, message);
+    }
+    if entry.level == Level::PerRoute && (part.has("stage") || part.has("disable_key")) {
+        let message = "Envoy refuses stage and disable_key here; remove them";
+        collected.findings.add(Kind::StageNotSupported, part, place, message);
+    }
+    if entry.level.is_of_routes() && part.has("disable_key") {
+        let message = format!(
+            "runtime can disable it by the key ratelimit.{}.http_filter_enabled",
+            part.text("disable_key")
+        );
+        collected.findings.add(Kind::CanBeDisabled, part.at("disable_key"), place, message);
+    }
+    if part.has("limit") {
+        let message = "the limit comes with the request, instead of that of a rule";
+        collected.findings.add(Kind::LimitOfRequest, part.at("limit"), place, message);
+    }
+    if !part.list("actions").any(|_| true) {
+        let message = "has no actions, so it makes no descriptor, and Envoy refuses it; add an action";
+        collected.findings.add(Kind::EntryWithoutActions, part, place, message);
+    }
+}
+
+/// An entry that only Envoy can evaluate.
+fn not_evaluated(
+    entry: &RateLimitEntry<'_>,
+    problems: &[(Part<'_>, String)],
+    shapes: &Shapes<'_, '_>,
+    collected: &mut Collected<'_>,
+) {
+    let is_named = |problem: &str| {
+        problem.starts_with("actions: ") || problem.starts_with("stage") || problem.starts_with("disable_key")
+    };
+    for (part, problem) in problems.iter().filter(|(_, problem)| !is_named(problem)) {
+        collected.findings.add(Kind::NotEvaluated, *part, shapes.place, problem.as_str());
+    }
+    let reason = problems.first().map_or_else(String::new, |(_, problem)| problem.clone());
+    let at = entry.part.origin();
+    let is_at_end = entry.is_at_end();
+    collected.note(
+        at,
+        shapes.domain.to_owned(),
+        "?".to_owned(),
+        is_at_end,
+        shapes.place,
+        Reach::CannotTell(reason),
+    );
+}
+
+/// What a descriptor without a limit is.
+pub(super) fn judge(
+    reach: &Reach<'_>,
+    shape: &Shape,
+    part: Part<'_>,
+    shapes: &Shapes<'_, '_>,
+    collected: &mut Collected<'_>,
+) {
+    let domain = collected.rules.domain(shapes.domain);
+    match (reach, domain) {
+        (Reach::Nothing(why), Some(rules)) => {
+            let hint =
+                hints::of_descriptor(shape, rules).map_or_else(String::new, |hint| format!("; {hint}"));
+            collected.findings.add(
+                Kind::DescriptorWithoutRule,
+                part,
+                shapes.place,
+                format!("{shape}: {why}{hint}"),
+            );
+        }
+        (Reach::EndsEarly(rule), Some(rules)) => {
+            let hint =
+                hints::of_descriptor(shape, rules).map_or_else(String::new, |hint| format!("; {hint}"));
+            let message =
+                format!("{shape} ends at {}, which has no limit of its own{hint}", rule.declared_at());
+            collected.findings.add(Kind::DescriptorEndsEarly, part, shapes.place, message);
+        }
+        (Reach::Partly(_, why), _) => {
+            collected.findings.add(
+                Kind::SomeValues,
+                part,
+                shapes.place,
+                format!("{shape}: only some values have a limit; others have {why}"),
+            );
+        }
+        (Reach::Limited(rules), _) => {
+            for rule in rules.iter().filter(|rule| rule.shadow) {
+                let message = format!("{} is a rule with shadow_mode, which denies nothing", rule.info.path);
+                collected.findings.add_at(Kind::ShadowRule, rule.origin.clone(), "", message, None);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The descriptors that an entry can make.
+fn shapes_of(policy: &Policy, target: &Target<'_>) -> Vec<Shape> {
+    let entries: Vec<PossibleEntry> = policy.actions.iter().map(|action| action.possible()).collect();
+    let optional = entries.iter().filter(|entry| entry.may_be_left_out).count().min(LEFT_OUT_MAX);
+    let mut shapes = Vec::new();
+    for left_out in 0_usize..1 << optional {
+        let mut number = 0;
+        let mut is_kept = |entry: &&PossibleEntry| {
+            if !entry.may_be_left_out || number == LEFT_OUT_MAX {
+                return true;
+            }
+            number += 1;
+            left_out >> (number - 1) & 1 == 0
+        };
+        let kept: Vec<&PossibleEntry> = entries.iter().filter(|entry| is_kept(entry)).collect();
+        for cluster in clusters(target) {
+            let entry = |possible: &&PossibleEntry| {
+                let value = match (&possible.value, cluster) {
+                    (Sent::Cluster, Some(name)) => Sent::Exact(name.to_owned()),
+                    (value, _) => value.clone(),
+                };
+                ShapeEntry { key: possible.key.clone(), value }
+            };
+            let shape = Shape(kept.iter().map(entry).collect());
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+    }
+    shapes
+}
+
+fn clusters<'d>(target: &Target<'d>) -> Vec<Option<&'d str>> {
+    match target {
+        Target::Cluster(name) => vec![Some(name)],
+        Target::Clusters(names) if !names.is_empty() => names.iter().map(|name| Some(*name)).collect(),
+        _ => vec![None],
+    }
+}
+
+/// A descriptor of a filter of connections, as it is written. `%…%` is what Envoy finds there.
+pub(super) fn written(part: Part<'_>) -> Shape {
+    let entry = |entry: Part<'_>| {
+        let value = entry.text("value");
+        let value = match value.contains('%') {
+            true if value == "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" => Sent::Address,
+            true => Sent::Text(value.to_owned()),
+            false => Sent::Exact(value.to_owned()),
+        };
+        ShapeEntry { key: entry.text("key").to_owned(), value }
+    };
+    Shape(part.list("entries").map(entry).collect())
+}

@@ -1,0 +1,148 @@
+//! Findings: what leaves requests without a limit, and where.
+
+use crate::part::Part;
+use std::collections::HashSet;
+use tidegate_core::rules::Origin;
+
+/// What a finding means for limits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    /// Requests are not limited, or will not be when something fails.
+    Unlimited,
+    /// Depends on what the files do not show, or on what only Envoy can evaluate.
+    CannotTell,
+    /// As configured, and easily overlooked.
+    Note,
+}
+
+impl Severity {
+    /// As tables and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unlimited => "unlimited",
+            Self::CannotTell => "cannot tell",
+            Self::Note => "note",
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($variant:ident = $name:literal, $severity:ident, $doc:literal;)*) => {
+        /// Kinds of findings.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Kind {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name in tables and JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it means for limits.
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    DomainWithoutRules = "domain-without-rules", Unlimited, "The rules have no such domain.";
+    DomainMissing = "domain-missing", Unlimited, "A filter without a domain.";
+    DescriptorWithoutRule = "descriptor-without-rule", Unlimited, "A descriptor that no rule matches.";
+    DescriptorEndsEarly = "descriptor-ends-early", Unlimited, "A descriptor that ends at a rule without a limit, above those that have one.";
+    RuleNotSent = "rule-not-sent", Unlimited, "A rule that no descriptor reaches.";
+    EmptyDescriptor = "empty-descriptor", Unlimited, "A descriptor that clients can leave without entries.";
+    OnlyAtEnd = "only-at-end", Unlimited, "A limit that is charged at the end of requests and never asked before.";
+    TicketNotReturned = "ticket-not-returned", Unlimited, "A limit of requests in flight, or a reservation, whose end is not sent.";
+    TicketKey = "ticket-key", Unlimited, "The ticket is sent under another key than `slot`.";
+    FilterAbsent = "filter-absent", Unlimited, "Entries of rate_limits without a filter that applies them.";
+    FilterAfterRouter = "filter-after-router", Unlimited, "The filter is after the router.";
+    FilterDisabled = "filter-disabled", Unlimited, "The filter is disabled, and no route enables it.";
+    FilterPartly = "filter-partly", Unlimited, "The filter is enabled or enforced for a part of the requests only.";
+    FilterVersion2 = "filter-version-2", Unlimited, "A filter of API version 2.";
+    FilterOtherName = "filter-other-name", Unlimited, "A route configures a filter by a name that no filter has.";
+    StageWithoutFilter = "stage-without-filter", Unlimited, "An entry of a stage that no filter has.";
+    StageNotSupported = "stage-not-supported", Unlimited, "stage or disable_key where Envoy refuses it.";
+    HitsIgnored = "hits-ignored", Unlimited, "hits_addend where Envoy ignores it.";
+    EntryWithoutActions = "entry-without-actions", Unlimited, "An entry without actions.";
+    RouteAnswered = "route-answered", Unlimited, "A route with rate_limits to which Envoy itself responds.";
+    RouteNeverReached = "route-never-reached", Unlimited, "A route with rate_limits behind one that matches every request.";
+    EntryReplaced = "entry-replaced", Unlimited, "rate_limits that are never applied, since others stand above them.";
+    TimeoutDefault = "timeout-default", Unlimited, "No timeout: 20 ms, after which requests are admitted.";
+    TimeoutIgnored = "timeout-ignored", Unlimited, "A timeout where Envoy's filter does not read it.";
+    TimeoutZero = "timeout-zero", Unlimited, "A timeout below a millisecond.";
+    ServiceMissing = "service-missing", Unlimited, "No rate limit service.";
+    ServiceVersion = "service-version", Unlimited, "A rate limit service of another API version than 3.";
+    ClusterMissing = "cluster-missing", Unlimited, "The cluster of the rate limit service does not exist.";
+    ClusterWithoutHttp2 = "cluster-without-http2", Unlimited, "The cluster of the rate limit service has no HTTP/2.";
+    ClusterWithoutEndpoints = "cluster-without-endpoints", Unlimited, "The cluster of the rate limit service has no endpoints.";
+    ClusterNotChecked = "cluster-not-checked", Unlimited, "Several servers without health checks.";
+    NetworkFilterAfterLast = "network-filter-after-last", Unlimited, "A filter of connections behind one that ends the chain.";
+    NotEvaluated = "not-evaluated", CannotTell, "What only Envoy can evaluate.";
+    RoutesNotShown = "routes-not-shown", CannotTell, "Routes that are not in the files.";
+    FilterNotShown = "filter-not-shown", CannotTell, "The filter of these entries is not in the files.";
+    ClusterNotShown = "cluster-not-shown", CannotTell, "The cluster of the rate limit service is not in the files.";
+    SomeValues = "some-values", Note, "Only some values of a descriptor have a limit.";
+    LimitOfRequest = "limit-of-request", Note, "A limit that comes with the request.";
+    HostReplaced = "host-replaced", Note, "A route has entries of its own, so those of its virtual host do not apply.";
+    MissingPart = "missing-part", Note, "A request without a header or parameter makes no descriptor.";
+    OtherOrigin = "other-origin", Note, "The filter applies to internal or to external requests only.";
+    CanBeDisabled = "can-be-disabled", Note, "An entry that runtime can disable.";
+    ShadowRule = "shadow-rule", Note, "A rule that denies nothing.";
+    DomainNotSent = "domain-not-sent", Note, "A domain of the rules that nothing here sends.";
+}
+
+/// A finding.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: Kind,
+    /// Where it is.
+    pub at: Origin,
+    /// The listener, virtual host and route; empty if it is of none.
+    pub place: String,
+    /// What is so, and the remedy.
+    pub message: String,
+    /// The actions that would send the descriptor of a rule.
+    pub actions: Option<serde_json::Value>,
+}
+
+/// The findings of a check, each once.
+#[derive(Default)]
+pub(crate) struct Findings {
+    all: Vec<Finding>,
+    known: HashSet<(Kind, Origin, String)>,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, kind: Kind, part: Part<'_>, place: &str, message: impl Into<String>) {
+        self.add_at(kind, part.origin(), place, message.into(), None);
+    }
+
+    pub(crate) fn add_at(
+        &mut self,
+        kind: Kind,
+        at: Origin,
+        place: &str,
+        message: String,
+        actions: Option<serde_json::Value>,
+    ) {
+        // One line for an entry, also where several routes or filters share it.
+        if self.known.insert((kind, at.clone(), message.clone())) {
+            self.all.push(Finding { kind, at, place: place.to_owned(), message, actions });
+        }
+    }
+
+    /// By severity, then by place.
+    pub(crate) fn into_sorted(mut self) -> Vec<Finding> {
+        self.all
+            .sort_by(|one, other| (one.kind.severity(), &one.at).cmp(&(other.kind.severity(), &other.at)));
+        self.all
+    }
+}

@@ -1,0 +1,17 @@
+//! Rules and a configuration of Envoy, held against each other: which limit each descriptor reaches, and what leaves requests unlimited.
+
+mod chain;
+mod collected;
+mod descriptors;
+mod finding;
+mod hints;
+mod reach;
+mod report;
+mod routes;
+mod server;
+mod unsent;
+
+pub use collected::SentDescriptor;
+pub use finding::{Finding, Kind, Severity};
+pub use reach::{Reach, Shape, ShapeEntry};
+pub use report::{Checked, check};

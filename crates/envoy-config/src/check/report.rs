@@ -1,0 +1,144 @@
+//! The whole check: every filter and route of a configuration.
+
+use super::{
+    chain,
+    collected::{Collected, SentDescriptor, Shapes},
+    descriptors,
+    finding::{Finding, Kind},
+    hints, routes, server, unsent,
+};
+use crate::{
+    configuration::{Configuration, Manager, NetworkFilter, RouteConfig},
+    part::Part,
+    selection::OfRoute,
+};
+use tidegate_core::rules::RuleSet;
+
+/// The result of a check.
+#[derive(Debug)]
+pub struct Checked<'r> {
+    /// The descriptors that the configuration sends, in the order of its parts.
+    pub sent: Vec<SentDescriptor<'r>>,
+    /// The findings, the gravest first.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks a configuration against rules.
+pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Checked<'r> {
+    let mut collected = Collected::new(rules);
+    for part in &configuration.of_version_2 {
+        let message = "is a filter of Envoy's API version 2, which Envoy has not read since 1.18; write \
+                       envoy.extensions.filters.http.ratelimit.v3.RateLimit";
+        collected.findings.add(Kind::FilterVersion2, *part, "", message);
+    }
+    for manager in &configuration.managers {
+        of_manager(configuration, manager, &mut collected);
+    }
+    if configuration.managers.is_empty() {
+        for config in &configuration.route_configs {
+            without_filter(config, "", true, &mut collected);
+        }
+    }
+    for filter in &configuration.network_filters {
+        of_network_filter(configuration, *filter, &mut collected);
+    }
+    unsent::check(&mut collected);
+    let Collected { sent, findings, .. } = collected;
+    Checked { sent, findings: findings.into_sorted() }
+}
+
+fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, collected: &mut Collected<'_>) {
+    let config = configuration.routes_of(manager);
+    chain::check(manager, config, &mut collected.findings);
+    if manager.rate_limits().next().is_none() {
+        let has_unknown = manager.is_patched || chain::has_unknown(manager);
+        config.into_iter().for_each(|config| without_filter(config, &manager.name, has_unknown, collected));
+        return;
+    }
+    for (filter, settings) in manager.rate_limits() {
+        server::check(configuration, manager, settings, &mut collected.findings);
+        domain(settings.settings, settings.domain(), &manager.name, collected);
+        let Some(config) = config else {
+            let message = "has routes that are not in the files, so their descriptors are unknown; add the file of its routes, or \
+                           check a dump: curl …/config_dump | tidegate envoy check --rules … -";
+            collected.findings.add(Kind::RoutesNotShown, manager.part, &manager.name, message);
+            continue;
+        };
+        for host in &config.hosts {
+            for route in &host.routes {
+                let of_route = OfRoute { filter, settings, config, host, route };
+                let place = place(&manager.name, host.name, &route.title());
+                let selection = of_route.select(&configuration.envoy);
+                routes::check_selection(&selection, manager, &place, &mut collected.findings);
+                descriptors::check(&selection, &of_route, &place, collected);
+            }
+        }
+    }
+    config.into_iter().for_each(|config| routes::check_order(config, &manager.name, &mut collected.findings));
+}
+
+/// `listener/virtual host/route`.
+fn place(manager: &str, host: &str, route: &str) -> String {
+    [manager, host, route].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" › ")
+}
+
+/// Entries of routes without a filter that applies them.
+fn without_filter(
+    config: &RouteConfig<'_>,
+    manager: &str,
+    is_not_shown: bool,
+    collected: &mut Collected<'_>,
+) {
+    for host in &config.hosts {
+        let entries = host.routes.iter().flat_map(|route| &route.entries).chain(&host.entries);
+        for entry in entries {
+            let place = place(manager, host.name, "");
+            match is_not_shown {
+                true => {
+                    let message = "the filter that applies this entry is not in the files, so its domain is unknown; add the file that has it";
+                    collected.findings.add(Kind::FilterNotShown, entry.part, &place, message);
+                }
+                false => {
+                    let message = "no filter applies this entry: the http_filters of its listener have no \
+                                   envoy.filters.http.ratelimit; add it before the router";
+                    collected.findings.add(Kind::FilterAbsent, entry.part, &place, message);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a filter has a domain, and the rules too.
+fn domain(settings: Part<'_>, name: &str, place: &str, collected: &mut Collected<'_>) {
+    if name.is_empty() {
+        collected.findings.add(Kind::DomainMissing, settings, place, "has no domain; set `domain`");
+    } else if collected.rules.domain(name).is_none() {
+        let message = hints::unknown_domain(name, collected.rules);
+        collected.findings.add(Kind::DomainWithoutRules, settings.at("domain"), place, message);
+    }
+    collected.shapes.entry(name.to_owned()).or_default();
+}
+
+/// A filter of connections sends descriptors as they are written.
+fn of_network_filter(
+    configuration: &Configuration<'_>,
+    filter: NetworkFilter<'_>,
+    collected: &mut Collected<'_>,
+) {
+    let settings = filter.settings;
+    let name = settings.text("domain");
+    let place = "(connections)";
+    if filter.is_after_last {
+        let message = "is behind a filter that ends the chain, so it is never asked; move it to the front";
+        collected.findings.add(Kind::NetworkFilterAfterLast, settings, place, message);
+    }
+    server::check_service(configuration, settings, &mut collected.findings, place);
+    domain(settings, name, place, collected);
+    let entries: Vec<_> = settings.list("descriptors").collect();
+    for part in entries {
+        let shape = descriptors::written(part);
+        let shapes = Shapes { domain: name, place };
+        let reach = collected.add(&shapes, &shape, part.origin(), false);
+        descriptors::judge(&reach, &shape, part, &shapes, collected);
+    }
+}

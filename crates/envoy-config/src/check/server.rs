@@ -1,0 +1,127 @@
+//! How a filter reaches its server, and how long it waits.
+
+use super::finding::{Findings, Kind};
+use crate::{
+    configuration::{Checked, Cluster, Configuration, Manager, RateLimitFilter, Service},
+    part::Part,
+};
+use std::time::Duration;
+
+pub(super) fn check(
+    configuration: &Configuration<'_>,
+    manager: &Manager<'_>,
+    filter: &RateLimitFilter<'_>,
+    findings: &mut Findings,
+) {
+    // A module calls its server by itself.
+    if !filter.is_module {
+        check_service(configuration, filter.settings, findings, &manager.name);
+    }
+}
+
+/// The settings of a filter that calls a server.
+pub(super) fn check_service(
+    configuration: &Configuration<'_>,
+    settings: Part<'_>,
+    findings: &mut Findings,
+    place: &str,
+) {
+    let service = Service::of(settings);
+    check_timeout(settings, service, findings, place);
+    let Some(part) = service.part else {
+        let message = "has no rate_limit_service; add it with the cluster of Tidegate's gRPC port";
+        return findings.add(Kind::ServiceMissing, settings, place, message);
+    };
+    if part.text("transport_api_version") != "V3" {
+        let message = "transport_api_version is not V3: Envoy refuses it, or calls a service of API version 2; write V3";
+        findings.add(Kind::ServiceVersion, part, place, message);
+    }
+    let Some(name) = service.cluster else { return };
+    match configuration.cluster(name.as_text()) {
+        Some(cluster) => check_cluster(cluster, findings, place),
+        None if configuration.clusters.is_empty() || is_of_mesh(name.as_text()) => {
+            let message = format!(
+                "the cluster {} is not in the files, so its protocol and health checks are unknown",
+                name.as_text()
+            );
+            findings.add(Kind::ClusterNotShown, name, place, message);
+        }
+        None => {
+            let names: Vec<&str> = configuration.clusters.iter().map(|cluster| cluster.name()).collect();
+            let message = format!("there is no cluster {}; clusters: {}", name.as_text(), names.join(", "));
+            findings.add(Kind::ClusterMissing, name, place, message);
+        }
+    }
+}
+
+/// Whether a name is that of a cluster which Istio makes: `outbound|8081||ratelimit.default.svc.cluster.local`.
+fn is_of_mesh(name: &str) -> bool {
+    name.contains('|')
+}
+
+fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findings, place: &str) {
+    let outcome = match settings.flag("failure_mode_deny") {
+        true => "then the request is refused (failure_mode_deny)",
+        false => "then the request is admitted without a limit",
+    };
+    if let Some(ignored) = service.ignored_timeout {
+        let own = match settings.has("timeout") {
+            true => "only `timeout` of the filter applies; remove this one",
+            false => "the filter waits 20 ms; set `timeout` beside `domain`, such as 0.25s",
+        };
+        let message =
+            format!("Envoy's ratelimit filter does not read the timeout of grpc_service: {own}; {outcome}");
+        findings.add(Kind::TimeoutIgnored, ignored, place, message);
+    }
+    match settings.get("timeout") {
+        None => {
+            let message =
+                format!("has no timeout: the filter waits 20 ms, {outcome}; set `timeout`, such as 0.25s");
+            findings.add(Kind::TimeoutDefault, settings, place, message);
+        }
+        Some(part)
+            if settings.duration("timeout").is_some_and(|timeout| timeout < Duration::from_millis(1)) =>
+        {
+            let message = format!(
+                "a timeout of {} ends before a server can respond: {outcome}; write such as 0.25s",
+                part.as_text()
+            );
+            findings.add(Kind::TimeoutZero, part, place, message);
+        }
+        Some(_) => {}
+    }
+}
+
+fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
+    let name = cluster.name();
+    if !cluster.is_http2() {
+        let message = format!(
+            "the cluster {name} has no HTTP/2, which gRPC needs, so every call fails; add typed_extension_protocol_options with \
+             http2_protocol_options"
+        );
+        findings.add(Kind::ClusterWithoutHttp2, cluster.part, place, message);
+    }
+    let endpoints = cluster.endpoints();
+    if endpoints == 0 && cluster.part.has("load_assignment") {
+        findings.add(
+            Kind::ClusterWithoutEndpoints,
+            cluster.part,
+            place,
+            format!("the cluster {name} has no endpoints"),
+        );
+    }
+    let problem = match cluster.is_checked() {
+        Checked::Yes => return,
+        Checked::No => "no health checks",
+        Checked::SeldomWithoutTraffic => {
+            "health checks without no_traffic_interval, which first run a minute later"
+        }
+    };
+    if endpoints > 1 {
+        let message = format!(
+            "the cluster {name} has {endpoints} endpoints and {problem}: while one of them restarts, its share of the calls fails; add \
+             health_checks with grpc_health_check and no_traffic_interval (deploy/envoy/two-servers.yaml)"
+        );
+        findings.add(Kind::ClusterNotChecked, cluster.part, place, message);
+    }
+}

@@ -1,0 +1,76 @@
+//! Clusters, as far as calls to a rate limit server need them.
+
+use crate::part::Part;
+
+/// A cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster<'d> {
+    /// Its place.
+    pub part: Part<'d>,
+}
+
+const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+impl<'d> Cluster<'d> {
+    /// Whether a value is a cluster, by the fields that it has.
+    pub(crate) fn is_one(part: Part<'_>) -> bool {
+        let fields = [
+            "load_assignment",
+            "connect_timeout",
+            "cluster_type",
+            "eds_cluster_config",
+            "typed_extension_protocol_options",
+            "http2_protocol_options",
+        ];
+        part.has("name") && fields.into_iter().any(|field| part.has(field))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'d str {
+        self.part.text("name")
+    }
+
+    /// Whether it speaks HTTP/2, which gRPC needs.
+    pub fn is_http2(self) -> bool {
+        let options = self
+            .part
+            .get("typed_extension_protocol_options")
+            .and_then(|all| all.fields().find(|(name, _)| *name == HTTP_OPTIONS));
+        let chosen = options.is_some_and(|(_, options)| {
+            ["explicit_http_config", "use_downstream_protocol_config"]
+                .iter()
+                .any(|kind| options.get(kind).is_some_and(|config| config.has("http2_protocol_options")))
+                || options.has("auto_config")
+        });
+        chosen || self.part.has("http2_protocol_options")
+    }
+
+    /// Number of endpoints that it lists.
+    pub fn endpoints(self) -> usize {
+        let localities = self.part.get("load_assignment").into_iter().flat_map(|all| all.list("endpoints"));
+        localities.map(|locality| locality.list("lb_endpoints").count()).sum()
+    }
+
+    /// Whether endpoints are checked often while there is no traffic, so that one that ends is left before requests fail.
+    pub fn is_checked(self) -> Checked {
+        let mut checks = self.part.list("health_checks").peekable();
+        if checks.peek().is_none() {
+            return Checked::No;
+        }
+        match checks.any(|check| check.has("no_traffic_interval")) {
+            true => Checked::Yes,
+            false => Checked::SeldomWithoutTraffic,
+        }
+    }
+}
+
+/// How the endpoints of a cluster are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checked {
+    /// Not at all.
+    No,
+    /// Once a minute before the first request.
+    SeldomWithoutTraffic,
+    /// As configured.
+    Yes,
+}

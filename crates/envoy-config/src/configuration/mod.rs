@@ -1,0 +1,14 @@
+//! Envoy configurations of any source, as far as they concern rate limits: bootstraps, dumps of the admin port, files of xDS, patches of
+//! Istio. They are found by their fields, wherever they are: what wraps them does not matter.
+
+mod cluster;
+mod entry;
+mod manager;
+mod routes;
+mod walk;
+
+pub use cluster::{Checked, Cluster};
+pub use entry::{Level, RateLimitEntry};
+pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes, Service};
+pub use routes::{PerRoute, Route, RouteConfig, Target, VirtualHost};
+pub use walk::{Configuration, NetworkFilter};

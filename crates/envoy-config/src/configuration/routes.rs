@@ -1,0 +1,174 @@
+//! Routes: virtual hosts, their routes, and what these configure for filters.
+
+use super::entry::{Level, RateLimitEntry};
+use crate::{part::Part, stream::Envoy};
+use std::rc::Rc;
+
+/// A `RouteConfiguration`, or what a patch adds to one.
+#[derive(Debug)]
+pub struct RouteConfig<'d> {
+    /// Its place.
+    pub part: Part<'d>,
+    /// Its name; empty for none.
+    pub name: &'d str,
+    /// Its virtual hosts.
+    pub hosts: Vec<VirtualHost<'d>>,
+}
+
+/// A virtual host.
+#[derive(Debug)]
+pub struct VirtualHost<'d> {
+    /// Its place.
+    pub part: Part<'d>,
+    /// Its name.
+    pub name: &'d str,
+    /// Its `rate_limits`.
+    pub entries: Vec<Rc<RateLimitEntry<'d>>>,
+    /// Its routes, in order.
+    pub routes: Vec<Route<'d>>,
+}
+
+/// A route.
+#[derive(Debug)]
+pub struct Route<'d> {
+    /// Its place.
+    pub part: Part<'d>,
+    /// Its `rate_limits`.
+    pub entries: Vec<Rc<RateLimitEntry<'d>>>,
+    /// Where its requests go.
+    pub target: Target<'d>,
+}
+
+/// Where the requests of a route go.
+#[derive(Debug)]
+pub enum Target<'d> {
+    /// To a cluster.
+    Cluster(&'d str),
+    /// To one of several.
+    Clusters(Vec<&'d str>),
+    /// To a cluster that is known when the request arrives.
+    Computed,
+    /// Nowhere: Envoy itself responds, by this field of the route.
+    Answered(&'static str),
+    /// What the configuration does not show: a patch is only a part of a route.
+    Unknown,
+}
+
+impl<'d> RouteConfig<'d> {
+    pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
+        let hosts = part.list("virtual_hosts").map(|host| VirtualHost::read(host, envoy)).collect();
+        Self { part, name: part.text("name"), hosts }
+    }
+}
+
+impl<'d> VirtualHost<'d> {
+    pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
+        Self {
+            part,
+            name: part.text("name"),
+            entries: RateLimitEntry::list(part, Level::VirtualHost, envoy),
+            routes: part.list("routes").map(|route| Route::read(route, envoy)).collect(),
+        }
+    }
+
+    /// The domains that it serves.
+    pub fn domains(&self) -> impl Iterator<Item = &'d str> + use<'d> {
+        self.part.list("domains").map(Part::as_text)
+    }
+}
+
+impl<'d> Route<'d> {
+    pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
+        let action = part.get("route");
+        let entries =
+            action.map_or_else(Vec::new, |action| RateLimitEntry::list(action, Level::Route, envoy));
+        Self { part, entries, target: target(part) }
+    }
+
+    /// Its name, or its match: `/api/`, `/login (exact)`.
+    pub fn title(&self) -> String {
+        let name = self.part.text("name");
+        if !name.is_empty() {
+            return name.to_owned();
+        }
+        let Some(matched) = self.part.get("match") else { return "(every route)".to_owned() };
+        let path = [("prefix", ""), ("path", " (exact)"), ("path_separated_prefix", " (and below)")];
+        let path = path
+            .into_iter()
+            .find_map(|(field, after)| Some(format!("{}{after}", matched.get(field)?.as_text())));
+        path.or_else(|| Some(format!("{} (regex)", matched.get_in(["safe_regex", "regex"])?.as_text())))
+            .unwrap_or_else(|| "(other match)".to_owned())
+    }
+
+    /// Whether the `rate_limits` of the virtual host apply in any case.
+    pub fn includes_host(&self) -> bool {
+        self.part.get_in(["route", "include_vh_rate_limits"]).is_some_and(|flag| flag.as_text() == "true")
+    }
+}
+
+fn target(part: Part<'_>) -> Target<'_> {
+    if let Some(action) = part.get("route") {
+        if let Some(clusters) = action.get("weighted_clusters") {
+            return Target::Clusters(clusters.list("clusters").map(|cluster| cluster.text("name")).collect());
+        }
+        return match action.text("cluster") {
+            "" if action.has("cluster_header")
+                || action.has("cluster_specifier_plugin")
+                || action.has("inline_cluster_specifier_plugin") =>
+            {
+                Target::Computed
+            }
+            "" => Target::Unknown,
+            name => Target::Cluster(name),
+        };
+    }
+    let answers = ["direct_response", "redirect", "non_forwarding_action"];
+    answers.into_iter().find(|name| part.has(name)).map_or(Target::Unknown, Target::Answered)
+}
+
+/// The configuration of a route for one filter, after Envoy's wrappers.
+#[derive(Clone, Copy, Debug)]
+pub struct PerRoute<'d> {
+    /// Its `RateLimitPerRoute`, if it is one.
+    pub settings: Option<Part<'d>>,
+    /// Its place.
+    pub part: Part<'d>,
+    /// Whether the filter is disabled there.
+    pub is_disabled: bool,
+}
+
+impl<'d> PerRoute<'d> {
+    /// That of a route, a virtual host or a route configuration for the filter of this name.
+    pub fn of(part: Part<'d>, filter: &str) -> Option<Self> {
+        let all = part.get("typed_per_filter_config")?;
+        let (_, own) = all.fields().find(|(name, _)| *name == filter)?;
+        Some(Self::read(own))
+    }
+
+    /// All of them at a part, with the names that they have.
+    pub fn all(part: Part<'d>) -> impl Iterator<Item = (&'d str, Self)> {
+        part.get("typed_per_filter_config")
+            .into_iter()
+            .flat_map(Part::fields)
+            .map(|(name, own)| (name, Self::read(own)))
+    }
+
+    fn read(part: Part<'d>) -> Self {
+        let (inner, is_disabled) = match part.message().ends_with(".FilterConfig") {
+            true => (part.get("config").unwrap_or(part), part.flag("disabled")),
+            false => (part, false),
+        };
+        let inner = unwrapped(inner);
+        let settings =
+            Some(inner).filter(|inner| inner.message().ends_with("ratelimit.v3.RateLimitPerRoute"));
+        Self { settings, part, is_disabled }
+    }
+}
+
+/// The message that a dynamic module gets, or the part itself. A `Struct` has the fields of the message below `value`.
+pub(crate) fn unwrapped(part: Part<'_>) -> Part<'_> {
+    if !part.message().contains("dynamic_modules.v3.") {
+        return part;
+    }
+    part.get("filter_config").unwrap_or(part)
+}

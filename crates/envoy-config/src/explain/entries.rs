@@ -1,0 +1,286 @@
+//! The path of a request through a connection manager, up to the descriptors of its rate limit filters.
+
+use super::{
+    address, hosts,
+    matching::{Match, matches},
+    request::{HttpRequest, Routed},
+    response::Responses,
+};
+use crate::{
+    actions::Source,
+    configuration::{Configuration, FilterKind, Level, Manager, Route, RouteConfig, Target, VirtualHost},
+    draft::entries,
+    policy::Policy,
+    selection::{LeftOut, OfRoute},
+};
+use tidegate_core::rules::Origin;
+
+/// What a connection manager does with a request.
+#[derive(Debug)]
+pub struct Explained<'d> {
+    /// Its listener.
+    pub listener: String,
+    /// The virtual host and its place.
+    pub host: Option<(&'d str, Origin)>,
+    /// The route and its place.
+    pub route: Option<(String, Origin)>,
+    /// Where the request goes: a cluster, or the field of the route by which Envoy responds itself.
+    pub target: String,
+    /// The address of the client, as Envoy determines it.
+    pub client: String,
+    /// What is not known here and may change the result.
+    pub unknown: Vec<String>,
+    /// Its rate limit filters, in order.
+    pub filters: Vec<ExplainedFilter<'d>>,
+}
+
+/// What a rate limit filter does with a request.
+#[derive(Debug)]
+pub struct ExplainedFilter<'d> {
+    /// Its name.
+    pub name: &'d str,
+    /// The domain of its calls.
+    pub domain: &'d str,
+    /// The entries that apply.
+    pub applied: Vec<ExplainedEntry>,
+    /// The entries that do not apply, and why.
+    pub left_out: Vec<(Origin, Level, LeftOut)>,
+    /// Its responses.
+    pub responses: Responses,
+}
+
+/// An entry that applies.
+#[derive(Debug)]
+pub struct ExplainedEntry {
+    /// Its place.
+    pub at: Origin,
+    /// Where it stands.
+    pub level: Level,
+    /// Whether it is applied when the response is sent.
+    pub is_at_end: bool,
+    /// Its hits, if they are not one.
+    pub hits: Option<String>,
+    /// Its descriptor.
+    pub made: Made,
+}
+
+/// The descriptor of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Made {
+    /// With these entries.
+    Descriptor(Vec<(String, String)>),
+    /// None, since an action adds nothing: its number, and its name.
+    Nothing(String),
+    /// What only Envoy can evaluate.
+    Unknown(String),
+}
+
+/// The ticket of a request, as texts have it.
+const TICKET: &str = "<ticket>";
+
+/// Explains a request at each connection manager that may have a virtual host for it and limits requests; all of them if none does.
+pub fn explain<'d>(
+    configuration: &Configuration<'d>,
+    listener: Option<&str>,
+    request: &HttpRequest,
+) -> Vec<Explained<'d>> {
+    let managers = configuration.managers.iter();
+    let chosen = managers.filter(|manager| listener.is_none_or(|name| manager.name == name));
+    let all: Vec<Explained<'d>> = chosen.map(|manager| of_manager(configuration, manager, request)).collect();
+    let is_limiting = |one: &Explained<'_>| one.host.is_some() && !one.filters.is_empty();
+    if all.iter().any(is_limiting) { all.into_iter().filter(is_limiting).collect() } else { all }
+}
+
+fn of_manager<'d>(
+    configuration: &Configuration<'d>,
+    manager: &Manager<'d>,
+    request: &HttpRequest,
+) -> Explained<'d> {
+    let mut unknown = Vec::new();
+    let client = address::client(manager.part, request).unwrap_or_else(|reason| {
+        unknown.push(reason);
+        request.from
+    });
+    unknown.extend(before_routing(manager, request));
+    let mut explained = Explained {
+        listener: manager.name.clone(),
+        host: None,
+        route: None,
+        target: "no route: Envoy responds with 404".to_owned(),
+        client: client.to_string(),
+        unknown,
+        filters: Vec::new(),
+    };
+    let Some(config) = configuration.routes_of(manager) else {
+        explained.unknown.push("the routes of the listener are not in the files".to_owned());
+        return explained;
+    };
+    let client = if client.is_ipv6() { format!("[{client}]:1") } else { format!("{client}:1") };
+    let mut routed = Routed { request, client, cluster: None, metadata: serde_json::Value::Null };
+    let Some(host) = host_of(manager, config, request) else {
+        if config.part.has("vhds") {
+            explained.unknown.push("virtual hosts are discovered (vhds)".to_owned());
+        }
+        return explained;
+    };
+    explained.host = Some((host.name, host.part.origin()));
+    if is_redirected(host, request) {
+        explained.target = "redirect to https (require_tls)".to_owned();
+        return explained;
+    }
+    let Some(route) = route_of(host, &routed, configuration, &mut explained.unknown) else {
+        return explained;
+    };
+    explained.route = Some((route.title(), route.part.origin()));
+    explained.target = target_text(&route.target);
+    if let Target::Cluster(name) = route.target {
+        routed.cluster = Some(name);
+    }
+    routed.metadata = route
+        .part
+        .get_in(["metadata", "filter_metadata"])
+        .map_or(serde_json::Value::Null, |part| part.json());
+    for (filter, settings) in manager.rate_limits() {
+        let selection = OfRoute { filter, settings, config, host, route }.select(&configuration.envoy);
+        let applied = selection.applied.iter().map(|entry| ExplainedEntry {
+            at: entry.part.origin(),
+            level: entry.level,
+            is_at_end: entry.is_at_end(),
+            hits: entry.policy.as_ref().ok().and_then(Policy::hits_text),
+            made: match &entry.policy {
+                Ok(policy) => made(policy, &routed),
+                Err(problems) => Made::Unknown(
+                    problems.iter().map(|(_, problem)| &**problem).collect::<Vec<_>>().join("; "),
+                ),
+            },
+        });
+        explained.filters.push(ExplainedFilter {
+            name: filter.name,
+            domain: selection.domain,
+            applied: applied.collect(),
+            left_out: selection
+                .left_out
+                .iter()
+                .map(|(entry, why)| (entry.part.origin(), entry.level, *why))
+                .collect(),
+            responses: Responses::of(settings),
+        });
+    }
+    explained
+}
+
+/// What changes a request before it is routed, or before the filter has it.
+fn before_routing(manager: &Manager<'_>, request: &HttpRequest) -> Vec<String> {
+    let mut unknown = Vec::new();
+    let path = request.plain_path();
+    if manager.part.flag("normalize_path") && ["/.", "%", "\\"].iter().any(|part| path.contains(part)) {
+        unknown.push("normalize_path changes the path before it is routed".to_owned());
+    }
+    if manager.part.flag("merge_slashes") && path.contains("//") {
+        unknown.push("merge_slashes changes the path before it is routed".to_owned());
+    }
+    if manager.part.list("early_header_mutation_extensions").next().is_some() {
+        unknown.push("early_header_mutation_extensions change headers".to_owned());
+    }
+    for filter in &manager.filters {
+        match filter.kind {
+            FilterKind::RateLimit(_) => break,
+            FilterKind::Other(message) if changes_requests(message) => {
+                unknown.push(format!(
+                    "the filter {} runs before, and may change or answer the request",
+                    filter.name
+                ));
+            }
+            FilterKind::Unknown => {
+                unknown.push(format!("the configuration of the filter {} is not in the files", filter.name));
+            }
+            _ => {}
+        }
+    }
+    unknown
+}
+
+fn changes_requests(message: &str) -> bool {
+    let names = [
+        ".lua.",
+        ".wasm.",
+        ".ext_proc.",
+        ".ext_authz.",
+        ".header_mutation.",
+        ".jwt_authn.",
+        ".golang.",
+        ".dynamic_modules.",
+        ".set_metadata.",
+        ".fault.",
+        ".rbac.",
+        ".oauth2.",
+    ];
+    names.iter().any(|name| message.contains(name))
+}
+
+fn host_of<'c, 'd>(
+    manager: &Manager<'d>,
+    config: &'c RouteConfig<'d>,
+    request: &HttpRequest,
+) -> Option<&'c VirtualHost<'d>> {
+    let authority = match manager.part.flag("strip_any_host_port") {
+        true => request.authority.rsplit_once(':').map_or(&*request.authority, |(host, _)| host),
+        false => &request.authority,
+    };
+    let host = hosts::find(config, authority);
+    // A patch has no domains: it is of a virtual host that the files do not show.
+    host.or_else(|| config.hosts.first().filter(|_| manager.is_patched))
+}
+
+fn is_redirected(host: &VirtualHost<'_>, request: &HttpRequest) -> bool {
+    ["ALL", "EXTERNAL_ONLY"].contains(&host.part.text("require_tls")) && request.scheme != "https"
+}
+
+/// The first route that matches; those about which it is not known are passed over, and named.
+fn route_of<'c, 'd>(
+    host: &'c VirtualHost<'d>,
+    request: &Routed<'_>,
+    configuration: &Configuration<'d>,
+    unknown: &mut Vec<String>,
+) -> Option<&'c Route<'d>> {
+    if host.part.has("matcher") {
+        unknown.push("the virtual host selects routes by a matcher".to_owned());
+    }
+    host.routes.iter().find(|route| {
+        let Some(matched) = route.part.get("match") else { return true };
+        match matches(matched, request, &configuration.envoy) {
+            Match::Yes => true,
+            Match::No => false,
+            Match::Unknown(reason) => {
+                unknown.push(format!("whether the route {} matches depends on {reason}", route.title()));
+                false
+            }
+        }
+    })
+}
+
+fn target_text(target: &Target<'_>) -> String {
+    match target {
+        Target::Cluster(name) => format!("cluster {name}"),
+        Target::Clusters(names) => format!("one of the clusters {}", names.join(", ")),
+        Target::Computed => "a cluster that the request chooses".to_owned(),
+        Target::Answered(by) => format!("Envoy responds itself ({by})"),
+        Target::Unknown => "not in the files".to_owned(),
+    }
+}
+
+/// The descriptor of an entry.
+fn made(policy: &Policy, routed: &Routed<'_>) -> Made {
+    if let Some(action) = policy.actions.iter().find(|action| action.is_unknown(routed.cluster.is_some())) {
+        return Made::Unknown(format!("{} is known to Envoy only", action.possible().what()));
+    }
+    let ticket = Some(TICKET).filter(|_| policy.on_stream_done);
+    let source = Source::new(routed).with_ticket(ticket);
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    match entries(policy, &source) {
+        Ok(entries) => {
+            Made::Descriptor(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
+        }
+        Err(action) => Made::Nothing(action.possible().what()),
+    }
+}

@@ -1,0 +1,119 @@
+//! The match of a route.
+
+use super::request::Routed;
+use crate::{
+    actions::{HeaderMatch, QueryMatch, TextMatch},
+    node::{Node, Problems, from_json},
+    part::Part,
+    schema::{HEADER_MATCHER, Message, QUERY_PARAMETER_MATCHER, REGEX_MATCHER},
+    stream::Envoy,
+};
+
+/// Whether a route matches a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Match {
+    Yes,
+    No,
+    /// Depends on this.
+    Unknown(String),
+}
+
+impl From<bool> for Match {
+    fn from(is_match: bool) -> Self {
+        if is_match { Self::Yes } else { Self::No }
+    }
+}
+
+/// Whether the `match` of a route matches: all of its fields.
+pub(super) fn matches(matched: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
+    let mut unknown = None;
+    for (name, part) in matched.fields() {
+        match field(matched, name, part, request, envoy) {
+            Match::Yes => {}
+            Match::No => return Match::No,
+            Match::Unknown(reason) => unknown = Some(reason),
+        }
+    }
+    unknown.map_or(Match::Yes, Match::Unknown)
+}
+
+fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
+    let is = |field: &str| crate::node::is_called(field, name);
+    let path = request.request.plain_path();
+    let ignores_case = matched.get("case_sensitive").is_some_and(|flag| flag.as_text() == "false");
+    let cased = |text: &str| if ignores_case { text.to_ascii_lowercase() } else { text.to_owned() };
+    let own = || cased(part.as_text());
+    let path = || cased(path);
+    match () {
+        () if is("prefix") => path().starts_with(&own()).into(),
+        () if is("path") => (path() == own()).into(),
+        () if is("path_separated_prefix") => {
+            let (path, own) = (path(), own());
+            (path.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))).into()
+        }
+        () if is("safe_regex") => checked(part, &REGEX_MATCHER, |node, problems| {
+            Some(TextMatch::regex(node, problems)?.matches(request.request.plain_path().as_bytes()))
+        }),
+        () if is("case_sensitive") => Match::Yes,
+        () if is("connect_matcher") => (request.request.method == "CONNECT").into(),
+        () if is("grpc") => {
+            let kind = request.request.values("content-type").next().unwrap_or_default();
+            (kind == "application/grpc" || kind.starts_with("application/grpc+")).into()
+        }
+        () if is("headers") => all(part, |part| {
+            checked(part, &HEADER_MATCHER, |node, problems| {
+                Some(HeaderMatch::read(node, envoy, problems)?.matches(request))
+            })
+        }),
+        () if is("query_parameters") => all(part, |part| {
+            checked(part, &QUERY_PARAMETER_MATCHER, |node, problems| {
+                Some(QueryMatch::read(node, problems)?.matches_undecoded(request.request.path.as_bytes()))
+            })
+        }),
+        () if is("runtime_fraction") => fraction(part),
+        () => Match::Unknown(format!("{name} at {}", part.origin())),
+    }
+}
+
+/// Whether all items match.
+fn all<'d>(list: Part<'d>, of_item: impl Fn(Part<'d>) -> Match) -> Match {
+    let mut unknown = Match::Yes;
+    for item in list.items() {
+        match of_item(item) {
+            Match::Yes => {}
+            Match::No => return Match::No,
+            other => unknown = other,
+        }
+    }
+    unknown
+}
+
+/// The result of a matcher; unknown if it cannot be read.
+fn checked(part: Part<'_>, message: &Message, matches: impl Fn(&Node, &Problems) -> Option<bool>) -> Match {
+    let problems = Problems::default();
+    let json = part.json();
+    let Some(json) = json.as_object() else {
+        return Match::Unknown(format!("the value at {}", part.origin()));
+    };
+    let node = from_json(json, message, String::new(), &problems);
+    let is_match = matches(&node, &problems);
+    match (is_match, &*problems.into_lines()) {
+        (Some(is_match), []) => is_match.into(),
+        (_, lines) => Match::Unknown(format!("{}: {}", part.origin(), lines.join("; "))),
+    }
+}
+
+fn fraction(part: Part<'_>) -> Match {
+    let default = part.get("default_value");
+    let numerator = default.and_then(|value| value.number("numerator")).unwrap_or(0);
+    let whole = match default.map_or("", |value| value.text("denominator")) {
+        "TEN_THOUSAND" => 10_000,
+        "MILLION" => 1_000_000,
+        _ => 100,
+    };
+    match numerator {
+        0 => Match::No,
+        some if some >= whole => Match::Yes,
+        some => Match::Unknown(format!("chance: {some} of {whole} requests, at {}", part.origin())),
+    }
+}

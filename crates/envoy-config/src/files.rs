@@ -1,0 +1,34 @@
+//! Files that hold Envoy configurations, and the documents in them.
+
+use tidegate_core::rules::{Document, Located, RuleErrors, Source, config_map_files, documents};
+
+/// The documents of files, and those of the ConfigMaps in them.
+pub struct Files(Vec<(Source, Vec<Document>)>);
+
+impl Files {
+    /// Reads texts; an error if one is not YAML.
+    pub fn read(sources: Vec<Source>) -> Result<Self, RuleErrors> {
+        let mut files = Vec::new();
+        for source in sources {
+            let all = documents(&source)?;
+            let inner: Vec<Source> = all.iter().flat_map(|document| held(&source, document.root())).collect();
+            files.push((source, all));
+            // An entry of a ConfigMap may be anything: a script is no document.
+            let read = |source: Source| documents(&source).ok().map(|all| (source, all));
+            files.extend(inner.into_iter().filter_map(read));
+        }
+        Ok(Self(files))
+    }
+
+    /// Each document with its file.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = (&Source, Located<'_>)> {
+        self.0.iter().flat_map(|(source, all)| all.iter().map(move |document| (source, document.root())))
+    }
+}
+
+/// The files of a ConfigMap, or of those in a list of Kubernetes.
+fn held(source: &Source, document: Located<'_>) -> Vec<Source> {
+    let items = document.get("items").into_iter().flat_map(Located::items);
+    let all = std::iter::once(document).chain(items);
+    all.filter_map(|value| config_map_files(source, value)).flatten().collect()
+}

@@ -1,0 +1,122 @@
+//! Which entries of `rate_limits` a filter applies to the requests of a route.
+
+use crate::{
+    configuration::{
+        HttpFilter, Level, PerRoute, RateLimitEntry, RateLimitFilter, Route, RouteConfig, Target, VirtualHost,
+    },
+    stream::Envoy,
+};
+use std::{fmt, rc::Rc};
+
+/// A filter, and the route of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct OfRoute<'c, 'd> {
+    /// The filter's place in the chain.
+    pub filter: &'c HttpFilter<'d>,
+    /// The filter.
+    pub settings: &'c RateLimitFilter<'d>,
+    /// The routes that have the route.
+    pub config: &'c RouteConfig<'d>,
+    /// Its virtual host.
+    pub host: &'c VirtualHost<'d>,
+    /// The route.
+    pub route: &'c Route<'d>,
+}
+
+/// The entries for the requests of a route.
+#[derive(Debug)]
+pub struct Selection<'d> {
+    /// The domain of the calls.
+    pub domain: &'d str,
+    /// The entries that apply, in the order of their descriptors.
+    pub applied: Vec<Rc<RateLimitEntry<'d>>>,
+    /// The others, and why.
+    pub left_out: Vec<(Rc<RateLimitEntry<'d>>, LeftOut)>,
+    /// The most specific configuration for the filter.
+    pub per_route: Option<PerRoute<'d>>,
+}
+
+/// The reason why an entry does not apply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeftOut {
+    /// Envoy responds by itself.
+    Answered(&'static str),
+    /// The filter is disabled, or not enabled, for the route.
+    Disabled,
+    /// A `RateLimitPerRoute` has entries of its own.
+    PerRoute,
+    /// The filter has entries of its own.
+    Filter,
+    /// It is of another stage than the filter.
+    Stage(u64, u64),
+    /// The route has entries of its own, and does not include those of its virtual host.
+    RouteHasOwn,
+    /// `vh_rate_limits: IGNORE`.
+    Ignored,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(by) => write!(f, "the route has a {by}: Envoy limits only routes to a cluster"),
+            Self::Disabled => f.write_str("the filter is disabled for the route"),
+            Self::PerRoute => f.write_str("a RateLimitPerRoute with rate_limits applies instead"),
+            Self::Filter => f.write_str("the rate_limits of the filter apply instead"),
+            Self::Stage(own, filter) => write!(f, "it is of stage {own}, and the filter of stage {filter}"),
+            Self::RouteHasOwn => f.write_str(
+                "the route has rate_limits of its own; set include_vh_rate_limits: true on it to have both",
+            ),
+            Self::Ignored => f.write_str("vh_rate_limits is IGNORE"),
+        }
+    }
+}
+
+impl<'d> OfRoute<'_, 'd> {
+    /// The most specific configuration of the route for the filter.
+    fn per_route(&self) -> Option<PerRoute<'d>> {
+        let parts = [self.route.part, self.host.part, self.config.part];
+        parts.into_iter().find_map(|part| PerRoute::of(part, self.filter.name))
+    }
+
+    /// The entries that apply to the requests of the route, and the others.
+    pub fn select(&self, envoy: &Envoy) -> Selection<'d> {
+        let per_route = self.per_route();
+        let settings = per_route.and_then(|per_route| per_route.settings);
+        let domain = settings.map(|settings| settings.text("domain")).filter(|domain| !domain.is_empty());
+        let own = settings.map_or_else(Vec::new, |part| RateLimitEntry::list(part, Level::PerRoute, envoy));
+        let has_own = !own.is_empty();
+        let is_disabled = per_route.map_or(self.filter.is_disabled(), |per_route| per_route.is_disabled);
+        let mut selection = Selection {
+            domain: domain.unwrap_or(self.settings.domain()),
+            applied: Vec::new(),
+            left_out: Vec::new(),
+            per_route,
+        };
+        let host_option = settings.map_or("", |settings| settings.text("vh_rate_limits"));
+        let all =
+            own.iter().chain(&self.settings.entries).chain(&self.route.entries).chain(&self.host.entries);
+        for entry in all {
+            let why = match (&self.route.target, entry.level) {
+                (Target::Answered(by), _) => Some(LeftOut::Answered(by)),
+                _ if is_disabled => Some(LeftOut::Disabled),
+                (_, Level::PerRoute) => None,
+                _ if has_own => Some(LeftOut::PerRoute),
+                (_, Level::Filter) => None,
+                _ if !self.settings.entries.is_empty() => Some(LeftOut::Filter),
+                _ if entry.stage() != self.settings.stage() => {
+                    Some(LeftOut::Stage(entry.stage(), self.settings.stage()))
+                }
+                (_, Level::Route) => None,
+                (_, Level::VirtualHost) if self.route.includes_host() || host_option == "INCLUDE" => None,
+                (_, Level::VirtualHost) if host_option == "IGNORE" => Some(LeftOut::Ignored),
+                (_, Level::VirtualHost) if !self.route.entries.is_empty() => Some(LeftOut::RouteHasOwn),
+                (_, Level::VirtualHost) => None,
+            };
+            match why {
+                None => selection.applied.push(Rc::clone(entry)),
+                Some(why) => selection.left_out.push((Rc::clone(entry), why)),
+            }
+        }
+        selection
+    }
+}

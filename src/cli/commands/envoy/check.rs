@@ -1,0 +1,166 @@
+//! `tidegate envoy check`: what a configuration of Envoy leaves unlimited.
+
+use super::inputs::Inputs;
+use crate::cli::{
+    Failure,
+    output::{rule_text::limit_text, table, yaml::Yaml},
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use tidegate_core::rules::Rule;
+use tidegate_envoy_config::{
+    check::{Checked, Finding, Reach, SentDescriptor, Severity, check},
+    configuration::Configuration,
+};
+
+/// Routes of a descriptor that a table names.
+const PLACES_SHOWN: usize = 3;
+
+/// Shows which limit each descriptor of an Envoy configuration reaches, and what leaves requests unlimited.
+///
+/// Reads what people have: a bootstrap or route configuration, a config dump of Envoy's admin port, files of xDS, EnvoyFilters of Istio,
+/// and ConfigMaps that hold any of these. Documents of other kinds are skipped. What only Envoy can evaluate is listed as "cannot tell".
+///
+/// Exit code 0: nothing is unlimited that these files show. 1: at least one finding is "unlimited".
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  \
+    tidegate envoy check --rules rules.yaml envoy.yaml\n  \
+    curl -s http://127.0.0.1:9901/config_dump | tidegate envoy check --rules rules.yaml -")]
+pub(super) struct Check {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let rules = self.inputs.rules()?;
+        let files = self.inputs.files()?;
+        let configuration = Configuration::of(&files);
+        if configuration.is_empty() {
+            let message = "no listener, route or ratelimit filter of Envoy is in these files; give its bootstrap, its routes, an \
+                           EnvoyFilter, or a dump: curl http://127.0.0.1:9901/config_dump";
+            return Err(Failure(message.to_owned()));
+        }
+        let checked = check(&configuration, &rules);
+        if self.json {
+            table::print_line(to_json(&checked));
+        } else {
+            show(&checked);
+        }
+        Ok(if is_limited(&checked) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn is_limited(checked: &Checked<'_>) -> bool {
+    !checked.findings.iter().any(|finding| finding.kind.severity() == Severity::Unlimited)
+}
+
+fn show(checked: &Checked<'_>) {
+    let mut sent = table::table(["domain", "descriptor", "limit", "routes", "sent at"]);
+    for one in &checked.sent {
+        let at_end = if one.is_at_end { " (at the end)" } else { "" };
+        let descriptor = format!("{}{at_end}", one.descriptor);
+        sent.add_row([&one.domain, &descriptor, &reach_text(&one.reach), &places(one), &one.at.to_string()]);
+    }
+    table::print_line(sent);
+    for finding in &checked.findings {
+        table::print_line(format!("\n{}", finding_text(finding)));
+        if let Some(actions) = &finding.actions {
+            table::print_line("  to send it:");
+            let yaml = Yaml::map([("rate_limits", Yaml::from(actions))]).to_block();
+            yaml.lines().for_each(|line| table::print_line(format!("    {line}")));
+        }
+    }
+    let number =
+        |severity| checked.findings.iter().filter(|finding| finding.kind.severity() == severity).count();
+    let [unlimited, unknown, notes] = [Severity::Unlimited, Severity::CannotTell, Severity::Note].map(number);
+    table::print_line(format!(
+        "\n{} descriptors; {unlimited} findings that leave requests unlimited, {unknown} that cannot be told, {notes} notes",
+        checked.sent.len()
+    ));
+}
+
+/// `envoy.yaml:14:9: unlimited (timeout-default): … [edge]`
+fn finding_text(finding: &Finding) -> String {
+    let place = if finding.place.is_empty() { String::new() } else { format!(" [{}]", finding.place) };
+    let Finding { kind, at, message, .. } = finding;
+    format!("{at}: {} ({}): {message}{place}", kind.severity().name(), kind.name())
+}
+
+fn places(sent: &SentDescriptor<'_>) -> String {
+    let mut shown: Vec<String> = sent.places.iter().take(PLACES_SHOWN).cloned().collect();
+    if let Some(more) = sent.places.len().checked_sub(PLACES_SHOWN).filter(|more| *more > 0) {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join("\n")
+}
+
+fn rule_text(rule: &Rule) -> String {
+    let limits: Vec<String> = rule.limits.iter().map(limit_text).collect();
+    format!("{} ({})", limits.join(", "), rule.info.path)
+}
+
+pub(super) fn reach_text(reach: &Reach<'_>) -> String {
+    let rules = |rules: &[&Rule]| rules.iter().map(|rule| rule_text(rule)).collect::<Vec<_>>().join("\n");
+    match reach {
+        Reach::Limited(reached) => rules(reached),
+        Reach::Partly(reached, _) => format!("{}\nother values: none", rules(reached)),
+        Reach::Unlimited(rule) if rule.unlimited => format!("unlimited ({})", rule.info.path),
+        Reach::Unlimited(rule) => format!("a rule without a limit ({})", rule.info.path),
+        Reach::EndsEarly(_) | Reach::Nothing(_) => "NONE".to_owned(),
+        Reach::Ticket => "the end of a request".to_owned(),
+        Reach::CannotTell(_) => "cannot tell".to_owned(),
+    }
+}
+
+fn to_json(checked: &Checked<'_>) -> Value {
+    json!({
+        "ok": is_limited(checked),
+        "descriptors": checked.sent.iter().map(sent_to_json).collect::<Vec<_>>(),
+        "findings": checked.findings.iter().map(finding_to_json).collect::<Vec<_>>(),
+    })
+}
+
+fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
+    let (state, rules, reason) = match &sent.reach {
+        Reach::Limited(rules) => ("limited", &rules[..], None),
+        Reach::Partly(rules, others) => ("partly", &rules[..], Some(others)),
+        Reach::Unlimited(rule) => ("unlimited by rule", std::slice::from_ref(rule), None),
+        Reach::EndsEarly(rule) => ("none", std::slice::from_ref(rule), None),
+        Reach::Nothing(reason) => ("none", &[][..], Some(reason)),
+        Reach::Ticket => ("end of a request", &[][..], None),
+        Reach::CannotTell(reason) => ("cannot tell", &[][..], Some(reason)),
+    };
+    let rule = |rule: &&Rule| {
+        json!({
+            "rule": &*rule.info.path,
+            "declared_at": rule.declared_at(),
+            "limits": rule.limits.iter().map(limit_text).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "domain": sent.domain,
+        "descriptor": sent.descriptor,
+        "at_end": sent.is_at_end,
+        "sent_at": sent.at.to_string(),
+        "routes": sent.places,
+        "state": state,
+        "reason": reason,
+        "rules": rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}
+
+fn finding_to_json(finding: &Finding) -> Value {
+    json!({
+        "kind": finding.kind.name(),
+        "severity": finding.kind.severity().name(),
+        "at": finding.at.to_string(),
+        "place": finding.place,
+        "message": finding.message,
+        "rate_limits": finding.actions,
+    })
+}

@@ -1,0 +1,266 @@
+//! `tidegate envoy explain`: what a configuration of Envoy and rules do with one request.
+
+use super::inputs::Inputs;
+use crate::cli::{
+    Failure,
+    commands::explain::{descriptor_to_json, entries, show},
+    output::table::print_line,
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{net::IpAddr, process::ExitCode, str::FromStr};
+use tidegate_core::{
+    limit::{DescriptorText, Entry},
+    rules::{Applied, ExplainedDescriptor, RuleSet},
+};
+use tidegate_envoy_config::{
+    configuration::{Configuration, Level},
+    explain::{Explained, ExplainedEntry, ExplainedFilter, HttpRequest, Made, Responses, explain},
+};
+
+/// Shows what an Envoy configuration and rules do with one request: its route, its descriptors, their limits, and the response.
+///
+/// No request is sent, and no counter is read. What depends on something that the files do not show, such as other filters, is listed.
+///
+/// Exit code 0: a limit applies to the request. 1: none does.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  \
+    tidegate envoy explain --rules rules.yaml envoy.yaml --request 'GET https://shop.example/api?q=1'\n  \
+    tidegate envoy explain --rules rules.yaml envoy.yaml --request 'POST http://shop.example/login' -H 'x-api-key: a' --from 192.0.2.7")]
+pub(super) struct Explain {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The request: a method and a URL.
+    #[arg(long, value_name = "METHOD URL")]
+    request: HttpRequest,
+    /// A header of the request; repeat for more.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<HeaderText>,
+    /// The address that connects to Envoy.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    from: IpAddr,
+    /// The listener, if several limit such a request.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `x-api-key: a`.
+#[derive(Clone)]
+struct HeaderText(String, String);
+
+impl FromStr for HeaderText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some((name, value)) if !name.trim().is_empty() => {
+                Ok(Self(name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+            }
+            _ => Err("write a name and a value, such as 'x-api-key: a'".to_owned()),
+        }
+    }
+}
+
+/// The call of a filter, and how the rules apply to it.
+struct Call<'r> {
+    descriptors: Vec<DescriptorText>,
+    /// None if the rules do not have the domain.
+    applied: Option<Vec<Applied<'r>>>,
+}
+
+impl Explain {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let rules = self.inputs.rules()?;
+        let files = self.inputs.files()?;
+        let configuration = Configuration::of(&files);
+        let headers = self.headers.iter().map(|HeaderText(name, value)| (name.clone(), value.clone()));
+        let request = HttpRequest { headers: headers.collect(), from: self.from, ..self.request.clone() };
+        let explained = explain(&configuration, self.listener.as_deref(), &request);
+        if explained.is_empty() {
+            let names: Vec<&str> = configuration.managers.iter().map(|manager| &*manager.name).collect();
+            return Err(Failure(match (self.listener, &*names) {
+                (Some(listener), [_, ..]) => {
+                    format!("there is no listener {listener}; listeners: {}", names.join(", "))
+                }
+                _ => "no listener with http_filters is in these files".to_owned(),
+            }));
+        }
+        let calls: Vec<Vec<Call<'_>>> = explained.iter().map(|one| calls(one, &rules)).collect();
+        if self.json {
+            let all = explained.iter().zip(&calls).map(|(explained, calls)| to_json(explained, calls));
+            print_line(json!({"limited": is_limited(&calls), "listeners": all.collect::<Vec<_>>()}));
+        } else {
+            for (number, (explained, calls)) in explained.iter().zip(&calls).enumerate() {
+                if number > 0 {
+                    print_line("");
+                }
+                show_listener(explained, calls);
+            }
+        }
+        Ok(if is_limited(&calls) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn is_limited(calls: &[Vec<Call<'_>>]) -> bool {
+    let applied = calls.iter().flatten().filter_map(|call| call.applied.as_ref());
+    applied.flatten().any(Applied::is_limited)
+}
+
+/// The calls of the filters of a listener at the beginning of the request.
+fn calls<'r>(explained: &Explained<'_>, rules: &'r RuleSet) -> Vec<Call<'r>> {
+    explained.filters.iter().map(|filter| call(filter, rules)).collect()
+}
+
+fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
+    let at_start = filter.applied.iter().filter(|entry| !entry.is_at_end);
+    let descriptors: Vec<DescriptorText> = at_start
+        .filter_map(|entry| match &entry.made {
+            Made::Descriptor(entries) => Some(DescriptorText(entries.clone())),
+            Made::Nothing(_) | Made::Unknown(_) => None,
+        })
+        .collect();
+    let of_descriptors: Vec<Vec<Entry<'_>>> = descriptors.iter().map(entries).collect();
+    let all: Vec<ExplainedDescriptor<'_>> =
+        of_descriptors.iter().map(|entries| ExplainedDescriptor { entries, own_limit: None }).collect();
+    let applied = rules.domain(filter.domain).map(|domain| domain.explain_request(&all));
+    Call { descriptors, applied }
+}
+
+fn show_listener(explained: &Explained<'_>, calls: &[Call<'_>]) {
+    print_line(format!("listener      {}", explained.listener));
+    match &explained.host {
+        Some((name, at)) => print_line(format!("virtual host  {name}  ({at})")),
+        None => print_line("virtual host  none"),
+    }
+    if let Some((title, at)) = &explained.route {
+        print_line(format!("route         {title}  ({at})"));
+    }
+    print_line(format!("target        {}", explained.target));
+    print_line(format!("client        {}", explained.client));
+    for reason in &explained.unknown {
+        print_line(format!("cannot tell   {reason}"));
+    }
+    if explained.filters.is_empty() && explained.route.is_some() {
+        print_line("\nno rate limit filter: nothing limits the request");
+    }
+    for (filter, call) in explained.filters.iter().zip(calls) {
+        show_filter(filter, call, &explained.target);
+    }
+}
+
+fn show_filter(filter: &ExplainedFilter<'_>, call: &Call<'_>, target: &str) {
+    print_line(format!("\nfilter {}, domain {}", filter.name, filter.domain));
+    for entry in &filter.applied {
+        print_line(format!("  applies     {} of {}: {}", entry.at, level(entry.level), made_text(entry)));
+    }
+    for (at, of, why) in &filter.left_out {
+        print_line(format!("  left out    {at} of {}: {why}", level(*of)));
+    }
+    match (&call.applied, &*call.descriptors) {
+        (_, []) => print_line("  no descriptor, so the server is not called: nothing limits the request"),
+        (None, _) => {
+            print_line(format!("  the rules have no domain {}: nothing limits the request", filter.domain))
+        }
+        (Some(applied), descriptors) => {
+            descriptors.iter().zip(applied).for_each(|(descriptor, applied)| show(descriptor, applied));
+        }
+    }
+    response_lines(&filter.responses, call, target).iter().for_each(|line| print_line(format!("  {line}")));
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Route => "the route",
+        Level::VirtualHost => "the virtual host",
+        Level::Filter => "the filter",
+        Level::PerRoute => "the RateLimitPerRoute",
+    }
+}
+
+fn made_text(entry: &ExplainedEntry) -> String {
+    let made = match &entry.made {
+        Made::Descriptor(entries) if entries.is_empty() => "a descriptor without entries".to_owned(),
+        Made::Descriptor(entries) => DescriptorText(entries.clone()).to_string(),
+        Made::Nothing(what) => {
+            format!("no descriptor, since the request has no {what}, or does not match it")
+        }
+        Made::Unknown(why) => format!("cannot tell: {why}"),
+    };
+    let hits = entry.hits.as_ref().map_or_else(String::new, |hits| format!(", {hits} hits"));
+    let at_end = if entry.is_at_end { ", at the end of the request" } else { "" };
+    format!("{made}{hits}{at_end}")
+}
+
+/// What the response would be.
+fn response_lines(responses: &Responses, call: &Call<'_>, target: &str) -> Vec<String> {
+    let is_limited = call.applied.as_ref().is_some_and(|all| all.iter().any(Applied::is_limited));
+    if !is_limited {
+        return vec![format!("response    always: {target}")];
+    }
+    let x = if responses.x_ratelimit { ", with x-ratelimit-limit, -remaining and -reset" } else { "" };
+    let retry = if responses.retry_after { ", retry-after" } else { "" };
+    let failed = match responses.failed {
+        None => "admitted without a limit (failure_mode_deny is false)".to_owned(),
+        Some(status) => status.to_string(),
+    };
+    vec![
+        format!("response    within the limits: {target}{x}"),
+        format!("            over a limit: {} with x-envoy-ratelimited{retry}{x}", responses.denied),
+        format!("            without a decision in time: {failed}"),
+    ]
+}
+
+fn to_json(explained: &Explained<'_>, calls: &[Call<'_>]) -> Value {
+    let named = |name: &str, at: &tidegate_core::rules::Origin| json!({"name": name, "at": at.to_string()});
+    json!({
+        "listener": explained.listener,
+        "virtual_host": explained.host.as_ref().map(|(name, at)| named(name, at)),
+        "route": explained.route.as_ref().map(|(title, at)| named(title, at)),
+        "target": explained.target,
+        "client": explained.client,
+        "cannot_tell": explained.unknown,
+        "filters": explained.filters.iter().zip(calls).map(|(filter, call)| filter_to_json(filter, call)).collect::<Vec<_>>(),
+    })
+}
+
+fn filter_to_json(filter: &ExplainedFilter<'_>, call: &Call<'_>) -> Value {
+    let entry = |entry: &ExplainedEntry| {
+        json!({
+            "at": entry.at.to_string(),
+            "of": level(entry.level),
+            "at_end": entry.is_at_end,
+            "hits": entry.hits,
+            "descriptor": match &entry.made {
+                Made::Descriptor(entries) => Some(DescriptorText(entries.clone()).to_string()),
+                _ => None,
+            },
+            "reason": match &entry.made {
+                Made::Descriptor(_) => None,
+                Made::Nothing(_) | Made::Unknown(_) => Some(made_text(entry)),
+            },
+        })
+    };
+    let applied = call.applied.iter().flatten();
+    let descriptors = call
+        .descriptors
+        .iter()
+        .zip(applied)
+        .map(|(descriptor, applied)| descriptor_to_json(descriptor, applied));
+    let left_out = filter
+        .left_out
+        .iter()
+        .map(|(at, of, why)| json!({"at": at.to_string(), "of": level(*of), "reason": why.to_string()}));
+    json!({
+        "name": filter.name,
+        "domain": filter.domain,
+        "has_rules": call.applied.is_some(),
+        "applied": filter.applied.iter().map(entry).collect::<Vec<_>>(),
+        "left_out": left_out.collect::<Vec<_>>(),
+        "descriptors": descriptors.collect::<Vec<_>>(),
+        "over_limit_status": filter.responses.denied,
+        "undecided_status": filter.responses.failed,
+    })
+}
