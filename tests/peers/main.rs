@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         envoy::quota_store::tests,
         envoy::quotas::tests,
         envoy::rlqs_filters::tests,
+        envoy::two_servers::tests,
         envoy_gateway::tests,
         envoy_gateway::deployment::tests,
         envoy_gateway::in_flight::tests,

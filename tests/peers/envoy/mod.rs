@@ -11,6 +11,7 @@ pub mod quota_store;
 pub mod quotas;
 pub mod reserve;
 pub mod rlqs_filters;
+pub mod two_servers;
 
 use crate::{
     envoy_process::Envoy,
