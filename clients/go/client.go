@@ -367,13 +367,10 @@ func (c *Client) broken(ctx context.Context, r *request, sent time.Duration) Dec
 	return c.withoutAnswer(ctx, r, "BREAKER_OPEN", message, sent)
 }
 
-// isCallersError returns whether a code is a fault of the request or of the configuration, whatever the server's state.
+// isCallersError returns whether a code is a fault of the request, whatever the server's state. Every other one is a failure of the
+// server, or of what stands before it.
 func isCallersError(code codes.Code) bool {
-	switch code {
-	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
-		return true
-	}
-	return false
+	return code == codes.InvalidArgument || code == codes.OutOfRange
 }
 
 func (c *Client) failed(ctx context.Context, r *request, settled *breaker, p permit, sent time.Duration, err error) (Decision, error) {

@@ -228,7 +228,7 @@ func (d Decision) Headers() http.Header {
 			shown = distinct(onlyDenying(d.Statuses))
 		}
 		if len(shown) > 0 {
-			headers.Set("RateLimit", joined(shown, serviceLimit))
+			headers.Set("RateLimit", joined(shown, d.serviceLimit))
 		}
 	}
 	if d.RetryAfter != Never {
@@ -244,12 +244,25 @@ func (d Decision) LegacyHeaders() http.Header {
 	if d.Limited && !d.isMarked() {
 		headers.Set("X-RateLimit-Limit", strconv.FormatUint(uint64(d.Limit), 10))
 		headers.Set("X-RateLimit-Remaining", strconv.FormatUint(uint64(min(d.Remaining, d.Limit)), 10))
-		if d.ResetAfter != Never {
+		if d.ResetAfter != Never && !d.isQueuedAdmission() {
 			headers.Set("X-RateLimit-Reset", seconds(d.ResetAfter))
 		}
 	}
 	d.setOwn(headers)
 	return headers
+}
+
+// isQueuedAdmission returns whether the governing limit of an admission may admit before its reset.
+func (d Decision) isQueuedAdmission() bool {
+	if !d.Allowed {
+		return false
+	}
+	for _, status := range d.Statuses {
+		if status.Limit != nil && status.Remaining == d.Remaining {
+			return status.Mode == Queued
+		}
+	}
+	return false
 }
 
 func (d Decision) setOwn(headers http.Header) {
@@ -326,9 +339,10 @@ func policy(status Status) string {
 	return item
 }
 
-func serviceLimit(status Status) string {
+// serviceLimit returns an item of RateLimit. The reset of an admission is no t, but the time until the whole limit is free.
+func (d Decision) serviceLimit(status Status) string {
 	item := fmt.Sprintf("%s;r=%d", quoted(*status.Limit), min(status.Remaining, status.Limit.Requests))
-	if status.ResetAfter != Never {
+	if !d.Allowed && status.ResetAfter != Never {
 		item += ";t=" + seconds(status.ResetAfter)
 	}
 	return item

@@ -83,7 +83,7 @@ func TestFiveRequestsPassAndTheSixthIsDenied(t *testing.T) {
 	address := sample(t, "http", serve(t, five).address)
 	for remaining := 4; remaining >= 0; remaining-- {
 		response := get(t, address, "alice")
-		expected := `"demo";r=` + strconv.Itoa(remaining) + ";t="
+		expected := `"demo";r=` + strconv.Itoa(remaining)
 		if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("RateLimit"), expected) {
 			t.Fatalf("%s: %v", response.Status, response.Header)
 		}

@@ -177,7 +177,9 @@ impl Decision {
             insert(&mut headers, "ratelimit-policy", &joined(&applying, policy));
             let shown = if self.allowed { applying } else { distinct(denying(&self.statuses)) };
             if !shown.is_empty() {
-                insert(&mut headers, "ratelimit", &joined(&shown, service_limit));
+                // The reset of an admission is no `t`, but the time until the whole limit is free.
+                let item = if self.allowed { available } else { available_until };
+                insert(&mut headers, "ratelimit", &joined(&shown, item));
             }
         }
         if let Some(wait) = self.retry_after {
@@ -193,12 +195,19 @@ impl Decision {
         if let (Some(limit), Some(remaining), false) = (self.limit, self.remaining, self.is_marked()) {
             insert(&mut headers, "x-ratelimit-limit", &limit.to_string());
             insert(&mut headers, "x-ratelimit-remaining", &remaining.min(limit).to_string());
-            if let Some(reset) = self.reset_after {
+            if let Some(reset) = self.reset_after.filter(|_| !self.is_queued_admission()) {
                 insert(&mut headers, "x-ratelimit-reset", &seconds(reset).to_string());
             }
         }
         self.insert_own(&mut headers);
         headers
+    }
+
+    /// Whether the governing limit of an admission may admit before its reset.
+    fn is_queued_admission(&self) -> bool {
+        let limited = self.statuses.iter().filter(|status| status.limit.is_some());
+        let governing = limited.min_by_key(|status| status.remaining);
+        self.allowed && governing.is_some_and(|status| status.mode == Some(Mode::Queued))
     }
 
     fn insert_own(&self, headers: &mut HeaderMap) {
@@ -313,9 +322,13 @@ fn policy(limit: &Limit, _: &Status) -> String {
     format!("{};q={}{window}", quoted(limit), limit.requests)
 }
 
-fn service_limit(limit: &Limit, status: &Status) -> String {
+fn available(limit: &Limit, status: &Status) -> String {
+    format!("{};r={}", quoted(limit), status.remaining.min(limit.requests))
+}
+
+fn available_until(limit: &Limit, status: &Status) -> String {
     let reset = status.reset_after.map(|reset| format!(";t={}", seconds(reset))).unwrap_or_default();
-    format!("{};r={}{reset}", quoted(limit), status.remaining.min(limit.requests))
+    available(limit, status) + &reset
 }
 
 /// A window in the largest unit in which it is a whole number: `10s`, `250ms`.

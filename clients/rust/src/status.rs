@@ -40,13 +40,10 @@ pub(crate) fn was_not_processed(status: &GrpcStatus) -> bool {
     })
 }
 
-/// Whether a code is a fault of the request or of the configuration, whatever the server's state.
+/// Whether a code is a fault of the request, whatever the server's state. Every other one is a failure of the server, or of what
+/// stands before it.
 pub(crate) fn is_callers_error(code: GrpcCode) -> bool {
-    use GrpcCode as C;
-    matches!(
-        code,
-        C::InvalidArgument | C::OutOfRange | C::Unimplemented | C::Unauthenticated | C::PermissionDenied
-    )
+    matches!(code, GrpcCode::InvalidArgument | GrpcCode::OutOfRange)
 }
 
 /// Whether any of the causes of a status has a property.

@@ -153,13 +153,13 @@ export class Decision {
       headers["RateLimit-Policy"] = applying.map(({ limit }) => policy(limit)).join(", ");
       const shown = this.allowed ? applying : distinct(denying(statuses));
       if (shown.length > 0) {
-        headers["RateLimit"] = shown.map(serviceLimit).join(", ");
+        headers["RateLimit"] = shown.map((one) => serviceLimit(one, !this.allowed)).join(", ");
       }
     }
     if (options.legacy === true && this.limit !== undefined) {
       headers["X-RateLimit-Limit"] = String(this.limit);
       headers["X-RateLimit-Remaining"] = String(Math.min(this.remaining ?? 0, this.limit));
-      if (this.resetAfterNs !== undefined) {
+      if (this.resetAfterNs !== undefined && !(this.allowed && leastRemaining(statuses)?.mode === "queued")) {
         headers["X-RateLimit-Reset"] = seconds(this.resetAfterNs);
       }
     }
@@ -281,7 +281,8 @@ function isTighter(status: Status, than: Status): boolean {
   return status.overLimit ? isLonger(status.resetAfterNs, than.resetAfterNs) : status.remaining < than.remaining;
 }
 
-function serviceLimit({ limit, status }: Limited): string {
-  const reset = status.resetAfterNs === undefined ? "" : `;t=${seconds(status.resetAfterNs)}`;
+/** An item of `RateLimit`. The reset of an admission is the time until the whole limit is free, which its `t` does not mean. */
+function serviceLimit({ limit, status }: Limited, isDenial: boolean): string {
+  const reset = !isDenial || status.resetAfterNs === undefined ? "" : `;t=${seconds(status.resetAfterNs)}`;
   return `${quoted(limit)};r=${Math.min(status.remaining, limit.requests)}${reset}`;
 }

@@ -88,13 +88,8 @@ export class RequestError extends Error {
   }
 }
 
-const REJECTED: ReadonlySet<string> = new Set([
-  "INVALID_ARGUMENT",
-  "OUT_OF_RANGE",
-  "UNIMPLEMENTED",
-  "UNAUTHENTICATED",
-  "PERMISSION_DENIED",
-]);
+/** Errors of the caller. Every other status is a failure of the server, or of what stands before it: the policy decides. */
+const REJECTED: ReadonlySet<string> = new Set(["INVALID_ARGUMENT", "OUT_OF_RANGE"]);
 
 /** Time between two messages about a server that does not answer. */
 const LOGGED_EVERY_NS = 60_000_000_000n;
@@ -118,6 +113,10 @@ export class RateLimiter {
   #unanswered = 0;
   /** When that message was written; undefined while the server answers. */
   #loggedNs: bigint | undefined;
+  /** When a refused request was last logged. */
+  #refusedNs: bigint | undefined;
+  /** Warnings that are written once. */
+  readonly #warned = new Set<string>();
 
   protected constructor(transports: readonly Transport[], options: ClientOptions) {
     const timeoutMs = options.timeoutMs ?? 50;
@@ -147,11 +146,33 @@ export class RateLimiter {
    * Takes hits as `limit` does, and holds the slots of limits of requests in flight until the end of a scope:
    * `await using slot = await client.acquire({ user: id })`. Of limits that reserve it holds estimates, which `slot.commit(cost)`
    * replaces. No denial is kept unless
-   * `localDenials` is set.
+   * `localDenials` is set. A call that is aborted keeps no slot.
    */
   async acquire(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Slot> {
-    const { domain } = options;
-    const decision = await this.limit(descriptors, { localDenials: false, ...options });
+    const { signal, ...others } = options;
+    signal?.throwIfAborted();
+    // The server may have admitted a call that is aborted: it goes on without its caller, so that its slot is released.
+    const deciding = this.limit(descriptors, { localDenials: false, ...others });
+    const acquired = deciding.then((decision) => this.#slot(decision, descriptors, options.domain));
+    try {
+      return await untilAborted(acquired, signal);
+    } catch (error) {
+      if (signal?.aborted === true) {
+        acquired.then((slot) => slot.release()).catch(() => undefined);
+      }
+      throw error;
+    }
+  }
+
+  /** Writes a warning once. @internal */
+  warnOnce(message: string): void {
+    if (!this.#warned.has(message)) {
+      this.#warned.add(message);
+      this.#logger.warn(message);
+    }
+  }
+
+  #slot(decision: Decision, descriptors: DescriptorLike | readonly DescriptorLike[], domain: string | undefined): Slot {
     const ofTicket = { localDenials: false, ...(domain !== undefined && { domain }) };
     const send = async (release: Descriptor): Promise<void> => {
       try {
@@ -331,6 +352,7 @@ export class RateLimiter {
     }
     if (REJECTED.has(error.code)) {
       server.breaker.succeeded(permit);
+      this.#logRefused(error);
       throw new RequestError(error.code, error.message);
     }
     server.lastFailure = `${error.code}: ${error.message}`;
@@ -343,6 +365,16 @@ export class RateLimiter {
     this.#logFailure(isOpen, error, errorMessage);
     const reason = isOpen ? "failed_open" : "failed_closed";
     return this.#observed(new Decision(isOpen, reason, [], { error, errorMessage }), sentNs);
+  }
+
+  #logRefused(error: CallError): void {
+    const nowNs = this.#clock();
+    if (this.#refusedNs === undefined || nowNs - this.#refusedNs >= LOGGED_EVERY_NS) {
+      this.#refusedNs = nowNs;
+      this.#logger.warn(
+        `the rate limit server refuses a request (${error.code}: ${error.message}); middleware answers with 400`,
+      );
+    }
   }
 
   #logFailure(isOpen: boolean, error: string, errorMessage: string): void {
@@ -416,6 +448,22 @@ function nanos(duration: Duration): bigint {
 
 function decodeHeader(header: HeaderValue): Header {
   return [header.key, header.value || String.fromCharCode(...header.rawValue)];
+}
+
+/** Resolves as a promise does, unless the signal aborts before: then it rejects with the signal's reason. */
+function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) {
+    return promise;
+  }
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", abort);
+    });
+  });
 }
 
 function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {

@@ -5,23 +5,33 @@
  */
 import type { NextFunction, Request, RequestHandler, Response } from "express";
 import { Guard, type RateLimitOptions } from "./guard.js";
-import { mark, releaseAtEnd } from "./incoming.js";
+import { beside, endWith, hasLeft, headerValues, mark, type SlotOptions } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
-export type { RateLimitOptions } from "./guard.js";
+export type { DeniedBody, RateLimitOptions } from "./guard.js";
+export type { HoldUntil, SlotOptions } from "./incoming.js";
 
-/** Returns middleware that limits requests; the decision is at `response.locals.rateLimit`. */
-export function rateLimit(options: RateLimitOptions<Request>): RequestHandler {
+/**
+ * Returns middleware that limits requests; the decision is at `response.locals.rateLimit`. A route may have several, of which the last
+ * one's decision is there.
+ */
+export function rateLimit(options: RateLimitOptions<Request> & SlotOptions): RequestHandler {
   const guard = new Guard(options);
   return (request: Request, response: Response, next: NextFunction): void => {
     guard.decide(infoOf(request)).then((outcome) => {
       if (outcome !== undefined && "refusal" in outcome) {
-        response.status(outcome.refusal.status).set(outcome.refusal.headers).send(outcome.refusal.body);
+        const { status, headers, body } = outcome.refusal;
+        response.status(status).set(beside(response.getHeaders(), headers)).send(body);
         return;
       }
       if (outcome !== undefined) {
-        releaseAtEnd(response, outcome.slot);
-        response.set(outcome.headers);
+        if (hasLeft(response)) {
+          // The handler does not begin.
+          outcome.end(undefined);
+          return;
+        }
+        endWith(response, outcome, options.holdUntil);
+        response.set(beside(response.getHeaders(), outcome.headers));
         response.locals["rateLimit"] = outcome.decision;
         mark(request, outcome.decision.requestHeaders);
       }
@@ -32,10 +42,11 @@ export function rateLimit(options: RateLimitOptions<Request>): RequestHandler {
 
 function infoOf(request: Request): RequestInfo<Request> {
   return {
-    peer: request.socket.remoteAddress,
+    // Requests of adapters may have no socket.
+    peer: (request.socket as { readonly remoteAddress?: string } | undefined)?.remoteAddress,
     method: request.method,
     path: request.path,
     native: request,
-    header: (name) => request.headersDistinct[name.toLowerCase()] ?? [],
+    header: (name) => headerValues(request, name),
   };
 }

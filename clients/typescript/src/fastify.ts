@@ -6,36 +6,48 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Decision } from "./decision.js";
 import { Guard, type RateLimitOptions } from "./guard.js";
-import { mark, releaseAtEnd } from "./incoming.js";
+import { beside, endWith, hasLeft, headerValues, mark, type SlotOptions } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
-export type { RateLimitOptions } from "./guard.js";
+export type { DeniedBody, RateLimitOptions } from "./guard.js";
+export type { HoldUntil, SlotOptions } from "./incoming.js";
 
 declare module "fastify" {
   interface FastifyRequest {
-    /** The decision about the request; undefined if it is not limited. */
+    /** The decision about the request, that of the innermost plugin; undefined if it is not limited. */
     rateLimit: Decision | undefined;
   }
 }
 
-/** Limits the requests of an application and of all its plugins; the decision is at `request.rateLimit`. */
+/**
+ * Limits the requests of an application and of all its plugins; the decision is at `request.rateLimit`. A plugin may register it again,
+ * for stricter limits of its own routes.
+ */
 export function rateLimit(
   fastify: FastifyInstance,
-  options: RateLimitOptions<FastifyRequest>,
+  options: RateLimitOptions<FastifyRequest> & SlotOptions,
   done: (error?: Error) => void,
 ): void {
   const guard = new Guard(options);
-  fastify.decorateRequest("rateLimit", undefined);
+  if (!fastify.hasRequestDecorator("rateLimit")) {
+    fastify.decorateRequest("rateLimit", undefined);
+  }
   fastify.addHook("onRequest", async (request: FastifyRequest, reply: FastifyReply) => {
     const outcome = await guard.decide(infoOf(request));
     if (outcome === undefined) {
       return undefined;
     }
     if ("refusal" in outcome) {
-      return reply.code(outcome.refusal.status).headers(outcome.refusal.headers).send(outcome.refusal.body);
+      const { status, headers, body } = outcome.refusal;
+      return reply.code(status).headers(beside(reply.getHeaders(), headers)).send(body);
     }
-    releaseAtEnd(reply.raw, outcome.slot);
-    reply.headers(outcome.headers);
+    if (hasLeft(reply.raw)) {
+      // The handler does not begin.
+      outcome.end(undefined);
+      return reply.hijack();
+    }
+    endWith(reply.raw, outcome, options.holdUntil);
+    reply.headers(beside(reply.getHeaders(), outcome.headers));
     request.rateLimit = outcome.decision;
     mark(request.raw, outcome.decision.requestHeaders);
     return undefined;
@@ -48,10 +60,11 @@ Object.defineProperty(rateLimit, Symbol.for("skip-override"), { value: true });
 
 function infoOf(request: FastifyRequest): RequestInfo<FastifyRequest> {
   return {
-    peer: request.raw.socket.remoteAddress,
+    // Requests of adapters may have no socket.
+    peer: (request.raw.socket as { readonly remoteAddress?: string } | undefined)?.remoteAddress,
     method: request.method,
     path: request.url.split("?")[0] ?? "",
     native: request,
-    header: (name) => request.raw.headersDistinct[name.toLowerCase()] ?? [],
+    header: (name) => headerValues(request.raw, name),
   };
 }

@@ -8,6 +8,30 @@ import {
 } from "./proto/rls_pb.js";
 import { CallError, type CallSettings, type Transport } from "./transport.js";
 
+/**
+ * Connections to all addresses of a name. One that fails most of its calls is left out for a minute, until when keep-alive has found a
+ * connection that hangs. It needs three calls in half a second, of which half fail.
+ */
+const SERVICE_CONFIG = JSON.stringify({
+  loadBalancingConfig: [
+    {
+      outlier_detection: {
+        interval: "0.5s",
+        base_ejection_time: "60s",
+        max_ejection_time: "60s",
+        max_ejection_percent: 50,
+        failure_percentage_ejection: {
+          threshold: 50,
+          enforcement_percentage: 100,
+          minimum_hosts: 2,
+          request_volume: 3,
+        },
+        child_policy: [{ round_robin: {} }],
+      },
+    },
+  ],
+});
+
 const METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /**
@@ -24,7 +48,7 @@ export class GrpcTransport implements Transport {
     options: Readonly<Record<string, string | number>>,
   ) {
     this.#channel = new Channel(target, channelCredentials ?? credentials.createInsecure(), {
-      "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
+      "grpc.service_config": SERVICE_CONFIG,
       "grpc.keepalive_time_ms": 30_000,
       "grpc.keepalive_timeout_ms": 5_000,
       "grpc.keepalive_permit_without_calls": 1,

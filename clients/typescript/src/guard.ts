@@ -16,6 +16,19 @@ export interface RateLimitOptions<T> {
   readonly skip?: (request: RequestInfo<T>) => boolean;
   /** Whether `X-RateLimit-…` headers are sent as well. */
   readonly legacyHeaders?: boolean;
+  /** The body of a denial, and its content type: instead of `Too Many Requests`, and of the rule's own. */
+  readonly deniedBody?: (decision: Decision, request: RequestInfo<T>) => DeniedBody;
+  /**
+   * The requests that count, by the status of their responses. The hits of others are given back at their end, so that this is for
+   * limits without `reserve`: such as `(status) => status === 401` for passwords that are wrong. All count unless set.
+   */
+  readonly counts?: (status: number) => boolean;
+}
+
+/** The body of a denial. */
+export interface DeniedBody {
+  readonly contentType: string;
+  readonly body: string;
 }
 
 /** A response instead of the application's. */
@@ -25,11 +38,19 @@ export interface Refusal {
   readonly body: string;
 }
 
-/** The result for a request: refused, admitted with what it holds until its end, or (undefined) not limited. */
-export type Outcome =
-  | { readonly refusal: Refusal }
-  | { readonly slot: Slot; readonly decision: Decision; readonly headers: Readonly<Record<string, string>> }
-  | undefined;
+/** A request that is admitted. */
+export interface Admission {
+  readonly decision: Decision;
+  /** Headers of the response. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Whether its end is to be reported: it holds slots or estimates, or may not count. */
+  readonly hasEnd: boolean;
+  /** Reports its end, once, with the status of its response; undefined if there was none. */
+  readonly end: (status: number | undefined) => void;
+}
+
+/** The result for a request: refused, admitted, or (undefined) not limited. */
+export type Outcome = { readonly refusal: Refusal } | Admission | undefined;
 
 const PLAIN = { "content-type": "text/plain" };
 
@@ -62,9 +83,9 @@ export class Guard<T> {
       return "refusal" in descriptors ? descriptors : undefined;
     }
     const hits = typeof cost === "function" ? cost(request) : cost;
+    const wanted = descriptors.read.map((entries) => new Descriptor(entries, { cost: hits }));
     let slot: Slot;
     try {
-      const wanted = descriptors.read.map((entries) => new Descriptor(entries, { cost: hits }));
       slot = await client.acquire(wanted, { localDenials: true });
     } catch (error) {
       // A value of the request, of which its client is the cause.
@@ -79,11 +100,37 @@ export class Guard<T> {
     }
     const headers = decision.headers({ legacy: legacyHeaders ?? false });
     if (decision.allowed) {
-      return { slot, decision, headers };
+      return this.#admission(slot, wanted, headers);
+    }
+    const made = this.#options.deniedBody?.(decision, request);
+    if (made !== undefined) {
+      const others = Object.entries(headers).filter(([name]) => name.toLowerCase() !== "content-type");
+      const complete = { ...Object.fromEntries(others), "content-type": made.contentType };
+      return { refusal: { status: 429, headers: complete, body: made.body } };
     }
     const hasType = Object.keys(headers).some((name) => name.toLowerCase() === "content-type");
     const body = decision.body.length > 0 ? new TextDecoder().decode(decision.body) : "Too Many Requests\n";
     return { refusal: { status: 429, headers: hasType ? headers : { ...headers, ...PLAIN }, body } };
+  }
+
+  #admission(slot: Slot, wanted: readonly Descriptor[], headers: Readonly<Record<string, string>>): Admission {
+    const { client, counts } = this.#options;
+    const { decision } = slot;
+    let isOver = false;
+    const end = (status: number | undefined): void => {
+      if (isOver) {
+        return;
+      }
+      isOver = true;
+      void slot.release();
+      // Without an answer nothing was taken.
+      if (counts !== undefined && status !== undefined && decision.error === undefined && !counts(status)) {
+        client.giveBack(wanted).catch((error: unknown) => {
+          client.warnOnce(`hits of requests that do not count cannot be given back: ${String(error)}`);
+        });
+      }
+    };
+    return { decision, headers, hasEnd: slot.ticket !== undefined || counts !== undefined, end };
   }
 
   /** Reads the entries of each descriptor that limits the request. */
@@ -121,6 +168,23 @@ function valueOf<T>(key: Key<T>, request: RequestInfo<T>): string {
 
 function badRequest(message: string): { refusal: Refusal } {
   return { refusal: { status: 400, headers: PLAIN, body: `${message}\n` } };
+}
+
+/** Whether a header lists limits, so that those of several middlewares are joined. */
+export function isList(name: string): boolean {
+  return ["ratelimit", "ratelimit-policy"].includes(name.toLowerCase());
+}
+
+/** Adds headers of a decision to a response that may have those of an inner middleware. */
+export function addHeaders(response: Headers, decided: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(decided)) {
+    const inner = response.get(name);
+    if (inner === null) {
+      response.set(name, value);
+    } else if (isList(name)) {
+      response.set(name, `${value}, ${inner}`);
+    }
+  }
 }
 
 /** Sets headers of a decision instead of those of the client. */

@@ -5,11 +5,12 @@
  */
 import type { Context, MiddlewareHandler } from "hono";
 import type { Decision, Header } from "./decision.js";
-import { endingWith, Guard, markHeaders, type RateLimitOptions } from "./guard.js";
+import { addHeaders, endingWith, Guard, markHeaders, type Admission, type RateLimitOptions } from "./guard.js";
+import { headerValues } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
-import type { Slot } from "./slot.js";
+import type { IncomingMessage, ServerResponse } from "node:http";
 
-export type { RateLimitOptions } from "./guard.js";
+export type { DeniedBody, RateLimitOptions } from "./guard.js";
 
 declare module "hono" {
   interface ContextVariableMap {
@@ -42,29 +43,45 @@ export function rateLimit(
     try {
       await next();
     } catch (error) {
-      void outcome?.slot.release();
+      outcome?.end(500);
       throw error;
     }
-    for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
-      context.header(name, value);
-    }
-    if (outcome?.slot.ticket !== undefined) {
-      release(context, outcome.slot);
+    if (outcome !== undefined) {
+      addHeaders(context.res.headers, outcome.headers);
+      endWithResponse(context, outcome);
     }
     return undefined;
   };
 }
 
-/** Releases slots when the response was sent, or its client has gone. */
-function release(context: Context, slot: Slot): void {
-  const { body } = context.res;
-  if (body === null) {
-    void slot.release();
+/** The request and the response of Node.js, which other platforms lack. */
+interface Platform {
+  readonly incoming?: IncomingMessage;
+  readonly outgoing?: ServerResponse;
+}
+
+function platformOf(context: Context): Platform {
+  return (context.env ?? {}) as Platform;
+}
+
+/** Ends a request, whose handler has ended, when its response was sent, or its client has gone. */
+function endWithResponse(context: Context, admission: Admission): void {
+  if (!admission.hasEnd) {
+    return;
+  }
+  const { body, status } = context.res;
+  const end = (): void => {
+    admission.end(status);
+  };
+  const { outgoing } = platformOf(context);
+  if (body === null || context.req.method === "HEAD" || outgoing?.destroyed === true) {
+    // Hono leaves the body of a response to HEAD unread.
+    end();
+  } else if (outgoing !== undefined) {
+    // Whoever replaces the response, this is the one that is sent.
+    outgoing.once("finish", end).once("close", end);
   } else {
-    context.res = new Response(
-      endingWith(body, () => void slot.release()),
-      context.res,
-    );
+    context.res = new Response(endingWith(body, end), context.res);
   }
 }
 
@@ -79,22 +96,19 @@ function mark(context: Context, marks: readonly Header[]): void {
 
 function infoOf(context: Context, peer: string | undefined): RequestInfo<Context> {
   // On Node.js the request of the platform has repeated headers apart; elsewhere they are joined.
-  const { incoming } = (context.env ?? {}) as { readonly incoming?: { readonly headersDistinct?: Distinct } };
-  const distinct = incoming?.headersDistinct;
+  const { incoming } = platformOf(context);
   return {
     peer,
     method: context.req.method,
     path: context.req.path,
     native: context,
-    joinsHeaders: distinct === undefined,
+    joinsHeaders: incoming === undefined,
     header: (name) => {
-      if (distinct !== undefined) {
-        return distinct[name.toLowerCase()] ?? [];
+      if (incoming !== undefined) {
+        return headerValues(incoming, name);
       }
       const value = context.req.header(name);
       return value === undefined ? [] : [value];
     },
   };
 }
-
-type Distinct = Readonly<Record<string, readonly string[] | undefined>>;

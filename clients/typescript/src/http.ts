@@ -67,7 +67,7 @@ function withCauses(error: unknown): string {
   return messages.join(": ");
 }
 
-/** Refusals of the request or of the configuration, by HTTP status. Every other status is a failure of the server. */
+/** The gRPC codes of HTTP statuses; every other status is UNAVAILABLE. */
 const CODES: Readonly<Record<number, string>> = {
   400: "INVALID_ARGUMENT",
   401: "UNAUTHENTICATED",

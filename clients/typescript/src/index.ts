@@ -20,6 +20,7 @@ export {
   clientAddress,
   constant,
   custom,
+  forwardedAddressOf,
   header,
   type Key,
   type Missing,

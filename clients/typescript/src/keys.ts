@@ -69,23 +69,37 @@ function utf8(value: string, name: string): string {
   }
 }
 
-/** Returns a key with a value that is read from the framework's own request. */
+/** Returns a key with a value that is read from the framework's own request; numbers become text. */
 export function custom<T>(
   entry: string,
-  read: (request: T) => string | undefined,
+  read: (request: T) => string | number | bigint | null | undefined,
   options: { readonly missing: Missing },
 ): Key<T> {
-  return { entry, missing: options.missing, read: (request) => read(request.native) };
+  return {
+    entry,
+    missing: options.missing,
+    read: (request) => {
+      const value = read(request.native) ?? undefined;
+      if (typeof value === "number" || typeof value === "bigint") {
+        return String(value);
+      }
+      if (value !== undefined && typeof value !== "string") {
+        throw new TypeError(`the key ${entry} is ${JSON.stringify(value)}; return a string, a number or undefined`);
+      }
+      return value;
+    },
+  };
 }
 
 /**
  * Returns a key with the client's address, IPv6 cut to its /64 network.
  *
  * `trustedProxies` is how many proxies of your own append to `X-Forwarded-For` on the way. With 0 the header is not read
- * at all, since any client can write it.
+ * at all, since any client can write it. `forwarded` is the header to which they append: `Forwarded` (RFC 7239) instead.
  */
 export function clientAddress(options: {
   readonly trustedProxies: number;
+  readonly forwarded?: "x-forwarded-for" | "forwarded";
   readonly entry?: string;
   readonly missing: Missing;
 }): Key {
@@ -95,7 +109,12 @@ export function clientAddress(options: {
   return {
     entry: options.entry ?? "client_address",
     missing: options.missing,
-    read: (request) => addressOf(request.peer, request.header("x-forwarded-for"), options.trustedProxies),
+    read: (request) => {
+      const lines = request.header(options.forwarded ?? "x-forwarded-for");
+      return options.forwarded === "forwarded" && options.trustedProxies > 0
+        ? forwardedAddressOf(lines, options.trustedProxies)
+        : addressOf(request.peer, lines, options.trustedProxies);
+    },
   };
 }
 
@@ -112,6 +131,32 @@ export function addressOf(
   const written = forwardedFor.flatMap((line) => line.split(","));
   const address = written.at(-trustedProxies);
   return address === undefined ? undefined : normalized(address);
+}
+
+/** Returns the client's address for the `Forwarded` lines (RFC 7239) of so many proxies; undefined if it is not known. */
+export function forwardedAddressOf(forwarded: readonly string[], trustedProxies: number): string | undefined {
+  const elements = split(forwarded.join(","), ",");
+  const pairs = split(elements?.at(-trustedProxies) ?? "", ";") ?? [];
+  const found = pairs.map((pair) => /^\s*for=("?)(.*)\1\s*$/i.exec(pair)?.[2]).filter((node) => node !== undefined);
+  const [address, another] = found;
+  return address === undefined || another !== undefined ? undefined : normalized(address);
+}
+
+/** Splits a text at a separator outside of quotes; undefined if a quote is open. */
+function split(text: string, separator: "," | ";"): string[] | undefined {
+  const parts = [""];
+  let isQuoted = false;
+  let isEscaped = false;
+  for (const character of text) {
+    if (character === separator && !isQuoted) {
+      parts.push("");
+      continue;
+    }
+    isQuoted = character === '"' && !isEscaped ? !isQuoted : isQuoted;
+    isEscaped = isQuoted && character === "\\" && !isEscaped;
+    parts.push((parts.pop() ?? "") + character);
+  }
+  return isQuoted ? undefined : parts;
 }
 
 function normalized(address: string): string | undefined {

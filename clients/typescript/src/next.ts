@@ -3,13 +3,13 @@
  *
  * @packageDocumentation
  */
-import { Guard, markHeaders, type RateLimitOptions } from "./guard.js";
+import { addHeaders, Guard, markHeaders, type RateLimitOptions } from "./guard.js";
 import type { RequestInfo } from "./keys.js";
 
-export type { RateLimitOptions } from "./guard.js";
+export type { DeniedBody, RateLimitOptions } from "./guard.js";
 
 /** Settings of the middleware. */
-export interface NextRateLimitOptions extends RateLimitOptions<Request> {
+export interface NextRateLimitOptions extends Omit<RateLimitOptions<Request>, "counts"> {
   /** Passes a request on: `(init) => NextResponse.next(init)`, of `next/server`. */
   readonly next: (init: { readonly request: { readonly headers: Headers } }) => Response;
   /** Returns the peer of a request, where the platform knows it; `clientAddress` with 0 trusted proxies reads it. */
@@ -19,8 +19,8 @@ export interface NextRateLimitOptions extends RateLimitOptions<Request> {
 /**
  * Returns the function to export as `middleware` (`proxy` since Next.js 16).
  *
- * Next.js does not report the end of a request to it: slots of limits of requests in flight are held until their `max_hold`. Use
- * `acquire` in the handler for such limits.
+ * Next.js does not report the end of a request to it, so that it holds no slots: it releases those of limits of requests in flight at once,
+ * and logs this once. Use `acquire` in the handler for such limits.
  */
 export function rateLimit(options: NextRateLimitOptions): (request: Request) => Promise<Response> {
   const guard = new Guard(options);
@@ -30,12 +30,16 @@ export function rateLimit(options: NextRateLimitOptions): (request: Request) => 
       const { body, status, headers } = outcome.refusal;
       return new Response(body, { status, headers });
     }
+    if (outcome?.hasEnd === true) {
+      outcome.end(undefined);
+      options.client.warnOnce(
+        "middleware of Next.js holds no slots of limits of requests in flight, which deny no request there; use acquire in the handler",
+      );
+    }
     const headers = new Headers(request.headers);
     markHeaders(headers, outcome?.decision.requestHeaders ?? []);
     const response = options.next({ request: { headers } });
-    for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
-      response.headers.set(name, value);
-    }
+    addHeaders(response.headers, outcome?.headers ?? {});
     return response;
   };
 }

@@ -36,6 +36,9 @@ export class Descriptor {
       readonly giveBack?: boolean;
     } = {},
   ) {
+    if (typeof entries !== "object" || (entries as unknown) === null) {
+      throw new TypeError(`a descriptor is ${JSON.stringify(entries)}; use its entries, such as { api_key: id }`);
+    }
     this.entries = Array.isArray(entries)
       ? (entries as readonly (readonly [string, string])[])
       : Object.entries(entries);

@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import {
   addressOf,
+  forwardedAddressOf,
   Decision,
   Descriptor,
   Tidegate,
@@ -357,4 +358,15 @@ interface AddressCase {
 
 test.each(cases<AddressCase>("client_addresses"))("client addresses: $name", (given) => {
   expect(addressOf(given.peer ?? undefined, given.x_forwarded_for, given.trusted_proxies) ?? null).toBe(given.expect);
+});
+
+interface ForwardedCase {
+  readonly name: string;
+  readonly trusted_proxies: number;
+  readonly forwarded: readonly string[];
+  readonly expect: string | null;
+}
+
+test.each(cases<ForwardedCase>("forwarded"))("client addresses: $name of Forwarded", (given) => {
+  expect(forwardedAddressOf(given.forwarded, given.trusted_proxies) ?? null).toBe(given.expect);
 });

@@ -57,7 +57,7 @@ describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
     for (let remaining = 4; remaining >= 0; remaining--) {
       const response = await get({ "x-api-key": "alice" });
       expect(response.status).toBe(200);
-      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining};t=`);
+      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining}`);
       expect(response.headers.get("retry-after")).toBeNull();
     }
     for (let denial = 0; denial < 2; denial++) {
@@ -134,7 +134,7 @@ test.skipIf(!isRequired)(
     for (let remaining = 4; remaining >= 0; remaining--) {
       const response = await get({ "x-api-key": "alice" });
       expect([response.status, await response.text()]).toEqual([200, expect.stringContaining("<p>hello</p>")]);
-      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining};t=`);
+      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining}`);
     }
     const denied = await get({ "x-api-key": "alice" });
     expect(denied.status).toBe(429);

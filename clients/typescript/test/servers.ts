@@ -139,3 +139,9 @@ export function cases<T>(name: string, key = "cases"): T[] {
   const text = readFileSync(join(REPOSITORY, "clients/conformance/cases", `${name}.json`), "utf8");
   return (JSON.parse(text) as Record<string, T[]>)[key] ?? [];
 }
+
+/** The rules that all cases of a file share. */
+export function caseRules(name: string): string {
+  const text = readFileSync(join(REPOSITORY, "clients/conformance/cases", `${name}.json`), "utf8");
+  return (JSON.parse(text) as { readonly rules: string }).rules;
+}

@@ -268,11 +268,11 @@ class Decision:
             shown = applying if self.allowed else _distinct(_denying(statuses))
             headers["RateLimit-Policy"] = ", ".join(policy(limit) for limit, _ in applying)
             if shown:
-                headers["RateLimit"] = ", ".join(_service_limit(*limited) for limited in shown)
+                headers["RateLimit"] = ", ".join(_service_limit(*limited, not self.allowed) for limited in shown)
         if legacy and self.limit is not None:
             headers["X-RateLimit-Limit"] = str(self.limit)
             headers["X-RateLimit-Remaining"] = str(min(self.remaining or 0, self.limit))
-            if self.reset_after_ns is not None:
+            if self.reset_after_ns is not None and not (self.allowed and self._is_queued()):
                 headers["X-RateLimit-Reset"] = str(_seconds(self.reset_after_ns))
         if self.retry_after_ns is not None:
             headers["Retry-After"] = str(_seconds(self.retry_after_ns))
@@ -281,6 +281,11 @@ class Decision:
                 del headers[own]
             headers[name] = value
         return headers
+
+    def _is_queued(self) -> bool:
+        """Return whether the governing limit of an admission may admit before its reset."""
+        limited = [status for status in self._statuses if status.limit is not None]
+        return bool(limited) and min(limited, key=_remaining).mode == "queued"
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -405,6 +410,7 @@ def _is_tighter(status: Status, than: Status) -> bool:
     return status.remaining < than.remaining
 
 
-def _service_limit(limit: Limit, status: Status) -> str:
-    reset = "" if status.reset_after_ns is None else f";t={_seconds(status.reset_after_ns)}"
+def _service_limit(limit: Limit, status: Status, is_denial: bool) -> str:
+    """Return an item of `RateLimit`; the reset of an admission is no `t`, but the time until the whole limit is free."""
+    reset = "" if not is_denial or status.reset_after_ns is None else f";t={_seconds(status.reset_after_ns)}"
     return f"{quoted(limit)};r={min(status.remaining, limit.requests)}{reset}"

@@ -36,10 +36,9 @@ _EXACT: Final[Metadata] = (("tidegate-precision", "exact"),)
 _NANOS: Final = 1_000_000_000
 #: Time between two lines about a server that does not answer.
 _LOGGED_EVERY_NS: Final = 60 * _NANOS
-#: Errors of the caller or of the configuration. Failing open would let an overlong key pass every limit.
-_RAISED: Final = frozenset(
-    ("INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
-)
+#: Errors of the caller: failing open would let an overlong key pass every limit. Every other status is a failure of the
+#: server, or of what stands before it.
+_RAISED: Final = frozenset(("INVALID_ARGUMENT", "OUT_OF_RANGE"))
 _OK: Final = pb.RateLimitResponse.OK
 _OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
 

@@ -97,7 +97,7 @@ class SampleTest {
     for (int remaining = 4; remaining >= 0; remaining--) {
       String response = curl("-H", "x-api-key: alice", url);
       assertTrue(response.startsWith("http/1.1 200"), response);
-      assertTrue(response.contains("ratelimit: \"five\";r=" + remaining + ";t="), response);
+      assertTrue(response.contains("ratelimit: \"five\";r=" + remaining), response);
     }
     String denied = curl("-H", "x-api-key: alice", url);
     assertTrue(denied.startsWith("http/1.1 429"), denied);

@@ -18,12 +18,7 @@ final class Answers {
    * overlong key pass every limit.
    */
   static final Set<Code> REJECTED =
-      Set.of(
-          Code.INVALID_ARGUMENT,
-          Code.OUT_OF_RANGE,
-          Code.UNIMPLEMENTED,
-          Code.UNAUTHENTICATED,
-          Code.PERMISSION_DENIED);
+      Set.of(Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE);
 
   private Answers() {}
 

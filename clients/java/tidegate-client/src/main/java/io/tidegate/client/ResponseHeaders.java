@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,7 +26,12 @@ final class ResponseHeaders {
       Collection<Status> shown =
           decision.allowed() ? applying : distinct(Decision.denying(statuses));
       if (!shown.isEmpty()) {
-        headers.put("RateLimit", join(shown, ResponseHeaders::serviceLimit));
+        // The reset of an admission is no `t`, but the time until the whole limit is free.
+        headers.put(
+            "RateLimit",
+            join(
+                shown,
+                decision.allowed() ? ResponseHeaders::available : ResponseHeaders::availableUntil));
       }
     }
     if (isLegacy && decision.limit().isPresent() && !decision.isMarked()) {
@@ -33,7 +39,9 @@ final class ResponseHeaders {
       headers.put("X-RateLimit-Limit", Long.toString(limit));
       long remaining = Math.min(decision.remaining().orElse(0), limit);
       headers.put("X-RateLimit-Remaining", Long.toString(remaining));
-      decision.resetAfter().ifPresent(reset -> headers.put("X-RateLimit-Reset", seconds(reset)));
+      if (!isQueuedAdmission(decision)) {
+        decision.resetAfter().ifPresent(reset -> headers.put("X-RateLimit-Reset", seconds(reset)));
+      }
     }
     decision.retryAfter().ifPresent(wait -> headers.put("Retry-After", seconds(wait)));
     for (Header header : decision.responseHeaders()) {
@@ -41,6 +49,16 @@ final class ResponseHeaders {
       headers.put(header.name(), header.value());
     }
     return headers;
+  }
+
+  /** Whether the governing limit of an admission may admit before its reset. */
+  private static boolean isQueuedAdmission(Decision decision) {
+    return decision.allowed()
+        && decision.statuses().stream()
+            .filter(status -> status.limit() != null)
+            .min(Comparator.comparingLong(Status::remaining))
+            .filter(status -> status.mode() == Mode.QUEUED)
+            .isPresent();
   }
 
   private interface Rendering {
@@ -82,10 +100,13 @@ final class ResponseHeaders {
     return quoted(limit) + ";q=" + limit.requests() + (isShown ? ";w=" + window.getSeconds() : "");
   }
 
-  private static String serviceLimit(Status status, Limit limit) {
+  private static String available(Status status, Limit limit) {
+    return quoted(limit) + ";r=" + Math.min(status.remaining(), limit.requests());
+  }
+
+  private static String availableUntil(Status status, Limit limit) {
     Duration reset = status.resetAfter();
-    long remaining = Math.min(status.remaining(), limit.requests());
-    return quoted(limit) + ";r=" + remaining + (reset == null ? "" : ";t=" + seconds(reset));
+    return available(status, limit) + (reset == null ? "" : ";t=" + seconds(reset));
   }
 
   /** Rounds up: waiting that long is always long enough. */
