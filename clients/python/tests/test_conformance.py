@@ -11,7 +11,7 @@ import pytest
 from tests.driver import CLIENTS, Client
 from tests.servers import ManualClock, TestClock, cases, misbehaving, nanos, serve
 from tidegate import Decision, Descriptor, Limit, Reason, Status
-from tidegate.keys import address_of
+from tidegate.keys import address_of, forwarded_address_of
 
 VECTORS = [case for case in cases("vectors", "scenarios") if not case["needs"]]
 
@@ -221,3 +221,8 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
 def test_client_addresses(case: Any) -> None:
     found = address_of(case["peer"], case["x_forwarded_for"], case["trusted_proxies"])
     assert found == case["expect"]
+
+
+@pytest.mark.parametrize("case", cases("forwarded"), ids=ids)
+def test_client_addresses_of_forwarded(case: Any) -> None:
+    assert forwarded_address_of(case["forwarded"], case["trusted_proxies"]) == case["expect"]

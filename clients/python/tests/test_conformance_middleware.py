@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -22,6 +23,7 @@ from django.urls import path
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
+from tests import endings
 from tests.servers import cases, misbehaving, serve
 from tidegate import Tidegate, aio, keys
 
@@ -40,7 +42,7 @@ def _read_by_django(request: HttpRequest) -> HttpResponse:
     return HttpResponse(request.headers.get(MARK, ""))
 
 
-urlpatterns = [path("", _read_by_django)]
+urlpatterns = [path("", _read_by_django), *endings.DJANGO]
 
 Keys = list[list[keys.Key]]
 
@@ -58,6 +60,13 @@ def over_asgi(app: Any) -> Iterator[int]:
     thread.join()
 
 
+class _Threads(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
 class _Silent(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
@@ -66,7 +75,7 @@ class _Silent(WSGIRequestHandler):
 @contextmanager
 def over_wsgi(app: Any) -> Iterator[int]:
     """Serve a WSGI application in a thread; the port."""
-    server: WSGIServer = make_server("127.0.0.1", 0, app, handler_class=_Silent)
+    server: WSGIServer = make_server("127.0.0.1", 0, app, _Threads, handler_class=_Silent)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield server.server_port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -14,9 +15,33 @@ _TARGET: Final = re.compile(
 
 Options: TypeAlias = list[tuple[str, str | int]]
 
+#: Connections to all addresses of a name. One that fails most of its calls is left out for a minute, until when
+#: keep-alive has found a connection that hangs. It needs three calls in half a second, of which half fail.
+_SERVICE_CONFIG: Final = json.dumps(
+    {
+        "loadBalancingConfig": [
+            {
+                "outlier_detection_experimental": {
+                    "interval": "0.5s",
+                    "baseEjectionTime": "60s",
+                    "maxEjectionTime": "60s",
+                    "maxEjectionPercent": 50,
+                    "failurePercentageEjection": {
+                        "threshold": 50,
+                        "enforcementPercentage": 100,
+                        "minimumHosts": 2,
+                        "requestVolume": 3,
+                    },
+                    "childPolicy": [{"round_robin": {}}],
+                }
+            }
+        ]
+    }
+)
+
 #: One connection for each address, kept alive while idle, and reconnected within a second.
 _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
-    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+    ("grpc.service_config", _SERVICE_CONFIG),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -164,6 +164,16 @@ class Decision:
             self._set_statuses([_status(status) for status in response.statuses])
             return getattr(self, name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes, after the response was read."""
+        state = {name: getattr(self, name) for name in self.__slots__}
+        state["_response"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
     def _set_statuses(self, statuses: Sequence[Status]) -> None:
         self._statuses = statuses
         #: Requests per unit of the governing limit; None if nothing limits the request.
@@ -411,6 +421,6 @@ def _is_tighter(status: Status, than: Status) -> bool:
 
 
 def _service_limit(limit: Limit, status: Status, is_denial: bool) -> str:
-    """Return an item of `RateLimit`; the reset of an admission is no `t`, but the time until the whole limit is free."""
+    """Return an item of `RateLimit`; an admission has no `t`: its reset is the time until the whole limit is free."""
     reset = "" if not is_denial or status.reset_after_ns is None else f";t={_seconds(status.reset_after_ns)}"
     return f"{quoted(limit)};r={min(status.remaining, limit.requests)}{reset}"

@@ -50,6 +50,10 @@ class RequestError(Exception):
         super().__init__(f"{code}: {message}")
         #: The name of the gRPC status code.
         self.code = code
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[RequestError], tuple[str, str]]:
+        return type(self), (self.code, self._message)
 
 
 class RateLimited(Exception):  # noqa: N818 (a decision, not an error)
@@ -63,6 +67,9 @@ class RateLimited(Exception):  # noqa: N818 (a decision, not an error)
         )
         #: The denial.
         self.decision = decision
+
+    def __reduce__(self) -> tuple[type[RateLimited], tuple[Decision]]:
+        return type(self), (self.decision,)
 
 
 class Call:
@@ -150,6 +157,8 @@ class Engine:
         self._unanswered = 0
         #: When that line was written; None while the server answers.
         self._logged_ns: int | None = None
+        #: When a refused request was last logged.
+        self._refused_ns: int | None = None
         self._observers = tuple(observers)
         self._metadata = tuple(metadata)
         self._clock = clock
@@ -231,6 +240,7 @@ class Engine:
         call.server.is_first = False
         if code in _RAISED:
             call.server.breaker.succeeded(call.permit)
+            self._log_refused(code, message)
             raise RequestError(code, message)
         self._note_failure(call.server, call.permit, code, message, call.sent_ns)
         return self._without_answer(call.on_failure, code, message, call.sent_ns)
@@ -257,6 +267,14 @@ class Engine:
             descriptor.hits_addend.value = 0
             descriptor.is_negative_hits = False
         return message, self._first_timeout
+
+    def _log_refused(self, code: str, message: str) -> None:
+        now_ns = self._clock()
+        if self._refused_ns is None or now_ns - self._refused_ns >= _LOGGED_EVERY_NS:
+            self._refused_ns = now_ns
+            _logger.warning(
+                "the rate limit server refuses a request (%s: %s); middleware answers with 400", code, message
+            )
 
     def _log_failure(self, policy: OnFailure, error: str, message: str) -> None:
         now_ns = self._clock()

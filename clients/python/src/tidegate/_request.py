@@ -94,6 +94,11 @@ class Request:
                 self.parts.append((descriptor.entries, descriptor.limit, gives_back))
                 costs.append(cost if descriptor.cost is None else descriptor.cost)
             else:
+                if not isinstance(descriptor, Mapping):
+                    raise TypeError(
+                        f"a descriptor is {descriptor!r}; use entries by name, as in limit(api_key={descriptor!r}), "
+                        "or a mapping"
+                    )
                 entries = tuple(descriptor.items())
                 _check_entries(entries)
                 self.parts.append((entries, None, give_back))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from tidegate._decision import Decision
 from tidegate._request import Descriptor, DescriptorLike
@@ -35,6 +35,12 @@ class _Held:
         self._is_held = decision.ticket is not None
 
     @property
+    def descriptors(self) -> tuple[DescriptorLike, ...]:
+        """The descriptors of the request."""
+        descriptors, named = self._descriptors
+        return (*([named] if named else []), *descriptors)
+
+    @property
     def ticket(self) -> str | None:
         """What names the slots and estimates; None if the request holds none."""
         return self.decision.ticket
@@ -58,8 +64,7 @@ class _Held:
             return self.decision.allowed
         if not self._is_held:
             return False
-        descriptors, named = self._descriptors
-        given = [*([named] if named else []), *descriptors]
+        given = self.descriptors
         # Zero hits are a peek, which renews nothing.
         return [
             Descriptor((*_entries(one), ("renew", ticket)), cost=1, limit=getattr(one, "limit", None)) for one in given
@@ -195,20 +200,45 @@ class AioSlot(_Held):
         await self.release()
 
 
+_releasing: set[asyncio.Task[None]] = set()
+
+
+async def unless_cancelled(call: Coroutine[Any, Any, AioSlot]) -> AioSlot:
+    """Await the call for a slot; a task that is cancelled meanwhile keeps none.
+
+    The server may have admitted the call: it goes on, and its slot is released.
+    """
+    deciding = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(deciding)
+    except asyncio.CancelledError:
+
+        async def release() -> None:
+            slot = (await asyncio.gather(deciding, return_exceptions=True))[0]
+            if isinstance(slot, AioSlot):
+                await slot.release()
+
+        # The event loop has weak references to tasks alone.
+        task = asyncio.ensure_future(release())
+        _releasing.add(task)
+        task.add_done_callback(_releasing.discard)
+        raise
+
+
 class Acquiring:
     """A call for slots: awaited, or entered by `async with`."""
 
     __slots__ = ("_call", "_slot")
 
-    def __init__(self, call: Callable[[], Awaitable[AioSlot]]) -> None:
+    def __init__(self, call: Callable[[], Coroutine[Any, Any, AioSlot]]) -> None:
         self._call = call
         self._slot: AioSlot | None = None
 
     def __await__(self) -> Generator[object, None, AioSlot]:
-        return self._call().__await__()
+        return unless_cancelled(self._call()).__await__()
 
     async def __aenter__(self) -> AioSlot:
-        self._slot = await self._call()
+        self._slot = await unless_cancelled(self._call())
         return self._slot
 
     async def __aexit__(self, *_: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -101,6 +102,8 @@ class Tidegate:
         self._clock = clock
         #: Connections belong to the event loop that opened them.
         self._connections: dict[asyncio.AbstractEventLoop, dict[Server, _Connection]] = {}
+        #: Event loops run in threads of their own.
+        self._lock = threading.Lock()
         self._probes: set[asyncio.Task[None]] = set()
 
     async def limit(
@@ -301,11 +304,11 @@ class Tidegate:
 
     def _connect(self) -> dict[Server, _Connection]:
         """Connect to all servers, so that each can be in use as soon as it is connected."""
-        # A loop that has ended took its connections with it.
-        for loop in [loop for loop in self._connections if loop.is_closed()]:
-            del self._connections[loop]
         connections = {server: self._open(server) for server in self._engine.servers.all}
-        self._connections[asyncio.get_running_loop()] = connections
+        with self._lock:
+            # A loop that has ended took its connections with it.
+            open_loops = {loop: own for loop, own in self._connections.items() if not loop.is_closed()}
+            self._connections = open_loops | {asyncio.get_running_loop(): connections}
         return connections
 
     def _open(self, server: Server) -> _Connection:
@@ -332,7 +335,8 @@ class Tidegate:
     async def close(self) -> None:
         """Close the connections. Later calls raise `RuntimeError`."""
         self._engine.is_closed = True
-        loops, self._connections = self._connections, {}
+        with self._lock:
+            loops, self._connections = self._connections, {}
         for connection in loops.pop(asyncio.get_running_loop(), {}).values():
             await connection.channel.close(None)
 

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Cost, Guard, Keys, Refusal
+from tidegate._engine import RateLimited
+from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, refusal_of
 from tidegate.aio import Tidegate
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -32,8 +33,8 @@ class AsgiRequest:
 
     @property
     def method(self) -> str:
-        """The HTTP method."""
-        return str(self.native["method"])
+        """The HTTP method; of the handshake of a WebSocket GET."""
+        return str(self.native.get("method", "GET"))
 
     @property
     def path(self) -> str:
@@ -49,9 +50,11 @@ class AsgiRequest:
 
 
 class RateLimitMiddleware:
-    """Limits the HTTP requests of an ASGI application.
+    """Limits the HTTP requests and the WebSockets of an ASGI application.
 
-    The decision is at `scope["state"]["rate_limit"]` (Starlette, FastAPI: `request.state.rate_limit`).
+    The decision is at `scope["state"]["rate_limit"]` (Starlette, FastAPI: `request.state.rate_limit`). A WebSocket is
+    decided by its handshake, and holds its slots until it is closed. Several of these middlewares, one inside of the
+    other, list the limits of all of them in the headers. `RateLimited` of the application is a denial here, too.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class RateLimitMiddleware:
         cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
         legacy_headers: bool = False,
+        denied_body: DeniedBody | None = None,
+        counts: Counts | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -70,35 +75,64 @@ class RateLimitMiddleware:
         `cost`: hits of a request, or a function of it.
         `skip`: requests for which it returns true are not limited, such as health checks.
         `legacy_headers`: also send `X-RateLimit-…`.
+        `denied_body`: returns the content type and the body of a denial.
+        `counts`: returns whether a request counts, by the status of its response; the hits of others are given back at
+        the end. For limits without `reserve`.
         """
         self._app = app
         self._client = client
-        self._guard = Guard(keys, cost, skip, legacy_headers)
+        self._guard = Guard(keys, cost, skip, legacy_headers, denied_body, counts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the application."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         slot = await self._guard.decide_async(self._client, AsgiRequest(scope))
-        if slot is None:
-            await self._app(scope, receive, send)
-            return
         if isinstance(slot, Refusal):
-            await _refuse(slot, send)
+            await refuse(slot, scope, send)
+            return
+        if slot is None:
+            await Responding(scope, send, {}).run(self._app, receive)
             return
         decision = slot.decision
         scope.setdefault("state", {})["rate_limit"] = decision
         mark(scope, decision)
-        added = encoded(self._guard.headers(decision).items())
+        responding = Responding(scope, send, self._guard.headers(decision))
+        try:
+            await responding.run(self._app, receive)
+        finally:
+            await self._guard.end_async(self._client, slot, responding.status)
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start" and added:
-                message["headers"] = [*message.get("headers", ()), *added]
-            await send(message)
 
-        async with slot:
-            await self._app(scope, receive, send_with_headers)
+class Responding:
+    """The response of an application, with the headers of a decision, which may be added until it starts."""
+
+    def __init__(self, scope: Scope, send: Send, headers: dict[str, str]) -> None:
+        self._scope = scope
+        self._send = send
+        self._headers = headers
+        #: The status of the response; None until it starts.
+        self.status: int | None = None
+
+    async def run(self, app: App, receive: Receive) -> None:
+        """Serve a connection; `RateLimited` that the application does not handle is a denial."""
+        try:
+            await app(self._scope, receive, self._send_with_headers)
+        except RateLimited as limited:
+            refusal = refusal_of(limited.decision)
+            if self.status is not None or refusal is None:
+                raise
+            await refuse(refusal, self._scope, self._send_with_headers)
+
+    async def _send_with_headers(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
+            self.status = message.get("status", 101)
+            present = list(message.get("headers", ()))
+            added = encoded(beside(decoded(present), self._headers).items())
+            names = {name for name, _ in added}
+            message["headers"] = [*(header for header in present if header[0].lower() not in names), *added]
+        await self._send(message)
 
 
 def mark(scope: Scope, decision: Decision) -> None:
@@ -115,11 +149,24 @@ def mark(scope: Scope, decision: Decision) -> None:
         scope["headers"] = kept + marks
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
+    """Respond with a refusal instead of the application; a WebSocket is not accepted."""
+    prefix = ""
+    if scope["type"] == "websocket":
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            # The server responds with 403.
+            await send({"type": "websocket.close", "code": 1008, "reason": "rate limited"})
+            return
+        prefix = "websocket."
     headers = encoded(refusal.headers.items())
     headers.append((b"content-length", str(len(refusal.body)).encode()))
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": refusal.body})
+    await send({"type": f"{prefix}http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": f"{prefix}http.response.body", "body": refusal.body})
+
+
+def decoded(headers: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[str, str]]:
+    """Return headers of ASGI as text."""
+    return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

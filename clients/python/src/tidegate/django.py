@@ -10,14 +10,17 @@ TIDEGATE = {
 ```
 
 The client is `tidegate.Tidegate`, or under ASGI rather `tidegate.aio.Tidegate`. Further settings: `cost`, `skip`,
-`legacy_headers`, as in `tidegate.asgi.RateLimitMiddleware`. The decision is at `request.rate_limit`.
+`legacy_headers`, `denied_body`, `counts`, as in `tidegate.asgi.RateLimitMiddleware`. The decision is at
+`request.rate_limit`. `limit` decorates single views. `RateLimited` of decorated functions is answered with 429.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
@@ -25,11 +28,13 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from tidegate import Tidegate, aio
+from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Guard, Refusal, environ_of
-from tidegate._slot import Slot
+from tidegate._engine import RateLimited
+from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, environ_of, refusal_of
+from tidegate._slot import AioSlot, Slot
 
-_SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers"}
+_SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers", "denied_body", "counts"}
 
 
 class DjangoRequest:
@@ -63,6 +68,9 @@ class DjangoRequest:
         return [] if value is None else [str(value)]
 
 
+AnyTidegate: TypeAlias = Tidegate | aio.Tidegate
+
+
 class RateLimitMiddleware:
     """Limits the requests of a Django project. Under ASGI it is asynchronous if the client is that of asyncio."""
 
@@ -71,20 +79,22 @@ class RateLimitMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         """Read the setting `TIDEGATE`."""
-        self._get_response = get_response
         options: dict[str, Any] = dict(getattr(settings, "TIDEGATE", {}))
         if unknown := options.keys() - _SETTINGS:
             raise ValueError(f"TIDEGATE has unknown settings: {', '.join(sorted(unknown))}")
         client = options.get("client")
         if not isinstance(client, (Tidegate, aio.Tidegate)):
             raise TypeError("TIDEGATE['client'] is no tidegate.Tidegate and no tidegate.aio.Tidegate")
-        self._client = client
-        self._guard = Guard(
+        guard = Guard(
             options.get("keys", ()),
             options.get("cost", 1),
             options.get("skip"),
             options.get("legacy_headers", False),
+            options.get("denied_body"),
+            options.get("counts"),
         )
+        self._limited = _Limited(client, guard)
+        self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             # Django awaits what it takes for a coroutine function.
@@ -92,8 +102,54 @@ class RateLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> Any:
         """Serve one request: the response, or under ASGI an awaitable of it."""
-        if self._is_async:
-            return self._serve_async(request)
+        serve = self._limited.serve_async if self._is_async else self._limited.serve
+        return serve(request, self._get_response)
+
+    def process_exception(self, _: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer a call that a decorator limits, and that the view does not handle."""
+        refusal = refusal_of(exception.decision) if isinstance(exception, RateLimited) else None
+        return None if refusal is None else _response(refusal)
+
+
+def limit(
+    client: AnyTidegate,
+    keys: Keys,
+    *,
+    cost: Cost = 1,
+    skip: Callable[[_keys.RequestInfo], bool] | None = None,
+    legacy_headers: bool = False,
+    denied_body: DeniedBody | None = None,
+    counts: Counts | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that limits a view, also an asynchronous one, beside the middleware if that limits too.
+
+    Its options are those of `tidegate.asgi.RateLimitMiddleware`. Methods of classes take it by Django's
+    `method_decorator`.
+    """
+    limited = _Limited(client, Guard(keys, cost, skip, legacy_headers, denied_body, counts))
+
+    def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(view)
+        def serve(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            return limited.serve(request, lambda admitted: view(admitted, *args, **kwargs))
+
+        @functools.wraps(view)
+        async def serve_async(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            return await limited.serve_async(request, lambda admitted: view(admitted, *args, **kwargs))
+
+        return serve_async if iscoroutinefunction(view) else serve
+
+    return decorate
+
+
+class _Limited:
+    """Serves requests within limits, with either client, synchronously and asynchronously."""
+
+    def __init__(self, client: AnyTidegate, guard: Guard) -> None:
+        self._client = client
+        self._guard = guard
+
+    def serve(self, request: HttpRequest, get_response: Callable[[HttpRequest], Any]) -> HttpResponseBase:
         client = self._client
         outcome = (
             self._guard.decide(client, DjangoRequest(request))
@@ -103,67 +159,89 @@ class RateLimitMiddleware:
         if isinstance(outcome, Refusal):
             return _response(outcome)
         if outcome is None:
-            return self._get_response(request)
-        release = outcome.release if isinstance(outcome, Slot) else async_to_sync(outcome.release)
-        self._prepare(request, outcome.decision)
+            return cast("HttpResponseBase", get_response(request))
+        _prepare(request, outcome.decision)
         try:
-            response = self._get_response(request)
+            response = get_response(request)
         except BaseException:
-            release()
+            self._end(outcome, 500)
             raise
-        return self._complete(response, outcome.decision, release)
+        return self._complete(response, outcome)
 
-    async def _serve_async(self, request: HttpRequest) -> HttpResponseBase:
+    async def serve_async(self, request: HttpRequest, get_response: Callable[[HttpRequest], Any]) -> HttpResponseBase:
         client = self._client
-        outcome = (
-            await sync_to_async(self._guard.decide, thread_sensitive=False)(client, DjangoRequest(request))
-            if isinstance(client, Tidegate)
-            else await self._guard.decide_async(client, DjangoRequest(request))
-        )
+        outcome: Slot | AioSlot | Refusal | None
+        if isinstance(client, Tidegate):
+            outcome = await _in_thread(functools.partial(self._guard.decide, client, DjangoRequest(request)), self._end)
+        else:
+            outcome = await self._guard.decide_async(client, DjangoRequest(request))
         if isinstance(outcome, Refusal):
             return _response(outcome)
         if outcome is None:
-            return cast("HttpResponseBase", await self._get_response(request))
-        self._prepare(request, outcome.decision)
+            return cast("HttpResponseBase", await get_response(request))
+        _prepare(request, outcome.decision)
         try:
-            response = await self._get_response(request)
+            response = await get_response(request)
         except BaseException:
             # Also of a request that is cancelled because its client has gone.
-            if isinstance(outcome, Slot):
-                await asyncio.shield(sync_to_async(outcome.release, thread_sensitive=False)())
-            else:
-                await outcome.release()
+            await asyncio.shield(sync_to_async(self._end, thread_sensitive=False)(outcome, 500))
             raise
-        # Django closes responses in threads.
-        release = outcome.release if isinstance(outcome, Slot) else async_to_sync(outcome.release)
-        return self._complete(response, outcome.decision, release)
+        return self._complete(response, outcome)
 
-    def _prepare(self, request: HttpRequest, decision: Decision) -> None:
-        request.rate_limit = decision  # type: ignore[attr-defined]
-        if marks := environ_of(decision):
-            request.META.update(marks)
-            # Read before by a key, and cached by Django.
-            request.__dict__.pop("headers", None)
+    def _end(self, slot: Slot | AioSlot, status: int | None) -> None:
+        client = self._client
+        if isinstance(slot, Slot):
+            self._guard.end(cast("Tidegate", client), slot, status)
+        else:
+            async_to_sync(self._guard.end_async)(cast("aio.Tidegate", client), slot, status)
 
-    def _complete(
-        self, response: HttpResponseBase, decision: Decision, release: Callable[[], None]
-    ) -> HttpResponseBase:
-        for name, value in self._guard.headers(decision).items():
+    def _complete(self, response: HttpResponseBase, slot: Slot | AioSlot) -> HttpResponseBase:
+        for name, value in beside(response.items(), self._guard.headers(slot.decision)).items():
             response[name] = value
-        if decision.ticket is not None:
-            _at_close(response, release)
+        if self._guard.has_end(slot.decision):
+            # Django closes responses in threads, when they were sent or their client has gone.
+            _at_close(response, functools.partial(self._end, slot, response.status_code))
         return response
 
 
-def _at_close(response: HttpResponseBase, release: Callable[[], None]) -> None:
-    """Release slots when the response was sent, or its client has gone."""
+async def _in_thread(
+    decide: Callable[[], Slot | Refusal | None], end: Callable[[Slot | AioSlot, int | None], None]
+) -> Slot | Refusal | None:
+    """Decide in a thread; a task that is cancelled meanwhile keeps no slot."""
+    is_cancelled = threading.Event()
+
+    def decided() -> Slot | Refusal | None:
+        outcome = decide()
+        if is_cancelled.is_set() and isinstance(outcome, Slot):
+            end(outcome, None)
+        return outcome
+
+    deciding = asyncio.ensure_future(sync_to_async(decided, thread_sensitive=False)())
+    try:
+        return await asyncio.shield(deciding)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        if deciding.done() and not deciding.cancelled() and isinstance(outcome := deciding.result(), Slot):
+            await asyncio.shield(sync_to_async(end, thread_sensitive=False)(outcome, None))
+        raise
+
+
+def _prepare(request: HttpRequest, decision: Decision) -> None:
+    request.rate_limit = decision  # type: ignore[attr-defined]
+    if marks := environ_of(decision):
+        request.META.update(marks)
+        # Read before by a key, and cached by Django.
+        request.__dict__.pop("headers", None)
+
+
+def _at_close(response: HttpResponseBase, end: Callable[[], None]) -> None:
     close = response.close
 
     def closing() -> None:
         try:
             close()
         finally:
-            release()
+            end()
 
     response.close = closing  # type: ignore[method-assign]
 

@@ -5,14 +5,23 @@ For a whole application use `tidegate.asgi.RateLimitMiddleware`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from fastapi import HTTPException, Request, Response
+import fastapi
+from fastapi import HTTPException, Response, WebSocket
+from fastapi.requests import HTTPConnection
 
 from tidegate._decision import Decision
-from tidegate._guard import Cost, Guard, Keys, Refusal
+from tidegate._guard import Cost, DeniedBody, Guard, Keys, Refusal, joined
 from tidegate.aio import Tidegate
-from tidegate.asgi import App, AsgiRequest, Message, Receive, Scope, Send, encoded, mark
+from tidegate.asgi import App, AsgiRequest, Receive, Responding, Scope, Send, mark
+from tidegate.keys import RequestInfo
+
+_logger = logging.getLogger("tidegate")
+
+#: Whether this FastAPI ends dependencies before the body of a response was sent.
+_ENDS_EARLY = tuple(int(part) for part in fastapi.__version__.split(".")[:2]) < (0, 118)
 
 #: Where `RateLimitHeaders` finds the headers of a response.
 _HEADERS = "tidegate.headers"
@@ -21,7 +30,7 @@ _HEADERS = "tidegate.headers"
 class _FastApiRequest(AsgiRequest):
     """Keys of `keys.custom` get FastAPI's request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: HTTPConnection) -> None:
         super().__init__(request.scope)
         self._request = request
         self._scope = request.scope
@@ -33,7 +42,7 @@ class _FastApiRequest(AsgiRequest):
 
     @property
     def method(self) -> str:
-        return self._request.method
+        return str(self._request.scope.get("method", "GET"))
 
     @property
     def path(self) -> str:
@@ -52,16 +61,21 @@ class Refused(HTTPException):
     def __init__(self, refusal: Refusal) -> None:
         detail = refusal.body.decode("utf-8", "replace").rstrip("\n")
         super().__init__(refusal.status, detail, refusal.headers)
+        self._refusal = refusal
         #: The body of the response.
         self.body = refusal.body
         #: The denial; None if the request was not decided.
         self.decision = refusal.decision
 
+    def __reduce__(self) -> tuple[type[Refused], tuple[Refusal]]:
+        return type(self), (self._refusal,)
+
 
 class RateLimitHeaders:
-    """Middleware that adds the headers of `limit` to routes that return a `Response` of their own.
+    """Middleware that completes `limit`: `app.add_middleware(RateLimitHeaders)`.
 
-    FastAPI adds the headers of dependencies to other routes only: `app.add_middleware(RateLimitHeaders)`.
+    It adds the headers of `limit` to routes that return a `Response` of their own, where FastAPI adds none, and answers
+    `RateLimited` of decorated functions with 429.
     """
 
     def __init__(self, app: App) -> None:
@@ -70,18 +84,12 @@ class RateLimitHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the application."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers: dict[str, str] = {}
         scope[_HEADERS] = headers
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start" and headers:
-                message["headers"] = [*message.get("headers", ()), *encoded(headers.items())]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+        await Responding(scope, send, headers).run(self._app, receive)
 
 
 def limit(
@@ -89,16 +97,25 @@ def limit(
     keys: Keys,
     *,
     cost: Cost = 1,
+    skip: Callable[[RequestInfo], bool] | None = None,
     legacy_headers: bool = False,
-) -> Callable[[Request, Response], AsyncIterator[Decision | None]]:
+    denied_body: DeniedBody | None = None,
+) -> Callable[[HTTPConnection, Response], AsyncIterator[Decision | None]]:
     """Return a dependency that limits a route, and injects the decision (None if the request is not limited).
 
     A denied request ends with 429, one without an answer under the policy `"closed"` with 503: see `Refused`. The
-    decision is at `request.state.rate_limit`, too.
+    decision is at `request.state.rate_limit`, too. A WebSocket is decided by its handshake. Slots are held until the
+    response was sent, with FastAPI 0.118 or newer.
     """
-    guard = Guard(keys, cost, None, legacy_headers)
+    guard = Guard(keys, cost, skip, legacy_headers, denied_body)
+    if _ENDS_EARLY:
+        _logger.warning(
+            "FastAPI %s ends dependencies before responses: slots of requests in flight end while a body is sent; "
+            "update FastAPI to 0.118, or use tidegate.asgi.RateLimitMiddleware",
+            fastapi.__version__,
+        )
 
-    async def rate_limit(request: Request, response: Response) -> AsyncIterator[Decision | None]:
+    async def rate_limit(request: HTTPConnection, response: Response) -> AsyncIterator[Decision | None]:
         slot = await guard.decide_async(client, _FastApiRequest(request))
         if isinstance(slot, Refusal):
             # Starlette's handlers for this connection: those of the application, by the class of the exception.
@@ -112,12 +129,22 @@ def limit(
         decision = slot.decision
         request.state.rate_limit = decision
         mark(request.scope, decision)
-        request.scope.get(_HEADERS, response.headers).update(guard.headers(decision))
+        # A dependency of the application comes before that of its route.
+        headers = request.scope.get(_HEADERS, response.headers)
+        headers.update(joined(headers.items(), guard.headers(decision)))
         async with slot:
             yield decision
 
     return rate_limit
 
 
-async def _respond(_: Request, refused: Refused) -> Response:
-    return Response(refused.body, refused.status_code, refused.headers)
+async def _respond(connection: HTTPConnection, refused: Refused) -> Response | None:
+    response = Response(refused.body, refused.status_code, refused.headers)
+    if not isinstance(connection, WebSocket):
+        return response
+    if "websocket.http.response" in connection.scope.get("extensions", {}):
+        await connection.send_denial_response(response)
+    else:
+        # The server responds with 403.
+        await connection.close(1008, "rate limited")
+    return None

@@ -1,7 +1,8 @@
-"""An extension for Flask."""
+"""An extension for Flask, and a decorator of views."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ import flask
 
 from tidegate import Tidegate
 from tidegate import keys as _keys
-from tidegate._decision import Decision
-from tidegate._guard import Cost, Guard, Keys, Refusal, environ_of
+from tidegate._engine import RateLimited
+from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, environ_of, refusal_of
 from tidegate._slot import Slot
 
 
@@ -45,53 +46,127 @@ class FlaskRequest:
 
 
 class RateLimit:
-    """Limits the requests of a Flask application. The decision is at `flask.g.rate_limit`."""
+    """Limits the requests of a Flask application, or of a blueprint beside its application.
+
+    The decision is at `flask.g.rate_limit`, that of the blueprint if both limit. `RateLimited` of decorated functions
+    is answered with 429.
+    """
 
     def __init__(
         self,
-        app: flask.Flask | None = None,
+        app: flask.Flask | flask.Blueprint | None = None,
         *,
         client: Tidegate,
         keys: Keys,
         cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
         legacy_headers: bool = False,
+        denied_body: DeniedBody | None = None,
+        counts: Counts | None = None,
     ) -> None:
         """Create the extension; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
         self._client = client
-        self._guard = Guard(keys, cost, skip, legacy_headers)
+        self._guard = Guard(keys, cost, skip, legacy_headers, denied_body, counts)
         if app is not None:
             self.init_app(app)
 
-    def init_app(self, app: flask.Flask) -> None:
-        """Limit the requests of an application."""
+    def init_app(self, app: flask.Flask | flask.Blueprint) -> None:
+        """Limit the requests of an application or a blueprint."""
         app.before_request(self._before)
         app.after_request(self._after)
         app.teardown_request(self._teardown)
+        app.register_error_handler(RateLimited, _respond)
 
     def _before(self) -> flask.Response | None:
         slot = self._guard.decide(self._client, FlaskRequest(flask.request))
         if isinstance(slot, Refusal):
             return _response(slot)
         if slot is not None:
-            flask.g.rate_limit = slot.decision
-            flask.g.tidegate_slot = slot
-            flask.request.environ.update(environ_of(slot.decision))
+            _admit(slot)
+            _held().append((self, slot))
         return None
 
     def _after(self, response: flask.Response) -> flask.Response:
-        decision: Decision | None = flask.g.get("rate_limit")
-        if decision is not None:
-            response.headers.update(self._guard.headers(decision))
-            # A response may be sent after its request was torn down.
-            response.call_on_close(flask.g.pop("tidegate_slot").release)
+        for slot in self._taken():
+            _complete(response, self._client, self._guard, slot)
         return response
 
     def _teardown(self, _: BaseException | None) -> None:
         # Of a request whose error the application does not handle.
-        slot: Slot | None = flask.g.pop("tidegate_slot", None)
-        if slot is not None:
-            slot.release()
+        for slot in self._taken():
+            self._guard.end(self._client, slot, 500)
+
+    def _taken(self) -> list[Slot]:
+        """Return the slots of the request that this extension holds, which it holds no longer."""
+        held = _held()
+        own = [slot for extension, slot in held if extension is self]
+        held[:] = [(extension, slot) for extension, slot in held if extension is not self]
+        return own
+
+
+def limit(
+    client: Tidegate,
+    keys: Keys,
+    *,
+    cost: Cost = 1,
+    skip: Callable[[_keys.RequestInfo], bool] | None = None,
+    legacy_headers: bool = False,
+    denied_body: DeniedBody | None = None,
+    counts: Counts | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that limits a view, below that of its route: `@app.get("/")`, then `@limit(client, keys)`.
+
+    Its options are those of `tidegate.asgi.RateLimitMiddleware`. It is beside the limit of the application, if there is
+    one.
+    """
+    guard = Guard(keys, cost, skip, legacy_headers, denied_body, counts)
+
+    def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(view)
+        def limited(*args: Any, **kwargs: Any) -> flask.Response:
+            slot = guard.decide(client, FlaskRequest(flask.request))
+            if isinstance(slot, Refusal):
+                return _response(slot)
+            call = flask.current_app.ensure_sync(view)
+            if slot is None:
+                return flask.make_response(call(*args, **kwargs))
+            _admit(slot)
+            try:
+                response = flask.make_response(call(*args, **kwargs))
+            except BaseException as error:
+                guard.end(client, slot, getattr(error, "code", None) or 500)
+                raise
+            return _complete(response, client, guard, slot)
+
+        return limited
+
+    return decorate
+
+
+def _held() -> list[tuple[RateLimit, Slot]]:
+    """Return the slots of the current request."""
+    held: list[tuple[RateLimit, Slot]] = flask.g.setdefault("tidegate_held", [])
+    return held
+
+
+def _admit(slot: Slot) -> None:
+    flask.g.rate_limit = slot.decision
+    flask.request.environ.update(environ_of(slot.decision))
+
+
+def _complete(response: flask.Response, client: Tidegate, guard: Guard, slot: Slot) -> flask.Response:
+    """Add the headers of a decision, and end its request when the response is over: after its teardown."""
+    response.headers.update(beside(response.headers.items(), guard.headers(slot.decision)))
+    if guard.has_end(slot.decision):
+        response.call_on_close(functools.partial(guard.end, client, slot, response.status_code))
+    return response
+
+
+def _respond(limited: RateLimited) -> flask.Response:
+    refusal = refusal_of(limited.decision)
+    if refusal is None:
+        raise limited
+    return _response(refusal)
 
 
 def _response(refusal: Refusal) -> flask.Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
@@ -13,8 +13,9 @@ import grpc.aio
 from tidegate import Tidegate, aio
 from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Cost, Guard, Keys, Refusal
-from tidegate._slot import Slot
+from tidegate._engine import RateLimited
+from tidegate._guard import Cost, Guard, Keys, Refusal, refusal_of
+from tidegate._slot import AioSlot, Slot
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -107,26 +108,36 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
 
     def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
         def unary(request: Any, context: grpc.ServicerContext) -> Any:
-            self._check(method, context)
-            return inner(request, context)
+            with self._admitted(method, context) as admitted:
+                return inner(request, admitted)
 
         def streaming(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            self._check(method, context)
-            yield from inner(request, context)
+            with self._admitted(method, context) as admitted:
+                yield from inner(request, admitted)
 
         return streaming if handler.response_streaming else unary
 
-    def _check(self, method: str, context: grpc.ServicerContext) -> None:
+    @contextlib.contextmanager
+    def _admitted(self, method: str, context: grpc.ServicerContext) -> Iterator[Any]:
+        """Hold the slots of a call until its handler has ended, also if its client leaves before."""
         outcome = self._guard.decide(self._client, GrpcRequest(method, context))
-        if outcome is None:
-            return
-        if isinstance(outcome, Slot) and not context.add_callback(outcome.release):
-            # The call has ended already.
-            outcome.release()
-        if outcome.decision is not None:
-            context.set_trailing_metadata(self._trailers(outcome.decision))
         if isinstance(outcome, Refusal):
-            context.abort(_CODES[outcome.status], _details(outcome))
+            self._refuse(outcome, context)
+        with outcome if isinstance(outcome, Slot) else contextlib.nullcontext():
+            if isinstance(outcome, Slot):
+                context.set_trailing_metadata(self._trailers(outcome.decision))
+            try:
+                yield marked(context, None if outcome is None else outcome.decision)
+            except RateLimited as limited:
+                refusal = refusal_of(limited.decision)
+                if refusal is None:
+                    raise
+                self._refuse(refusal, context)
+
+    def _refuse(self, refusal: Refusal, context: grpc.ServicerContext) -> None:
+        if refusal.decision is not None:
+            context.set_trailing_metadata(self._trailers(refusal.decision))
+        context.abort(_CODES[refusal.status], _details(refusal))
 
 
 class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
@@ -161,12 +172,12 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
 
     def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
         async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            async with await self._check(method, context):
-                return await inner(request, context)
+            async with self._admitted(method, context) as admitted:
+                return await inner(request, admitted)
 
         async def streaming(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            async with await self._check(method, context):
-                responses = inner(request, context)
+            async with self._admitted(method, context) as admitted:
+                responses = inner(request, admitted)
                 if hasattr(responses, "__aiter__"):
                     async for response in responses:
                         yield response
@@ -176,18 +187,56 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
 
         return streaming if handler.response_streaming else unary
 
-    async def _check(
-        self, method: str, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> contextlib.AbstractAsyncContextManager[object]:
+    @contextlib.asynccontextmanager
+    async def _admitted(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        """Hold the slots of a call until its handler has ended."""
         outcome = await self._guard.decide_async(self._client, GrpcRequest(method, context))
-        if outcome is None:
-            return contextlib.nullcontext()
-        trailers = () if outcome.decision is None else self._trailers(outcome.decision)
-        context.set_trailing_metadata(trailers)
         if isinstance(outcome, Refusal):
-            await context.abort(_CODES[outcome.status], _details(outcome), trailers)
-            raise AssertionError("an aborted call does not continue")
-        return outcome
+            await self._refuse(outcome, context)
+        async with outcome if isinstance(outcome, AioSlot) else contextlib.nullcontext():
+            if isinstance(outcome, AioSlot):
+                context.set_trailing_metadata(self._trailers(outcome.decision))
+            try:
+                yield marked(context, None if outcome is None else outcome.decision)
+            except RateLimited as limited:
+                refusal = refusal_of(limited.decision)
+                if refusal is None:
+                    raise
+                await self._refuse(refusal, context)
+
+    async def _refuse(self, refusal: Refusal, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        trailers = () if refusal.decision is None else self._trailers(refusal.decision)
+        await context.abort(_CODES[refusal.status], _details(refusal), trailers)
+
+
+class _Entry(NamedTuple):
+    """An entry of metadata."""
+
+    key: str
+    value: str | bytes
+
+
+class _Marked:
+    """The context of a call, whose metadata has the marks of a rule instead of what the client sent by their names."""
+
+    def __init__(self, context: Any, decision: Decision) -> None:
+        self._context = context
+        marks = [_Entry(name.lower(), value) for name, value in decision.request_headers]
+        names = {mark.key for mark in marks}
+        sent = context.invocation_metadata() or ()
+        self._metadata = (*(_Entry(key, value) for key, value in sent if key not in names), *marks)
+
+    def invocation_metadata(self) -> tuple[_Entry, ...]:
+        """Return the metadata."""
+        return self._metadata
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def marked(context: Any, decision: Decision | None) -> Any:
+    """Return the context that a handler gets."""
+    return context if decision is None or not decision.request_headers else _Marked(context, decision)
 
 
 def _details(refusal: Refusal) -> str:

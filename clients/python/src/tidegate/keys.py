@@ -21,10 +21,14 @@ value of an `"allow"` key is then limited by the others.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tidegate._request import Entries
+
+#: The address of a proxy's client in a pair of `Forwarded`.
+_FOR = re.compile(r'\s*for=("?)(.*)\1\s*$', re.IGNORECASE)
 
 #: Treatment of a request that lacks the value of a key.
 Missing: TypeAlias = Literal["reject", "allow", "shared"]
@@ -81,6 +85,9 @@ class MissingKeyError(Exception):
         #: The entry's key.
         self.entry = entry
 
+    def __reduce__(self) -> tuple[type[MissingKeyError], tuple[str]]:
+        return type(self), (self.entry,)
+
 
 class BadKeyError(Exception):
     """A request has a value that is no key: a repeated header, or one that is no UTF-8."""
@@ -123,24 +130,42 @@ def _utf_8(value: str, name: str) -> str:
         raise BadKeyError(f"the header {name} is no UTF-8") from None
 
 
-def custom(entry: str, read: Callable[[Any], str | None], *, missing: Missing) -> Key:
-    """Return a key with a value that is read from the framework's own request."""
-    return Key(entry, lambda request: read(request.native), missing)
+def custom(entry: str, read: Callable[[Any], str | int | None], *, missing: Missing) -> Key:
+    """Return a key with a value that is read from the framework's own request; whole numbers become text."""
+
+    def value(request: RequestInfo) -> str | None:
+        found = read(request.native)
+        if found is None or isinstance(found, str):
+            return found
+        if isinstance(found, int) and not isinstance(found, bool):
+            return str(found)
+        raise TypeError(f"the key {entry} is {found!r}; return a str, an int or None")
+
+    return Key(entry, value, missing)
 
 
-def client_address(*, trusted_proxies: int, entry: str = "client_address", missing: Missing) -> Key:
+def client_address(
+    *,
+    trusted_proxies: int,
+    entry: str = "client_address",
+    missing: Missing,
+    forwarded: Literal["x-forwarded-for", "forwarded"] = "x-forwarded-for",
+) -> Key:
     """Return a key with the client's address, IPv6 cut to its /64 network.
 
     `trusted_proxies`: how many proxies of your own append to `X-Forwarded-For` on the way. With 0 the header is not
     read at all, since any client can write it.
+    `forwarded`: the header to which they append; `"forwarded"` is that of RFC 7239.
     """
     if trusted_proxies < 0:
         raise ValueError(f"trusted_proxies is {trusted_proxies}; use 0 or more")
-    return Key(
-        entry,
-        lambda request: address_of(request.peer, request.header("x-forwarded-for"), trusted_proxies),
-        missing,
-    )
+
+    def read(request: RequestInfo) -> str | None:
+        if forwarded == "forwarded" and trusted_proxies:
+            return forwarded_address_of(request.header(forwarded), trusted_proxies)
+        return address_of(request.peer, request.header("x-forwarded-for"), trusted_proxies)
+
+    return Key(entry, read, missing)
 
 
 def address_of(peer: str | None, forwarded_for: Sequence[str], trusted_proxies: int) -> str | None:
@@ -154,6 +179,34 @@ def address_of(peer: str | None, forwarded_for: Sequence[str], trusted_proxies: 
     written = [address for line in forwarded_for for address in line.split(",")]
     # Each trusted proxy has appended the address it saw; what stands left of them came from the client.
     return normalized(written[-trusted_proxies]) if len(written) >= trusted_proxies else None
+
+
+def forwarded_address_of(forwarded: Sequence[str], trusted_proxies: int) -> str | None:
+    """Return the client's address for the `Forwarded` lines (RFC 7239) of so many proxies, or None.
+
+    >>> forwarded_address_of(['for=198.51.100.66, for="203.0.113.1:80";proto=https'], 1)
+    '203.0.113.1'
+    """
+    elements = _split(",".join(forwarded), ",")
+    if len(elements) < trusted_proxies:
+        return None
+    found = [_FOR.match(pair) for pair in _split(elements[-trusted_proxies], ";")]
+    nodes = [match[2] for match in found if match is not None]
+    return normalized(nodes[0]) if len(nodes) == 1 else None
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split a text at a separator outside of quotes; no part if a quote is open."""
+    parts, is_quoted, is_escaped = [""], False, False
+    for character in text:
+        if character == separator and not is_quoted:
+            parts.append("")
+            continue
+        if character == '"' and not is_escaped:
+            is_quoted = not is_quoted
+        is_escaped = is_quoted and character == "\\" and not is_escaped
+        parts[-1] += character
+    return [] if is_quoted else parts
 
 
 def normalized(address: str) -> str | None:

@@ -1,0 +1,398 @@
+"""Middleware beyond the conformance cases: several limits, WebSockets, decorators, bodies, what counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
+
+import django.test
+import flask
+import grpc
+import grpc.aio
+import httpx
+import pytest
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from fastapi import Depends, FastAPI, Request, WebSocket
+from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import WebSocketDenialResponse
+
+import tests.test_conformance_middleware  # noqa: F401 (configures Django)
+from tidegate import Decision, keys
+from tidegate import django as of_django
+from tidegate import fastapi as of_fastapi
+from tidegate import flask as of_flask
+from tidegate.asgi import RateLimitMiddleware
+from tidegate.grpc import AioRateLimitInterceptor, RateLimitInterceptor
+from tidegate.testing import FakeAioTidegate, FakeCall, FakeTidegate, admitted, denied
+
+ALL = [keys.constant("route", "all")]
+OUTER, INNER = [keys.constant("route", "outer")], [keys.constant("route", "inner")]
+BOTH, BOTH_DENIED = '"outer";r=7, "inner";r=7', '"outer";r=7, "inner";r=0;t=5'
+
+
+class Layered:
+    """Admits by limits named after their route; denies every second request of the inner one."""
+
+    def __init__(self) -> None:
+        self._inner = 0
+
+    def __call__(self, call: FakeCall) -> Decision:
+        rule = call.entries[0].get("route", "")
+        if rule == "inner":
+            self._inner += 1
+            if self._inner % 2 == 0:
+                return denied(rule=rule, retry_after=5)
+        return admitted(rule=rule, remaining=7, ticket=None if "slot" in call.entries[0] else f"of-{rule}")
+
+
+def released(client: Any) -> list[str]:
+    return [call.entries[0]["slot"] for call in client.calls if "slot" in call.entries[0]]
+
+
+def test_the_limit_of_a_blueprint_of_flask_is_beside_that_of_its_application() -> None:
+    client = FakeTidegate(Layered())
+    app, blueprint = flask.Flask(__name__), flask.Blueprint("b", __name__)
+    of_flask.RateLimit(app, client=client, keys=OUTER)
+    of_flask.RateLimit(blueprint, client=client, keys=INNER)
+    blueprint.add_url_rule("/", view_func=lambda: flask.g.rate_limit.rule)
+    app.register_blueprint(blueprint)
+    first, second = [app.test_client().get("/") for _ in range(2)]
+    for response in (first, second):
+        response.close()
+    assert (first.status_code, first.headers["RateLimit"], first.text) == (200, BOTH, "inner")
+    assert (second.status_code, second.headers["RateLimit"], second.headers["Retry-After"]) == (429, BOTH_DENIED, "5")
+    assert sorted(released(client)) == ["of-inner", "of-outer", "of-outer"]
+
+
+def test_the_limit_of_a_view_of_flask_is_beside_that_of_its_application() -> None:
+    client = FakeTidegate(Layered())
+    app = flask.Flask(__name__)
+    of_flask.RateLimit(app, client=client, keys=OUTER)
+    app.add_url_rule("/", view_func=of_flask.limit(client, INNER)(lambda: flask.g.rate_limit.rule))
+    first, second = [app.test_client().get("/") for _ in range(2)]
+    for response in (first, second):
+        response.close()
+    assert (first.status_code, first.headers["RateLimit"], first.text) == (200, BOTH, "inner")
+    assert (second.status_code, second.headers["RateLimit"]) == (429, BOTH_DENIED)
+    assert sorted(released(client)) == ["of-inner", "of-outer", "of-outer"]
+
+
+def test_the_limit_of_a_view_of_django_is_beside_that_of_its_middleware() -> None:
+    client = FakeTidegate(Layered())
+    with django.test.override_settings(TIDEGATE={"client": client, "keys": OUTER}):
+        view = of_django.limit(client, INNER)(lambda request: HttpResponse(request.rate_limit.rule))
+        serve = of_django.RateLimitMiddleware(view)
+        first, second = [serve(RequestFactory().get("/")) for _ in range(2)]
+    assert (first.status_code, first["RateLimit"], first.content) == (200, BOTH, b"inner")
+    assert (second.status_code, second["RateLimit"]) == (429, BOTH_DENIED)
+    assert released(client) == []
+    first.close()
+    second.close()
+    assert sorted(released(client)) == ["of-inner", "of-outer", "of-outer"]
+
+
+async def test_an_asynchronous_view_of_django_is_limited() -> None:
+    client = FakeAioTidegate(Layered())
+
+    @of_django.limit(client, INNER)
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(request.rate_limit.rule)  # type: ignore[attr-defined]
+
+    first, second = [await view(RequestFactory().get("/")) for _ in range(2)]
+    assert [(one.status_code, one["RateLimit"]) for one in (first, second)] == [
+        (200, '"inner";r=7'),
+        (429, '"inner";r=0;t=5'),
+    ]
+
+
+def test_two_middlewares_of_asgi_list_the_limits_of_both() -> None:
+    client = FakeAioTidegate(Layered())
+
+    async def view(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.state.rate_limit.rule)
+
+    middleware = [Middleware(RateLimitMiddleware, client=client, keys=one) for one in (OUTER, INNER)]
+    http = TestClient(Starlette(routes=[Route("/", view)], middleware=middleware))
+    first, second = http.get("/"), http.get("/")
+    assert (first.status_code, first.headers.get_list("ratelimit"), first.text) == (200, [BOTH], "inner")
+    assert (second.status_code, second.headers.get_list("ratelimit")) == (429, [BOTH_DENIED])
+
+
+def test_dependencies_of_an_application_and_a_route_of_fastapi_list_the_limits_of_both() -> None:
+    client = FakeAioTidegate(Layered())
+    for with_headers in (False, True):
+        app = FastAPI(dependencies=[Depends(of_fastapi.limit(client, OUTER))])
+        if with_headers:
+            app.add_middleware(of_fastapi.RateLimitHeaders)
+
+        @app.get("/", dependencies=[Depends(of_fastapi.limit(client, INNER))])
+        async def view() -> str:
+            return "hello"
+
+        http = TestClient(app)
+        first, second = http.get("/"), http.get("/")
+        assert (first.status_code, first.headers.get_list("ratelimit")) == (200, [BOTH])
+        assert second.status_code == 429
+    assert len(released(client)) == 6
+
+
+def websocket_app(client: FakeAioTidegate, kind: str) -> Any:
+    async def echo(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_text(await websocket.receive_text())
+        await websocket.close()
+
+    if kind == "middleware":
+        middleware = [Middleware(RateLimitMiddleware, client=client, keys=ALL)]
+        return Starlette(routes=[WebSocketRoute("/", echo)], middleware=middleware)
+    app = FastAPI(dependencies=[Depends(of_fastapi.limit(client, ALL))] if kind == "application" else None)
+    dependencies = [Depends(of_fastapi.limit(client, ALL))] if kind == "route" else None
+    app.add_api_websocket_route("/", echo, dependencies=dependencies)
+    return app
+
+
+@pytest.mark.parametrize("kind", ["middleware", "application", "route"])
+def test_a_denied_websocket_does_not_connect(kind: str) -> None:
+    client = FakeAioTidegate(lambda call: denied(retry_after=5))
+    with pytest.raises(WebSocketDenialResponse) as refused:
+        with TestClient(websocket_app(client, kind)).websocket_connect("/"):
+            pass
+    response = cast("httpx.Response", refused.value)
+    assert (response.status_code, response.headers["retry-after"]) == (429, "5")
+
+
+@pytest.mark.parametrize("kind", ["middleware", "application", "route"])
+def test_a_websocket_holds_its_slot_until_it_is_closed(kind: str) -> None:
+    client = FakeAioTidegate(lambda call: admitted(ticket=None if "slot" in call.entries[0] else "slot-1"))
+    with TestClient(websocket_app(client, kind)).websocket_connect("/") as websocket:
+        assert released(client) == []
+        websocket.send_text("hello")
+        assert websocket.receive_text() == "hello"
+    assert released(client) == ["slot-1"]
+
+
+def test_a_denied_call_of_a_decorated_function_is_a_denial_in_each_framework() -> None:
+    client = FakeTidegate(lambda call: denied(retry_after=5) if "user" in call.entries[0] else admitted())
+    asynchronous = FakeAioTidegate()
+
+    @client.limited(lambda: {"user": "a"})
+    def send() -> str:
+        return "sent"
+
+    fast = FastAPI()
+    fast.add_middleware(of_fastapi.RateLimitHeaders)
+    fast.add_api_route("/", send)
+    middleware = FastAPI()
+    middleware.add_middleware(RateLimitMiddleware, client=asynchronous, keys=ALL)
+    middleware.add_api_route("/", send)
+    for app in (fast, middleware):
+        response = TestClient(app).get("/")
+        assert (response.status_code, response.headers["retry-after"]) == (429, "5")
+    flask_app = flask.Flask(__name__)
+    of_flask.RateLimit(flask_app, client=client, keys=ALL)
+    flask_app.add_url_rule("/", view_func=send)
+    of_view = flask_app.test_client().get("/")
+    assert (of_view.status_code, of_view.headers["retry-after"]) == (429, "5")
+    with django.test.override_settings(TIDEGATE={"client": client, "keys": ALL}, ROOT_URLCONF=Urls(send)):
+        of_project: Any = django.test.Client().get("/")
+    assert (of_project.status_code, of_project["retry-after"]) == (429, "5")
+
+
+class Urls:
+    """The routes of a project with one view."""
+
+    def __init__(self, function: Any) -> None:
+        from django.urls import path
+
+        self.urlpatterns = [path("", lambda _: HttpResponse(function()))]
+
+
+def problem(decision: Decision, request: keys.RequestInfo) -> tuple[str, bytes]:
+    return "application/problem+json", json.dumps({"instance": request.path, "wait": decision.retry_after}).encode()
+
+
+def test_an_application_makes_the_bodies_of_its_denials() -> None:
+    client, asynchronous = FakeTidegate(denied(retry_after=5)), FakeAioTidegate(denied(retry_after=5))
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, client=asynchronous, keys=ALL, denied_body=problem)
+    of_asgi = TestClient(app).get("/a")
+    route = FastAPI()
+    route.add_api_route(
+        "/a", lambda: "", dependencies=[Depends(of_fastapi.limit(asynchronous, ALL, denied_body=problem))]
+    )
+    of_route = TestClient(route).get("/a")
+    flask_app = flask.Flask(__name__)
+    of_flask.RateLimit(flask_app, client=client, keys=ALL, denied_body=problem)
+    of_app = flask_app.test_client().get("/a")
+    with django.test.override_settings(TIDEGATE={"client": client, "keys": ALL, "denied_body": problem}):
+        of_project = of_django.RateLimitMiddleware(lambda _: HttpResponse())(RequestFactory().get("/a"))
+    for response in (of_asgi, of_route, of_app):
+        assert (response.status_code, response.headers["content-type"]) == (429, "application/problem+json")
+        assert response.headers["retry-after"] == "5"
+    bodies = [of_asgi.content, of_route.content, of_app.data, of_project.content]
+    assert {json.dumps(json.loads(body)) for body in bodies} == {'{"instance": "/a", "wait": 5.0}'}
+
+
+def test_requests_that_do_not_count_give_their_hits_back_at_their_end() -> None:
+    def counts(status: int) -> bool:
+        return status == 401
+
+    asynchronous, client = FakeAioTidegate(), FakeTidegate()
+
+    async def view(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("", request.path_params["status"])
+
+    middleware = [Middleware(RateLimitMiddleware, client=asynchronous, keys=ALL, counts=counts)]
+    http = TestClient(Starlette(routes=[Route("/{status:int}", view)], middleware=middleware))
+    app = flask.Flask(__name__)
+    of_flask.RateLimit(app, client=client, keys=ALL, counts=counts)
+    app.add_url_rule("/<int:status>", view_func=lambda status: ("", status))
+    for status in (401, 200, 401):
+        http.get(f"/{status}")
+        app.test_client().get(f"/{status}").close()
+    for one in (asynchronous, client):
+        assert [call.gives_back for call in one.calls] == [False, False, True, False]
+
+
+def test_a_custom_key_may_be_a_whole_number() -> None:
+    client = FakeTidegate()
+    app = flask.Flask(__name__)
+    values: list[Any] = [7, None, 7.5]
+    of_flask.RateLimit(app, client=client, keys=[keys.custom("user", lambda _: values.pop(0), missing="reject")])
+    app.add_url_rule("/", view_func=lambda: "hello")
+    assert [app.test_client().get("/").status_code for _ in range(3)] == [200, 400, 500]
+    assert [call.entries for call in client.calls] == [({"user": "7"},)]
+
+
+MARKS = [("x-rate-limited", "yes")]
+
+
+def marked(call: FakeCall) -> Decision:
+    if "slot" in call.entries[0]:
+        return admitted()
+    decision = admitted(ticket="slot-1")
+    decision.request_headers = MARKS
+    return decision
+
+
+class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Respond with the marks that their handler reads; `Fail` raises."""
+
+    def __init__(self, *, is_async: bool) -> None:
+        self._is_async = is_async
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        def seen(context: Any) -> bytes:
+            values = [value for key, value in context.invocation_metadata() if key == "x-rate-limited"]
+            assert context.peer()
+            return ",".join(values).encode()
+
+        def one(_: Any, context: Any) -> bytes:
+            return seen(context)
+
+        def several(_: Any, context: Any) -> Iterator[bytes]:
+            yield seen(context)
+
+        async def one_async(_: Any, context: Any) -> bytes:
+            return seen(context)
+
+        async def several_async(_: Any, context: Any) -> AsyncIterator[bytes]:
+            yield seen(context)
+
+        def fail(_: Any, __: Any) -> bytes:
+            raise ValueError("of the handler")
+
+        async def fail_async(_: Any, __: Any) -> bytes:
+            raise ValueError("of the handler")
+
+        use: Any = {
+            "/s/One": grpc.unary_unary_rpc_method_handler(one_async if self._is_async else one),
+            "/s/Several": grpc.unary_stream_rpc_method_handler(several_async if self._is_async else several),
+            "/s/Fail": grpc.unary_unary_rpc_method_handler(fail_async if self._is_async else fail),
+        }
+        return use.get(handler_call_details.method)
+
+
+FORGED = (("x-rate-limited", "none"), ("x-other", "a"))
+
+
+def test_marks_of_grpc_replace_what_the_client_sent_and_slots_end_with_their_calls() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    client = FakeTidegate(marked)
+    server = grpc.server(ThreadPoolExecutor(2), interceptors=[RateLimitInterceptor(client, ALL)])
+    server.add_generic_rpc_handlers((Methods(is_async=False),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert channel.unary_unary("/s/One", bytes, bytes)(b"", metadata=FORGED, timeout=10) == b"yes"
+        assert list(channel.unary_stream("/s/Several", bytes, bytes)(b"", metadata=FORGED, timeout=10)) == [b"yes"]
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary("/s/Fail", bytes, bytes)(b"", timeout=10)
+    server.stop(None).wait()
+    assert len(released(client)) == 3
+
+
+async def test_marks_of_grpc_with_asyncio_replace_what_the_client_sent_and_slots_end_with_their_calls() -> None:
+    client = FakeAioTidegate(marked)
+    server = grpc.aio.server(interceptors=[AioRateLimitInterceptor(client, ALL)])
+    server.add_generic_rpc_handlers((Methods(is_async=True),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert await channel.unary_unary("/s/One", bytes, bytes)(b"", metadata=FORGED, timeout=10) == b"yes"
+        received = [
+            one async for one in channel.unary_stream("/s/Several", bytes, bytes)(b"", metadata=FORGED, timeout=10)
+        ]
+        assert received == [b"yes"]
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary("/s/Fail", bytes, bytes)(b"", timeout=10)
+    await server.stop(None)
+    assert len(released(client)) == 3
+
+
+def test_the_slot_of_a_grpc_call_is_held_until_its_handler_has_ended_also_without_its_client() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Event
+
+    reached, opened, ended = Event(), Event(), Event()
+    client = FakeTidegate(lambda call: admitted(ticket=None if "slot" in call.entries[0] else "slot-1"))
+
+    class Slow(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+        def service(self, _: grpc.HandlerCallDetails) -> Any:
+            def slow(_: Any, context: Any) -> bytes:
+                context.add_callback(ended.set)
+                reached.set()
+                assert opened.wait(30)
+                return b""
+
+            return grpc.unary_unary_rpc_method_handler(slow)
+
+    pool = ThreadPoolExecutor(2)
+    server = grpc.server(pool, interceptors=[RateLimitInterceptor(client, ALL)])
+    server.add_generic_rpc_handlers((Slow(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary("/s/Slow", bytes, bytes).future(b"")
+        assert reached.wait(30)
+        call.cancel()
+        assert ended.wait(30)
+        assert released(client) == []
+        opened.set()
+    server.stop(None).wait()
+    pool.shutdown()
+    assert released(client) == ["slot-1"]
+
+
+def test_settings_of_django_that_are_unknown_are_named() -> None:
+    with django.test.override_settings(TIDEGATE={"limits": 1}), pytest.raises(ValueError, match="limits"):
+        of_django.RateLimitMiddleware(lambda _: HttpResponse())
+    assert settings.configured
