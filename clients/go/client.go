@@ -381,6 +381,7 @@ func (c *Client) failed(ctx context.Context, r *request, settled *breaker, p per
 	found := status.Convert(err)
 	if isCallersError(found.Code()) {
 		settled.succeeded(p)
+		c.failures.refused(ctx, found, c.now())
 		return Decision{}, &RequestError{found.Code(), found.Message()}
 	}
 	name := codeName(found.Code())

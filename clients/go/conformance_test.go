@@ -457,3 +457,20 @@ func TestClientAddresses(t *testing.T) {
 		})
 	}
 }
+
+func TestClientAddressesOfForwarded(t *testing.T) {
+	type forwardedCase struct {
+		Name           string
+		TrustedProxies int `json:"trusted_proxies"`
+		Forwarded      []string
+		Expect         *string
+	}
+	for _, c := range cases[forwardedCase](t, "forwarded", "cases") {
+		t.Run(c.Name, func(t *testing.T) {
+			address, isKnown := ForwardedAddress(c.Forwarded, c.TrustedProxies)
+			if isKnown != (c.Expect != nil) || isKnown && address != *c.Expect {
+				t.Fatalf("%q", address)
+			}
+		})
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/status"
 )
 
 // logEvery is the least time between two records of calls that go on failing.
@@ -23,6 +25,8 @@ type failureLog struct {
 	// loggedAt is the time of the last record, and since the number of failures after it.
 	loggedAt time.Duration
 	since    int
+	// refusedAt is the time after which a refused request is logged again.
+	refusedAt time.Duration
 }
 
 func (l *failureLog) log() *slog.Logger {
@@ -51,6 +55,20 @@ func (l *failureLog) failed(ctx context.Context, decision Decision, now time.Dur
 	message := fmt.Sprintf("no answer from the rate limit server (%s: %s); requests are %s",
 		decision.Failure, decision.FailureMessage, requests)
 	l.log().WarnContext(ctx, message, "failures", failures)
+}
+
+// refused records that the server refuses a request itself.
+func (l *failureLog) refused(ctx context.Context, refusal *status.Status, now time.Duration) {
+	l.mutex.Lock()
+	isDue := l.refusedAt == 0 || now >= l.refusedAt
+	if isDue {
+		l.refusedAt = now + logEvery
+	}
+	l.mutex.Unlock()
+	if isDue {
+		l.log().WarnContext(ctx, fmt.Sprintf("the rate limit server refuses a request (%s: %s); middleware answers with 400",
+			codeName(refusal.Code()), refusal.Message()))
+	}
 }
 
 // ended records an answer.

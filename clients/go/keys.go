@@ -100,6 +100,52 @@ func ClientAddress(peer string, forwardedFor []string, trustedProxies int) (stri
 	return normalized(written[len(written)-trustedProxies])
 }
 
+// ForwardedAddressKey returns a key with the client's address behind proxies that append to Forwarded; see [ForwardedAddress].
+func ForwardedAddressKey(entry string, trustedProxies int, missing Missing) KeySource {
+	return KeyFunc(entry, func(r Request) string {
+		address, _ := ForwardedAddress(r.Header("Forwarded"), trustedProxies)
+		return address
+	}, missing)
+}
+
+// ForwardedAddress returns the client's address for the Forwarded lines (RFC 7239) of so many proxies of your own, at least one: IPv4,
+// or the /64 network of IPv6.
+func ForwardedAddress(forwarded []string, trustedProxies int) (string, bool) {
+	elements, isClosed := split(strings.Join(forwarded, ","), ',')
+	if !isClosed || trustedProxies <= 0 || len(elements) < trustedProxies {
+		return "", false
+	}
+	pairs, _ := split(elements[len(elements)-trustedProxies], ';')
+	var nodes []string
+	for _, pair := range pairs {
+		if name, node, _ := strings.Cut(pair, "="); strings.EqualFold(strings.TrimSpace(name), "for") {
+			nodes = append(nodes, strings.Trim(strings.TrimSpace(node), `"`))
+		}
+	}
+	if len(nodes) != 1 {
+		return "", false
+	}
+	return normalized(nodes[0])
+}
+
+// split splits a text at a separator outside of quotes, and returns whether all quotes are closed.
+func split(text string, separator byte) ([]string, bool) {
+	var parts []string
+	start, isQuoted, isEscaped := 0, false, false
+	for i := range len(text) {
+		if text[i] == separator && !isQuoted {
+			parts = append(parts, text[start:i])
+			start = i + 1
+			continue
+		}
+		if text[i] == '"' && !isEscaped {
+			isQuoted = !isQuoted
+		}
+		isEscaped = isQuoted && text[i] == '\\' && !isEscaped
+	}
+	return append(parts, text[start:]), !isQuoted
+}
+
 func normalized(address string) (string, bool) {
 	text := strings.TrimSpace(address)
 	if inside, isBracketed := strings.CutPrefix(text, "["); isBracketed {

@@ -1,9 +1,12 @@
 package tidegate
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -26,6 +29,11 @@ type Limits struct {
 	Options []CallOption
 	// LegacyHeaders is whether X-RateLimit-… headers are sent as well.
 	LegacyHeaders bool
+	// DeniedBody returns the content type and the body of a denial over HTTP; those of the rule, or Too Many Requests, if nil.
+	DeniedBody func(Decision, Request) (contentType string, body []byte)
+	// Counts returns whether a request over HTTP counts, by the status of its response; all do if nil. The hits of others are given
+	// back at the end, so that this is for limits without reserve.
+	Counts func(status int) bool
 }
 
 type decisionKey struct{}
@@ -39,12 +47,14 @@ func FromContext(ctx context.Context) (Decision, bool) {
 // Middleware returns middleware for net/http and for routers with the same signature, such as chi.
 //
 // A denied request is answered with 429, one without an answer under [FailClosed] with 503. Slots of limits of requests in flight
-// are released when the handler returns or panics.
+// are released when the handler returns or panics, also if its client leaves before. [http.TimeoutHandler] inside of it returns before
+// its handler. Several of these, one inside of the other, list the limits of all in the headers.
 func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 	limits.check()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			slot, err := c.limit(r.Context(), limits, ofHTTP(r))
+			request := ofHTTP(r)
+			slot, descriptors, err := c.limit(r.Context(), limits, request)
 			var bad *badRequestError
 			switch {
 			case errors.Is(err, errSkipped):
@@ -53,7 +63,11 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 			case errors.As(err, &bad):
 				http.Error(w, bad.Error(), http.StatusBadRequest)
 				return
+			case r.Context().Err() != nil:
+				// The client has left, and its handler does not begin.
+				return
 			case err != nil:
+				c.failures.log().ErrorContext(r.Context(), "a request cannot be decided", "error", err)
 				http.Error(w, "rate limit error", http.StatusInternalServerError)
 				return
 			}
@@ -63,12 +77,15 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
 				return
 			}
-			for name, values := range limits.headers(decision) {
-				w.Header()[name] = values
-			}
+			addHeaders(w.Header(), limits.headers(decision))
 			if !decision.Allowed {
-				refuse(w, decision)
+				limits.refuse(w, decision, request)
 				return
+			}
+			if limits.Counts != nil && decision.Failure == "" {
+				counted := &countedWriter{ResponseWriter: w, status: http.StatusOK}
+				w = counted
+				defer func() { c.giveBackUncounted(r.Context(), limits, counted, descriptors) }()
 			}
 			r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, decision))
 			if len(decision.RequestHeaders) > 0 {
@@ -91,12 +108,69 @@ func mark(decision Decision, remove func(name string), add func(name, value stri
 	}
 }
 
-func refuse(w http.ResponseWriter, decision Decision) {
+// addHeaders adds the headers of a decision to those of an outer middleware: lists name the limits of both.
+func addHeaders(present, decided http.Header) {
+	for name, values := range decided {
+		if outer := present.Get(name); outer != "" && (name == "Ratelimit" || name == "Ratelimit-Policy") {
+			values = []string{outer + ", " + strings.Join(values, ", ")}
+		}
+		present[name] = values
+	}
+}
+
+// countedWriter has the status of a response.
+type countedWriter struct {
+	http.ResponseWriter
+	status     int
+	hasStarted bool
+}
+
+func (w *countedWriter) WriteHeader(status int) {
+	if !w.hasStarted && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.status, w.hasStarted = status, true
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *countedWriter) Write(body []byte) (int, error) {
+	w.hasStarted = true
+	return w.ResponseWriter.Write(body)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *countedWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+func (w *countedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// giveBackUncounted gives the hits of a request back that does not count.
+func (c *Client) giveBackUncounted(ctx context.Context, limits Limits, response *countedWriter, descriptors []CallOption) {
+	if limits.Counts(response.status) {
+		return
+	}
+	// The request is over, and does not wait for it.
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		if _, err := c.GiveBack(ctx, append(descriptors, limits.Options...)...); err != nil {
+			c.failures.log().WarnContext(ctx, "hits of a request that does not count are not given back", "error", err)
+		}
+	}()
+}
+
+func (l *Limits) refuse(w http.ResponseWriter, decision Decision, request Request) {
+	body := decision.Body
+	if l.DeniedBody != nil {
+		var contentType string
+		contentType, body = l.DeniedBody(decision, request)
+		w.Header().Set("Content-Type", contentType)
+	}
 	if w.Header().Get("Content-Type") == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	}
 	w.WriteHeader(http.StatusTooManyRequests)
-	body := decision.Body
 	if len(body) == 0 {
 		body = []byte("Too Many Requests\n")
 	}
@@ -144,7 +218,7 @@ func (s *limitedStream) Context() context.Context { return s.ctx }
 
 // limitCall returns the context of an allowed call, and its slots.
 func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, *Slot, error) {
-	slot, err := c.limit(ctx, limits, ofGRPC(ctx, method))
+	slot, _, err := c.limit(ctx, limits, ofGRPC(ctx, method))
 	var bad *badRequestError
 	switch {
 	case errors.Is(err, errSkipped):
@@ -154,6 +228,7 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 	case ctx.Err() != nil:
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
+		c.failures.log().ErrorContext(ctx, "a call cannot be decided", "error", err)
 		return nil, nil, status.Error(codes.Internal, "rate limit error")
 	case slot.Reason == FailedClosed:
 		return nil, nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
@@ -185,10 +260,10 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 	return context.WithValue(ctx, decisionKey{}, decision), slot, nil
 }
 
-// limit decides a request, which holds its slots until its end.
-func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, error) {
+// limit decides a request, which holds its slots until its end, and returns its descriptors.
+func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, []CallOption, error) {
 	if limits.Skip != nil && limits.Skip(r) {
-		return nil, errSkipped
+		return nil, nil, errSkipped
 	}
 	var call []CallOption
 	for _, keys := range append([][]KeySource{limits.Keys}, limits.More...) {
@@ -197,7 +272,7 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, er
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if limits.Cost != nil {
 			descriptor = descriptor.Cost(limits.Cost(r))
@@ -205,15 +280,15 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, er
 		call = append(call, descriptor)
 	}
 	if len(call) == 0 {
-		return nil, errSkipped
+		return nil, nil, errSkipped
 	}
-	slot, err := c.acquire(ctx, c.request(1, append(call, limits.Options...)))
+	slot, err := c.acquire(ctx, c.request(1, append(slices.Clip(call), limits.Options...)))
 	var refused *RequestError
-	if errors.As(err, &refused) && (refused.Code == codes.InvalidArgument || refused.Code == codes.OutOfRange) {
+	if errors.As(err, &refused) {
 		// Of the values of the keys, such as one that is too long.
-		return nil, &badRequestError{refused.Message}
+		return nil, nil, &badRequestError{refused.Message}
 	}
-	return slot, err
+	return slot, call, err
 }
 
 func (l *Limits) headers(decision Decision) http.Header {

@@ -145,13 +145,28 @@ func setClock(t testing.TB, address string) func(int64) {
 // cases reads the cases of a file.
 func cases[T any](t testing.TB, name, key string) []T {
 	t.Helper()
+	return partOf[[]T](t, name, key)
+}
+
+// rulesOf returns the rules that all cases of a file share.
+func rulesOf(t testing.TB, name string) string {
+	t.Helper()
+	return partOf[string](t, name, "rules")
+}
+
+func partOf[T any](t testing.TB, name, key string) T {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "clients/conformance/cases", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file map[string][]T
+	var file map[string]json.RawMessage
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	return file[key]
+	var part T
+	if err := json.Unmarshal(file[key], &part); err != nil {
+		t.Fatal(err)
+	}
+	return part
 }

@@ -20,7 +20,7 @@ type Slot struct {
 }
 
 // Acquire takes hits as [Client.Allow] does, and holds the slots of limits of requests in flight, and estimates of costs that are known
-// at the end. No denial is kept.
+// at the end. No denial is kept. A call whose context ends keeps no slot.
 //
 //	slot, err := client.Acquire(ctx, tidegate.Key("user", "ann"))
 //	defer slot.Release()
@@ -35,12 +35,44 @@ func (c *Client) Acquire(ctx context.Context, options ...CallOption) (*Slot, err
 }
 
 func (c *Client) acquire(ctx context.Context, r request) (*Slot, error) {
-	decision, err := c.decide(ctx, &r)
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	// The end of a request is reported after its context has ended.
-	return &Slot{Decision: decision, client: c, context: context.WithoutCancel(ctx), request: r}, nil
+	detached := context.WithoutCancel(ctx)
+	decided := make(chan acquired, 1)
+	// The server may have admitted a call whose context ends: it goes on without its caller, so that its slot is released.
+	go func() {
+		var result acquired
+		defer func() {
+			result.panicked = recover()
+			decided <- result
+		}()
+		decision, err := c.decide(detached, &r)
+		if err != nil {
+			result.err = err
+			return
+		}
+		result.slot = &Slot{Decision: decision, client: c, context: detached, request: r}
+	}()
+	select {
+	case result := <-decided:
+		if result.panicked != nil {
+			panic(result.panicked)
+		}
+		return result.slot, result.err
+	case <-ctx.Done():
+		go func() { (<-decided).slot.Release() }()
+		return nil, ctx.Err()
+	}
+}
+
+// acquired is the outcome of a call for slots.
+type acquired struct {
+	slot *Slot
+	err  error
+	// panicked is what an interceptor panicked with.
+	panicked any
 }
 
 // Release releases the slots, and keeps the estimates charged; after another end it does nothing. What fails is logged, and the limits

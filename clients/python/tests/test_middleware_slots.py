@@ -53,11 +53,14 @@ async def test_asgi_releases_the_slots_of_a_request_whose_application_raises() -
 
 
 async def test_asgi_releases_the_slots_of_a_request_that_is_cancelled() -> None:
-    client = FakeAioTidegate(decide)
-    task = asyncio.ensure_future(limited(client, lambda: asyncio.sleep(60))(dict(SCOPE), receive, send))
-    while not client.calls:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    client, serving = FakeAioTidegate(decide), asyncio.Event()
+
+    async def serve() -> None:
+        serving.set()
+        await asyncio.sleep(60)
+
+    task = asyncio.ensure_future(limited(client, serve)(dict(SCOPE), receive, send))
+    await serving.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -7,13 +7,13 @@ use crate::{
     denials::LocalDenials,
     failures::FailureLog,
     fake::Decide,
-    transport::{self, Channels},
+    transport::{self, Channels, Connections},
 };
 use std::{
     sync::{Arc, Mutex, atomic::AtomicBool},
     time::{Duration, Instant},
 };
-use tonic::{metadata::MetadataMap, transport::Channel};
+use tonic::metadata::MetadataMap;
 
 /// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -168,17 +168,17 @@ impl Builder {
         if self.timeout.is_zero() {
             return Err(BuildError::Timeout);
         }
-        let channels = self.addresses.iter();
-        let channels = channels.map(|address| Ok((address.clone(), self.channel(address)?)));
-        let channels = channels.collect::<Result<_, _>>()?;
-        Ok(self.client(channels, None))
+        let addresses = self.addresses.iter();
+        let addresses = addresses.map(|address| Ok((address.clone(), self.connections(address)?)));
+        let addresses = addresses.collect::<Result<_, _>>()?;
+        Ok(self.client(addresses, None))
     }
 
     /// Creates the client of the channels of its addresses, or of a fake.
-    pub(crate) fn client(self, channels: Vec<(String, Channel)>, fake: Option<Decide>) -> Tidegate {
+    pub(crate) fn client(self, addresses: Vec<(String, Connections)>, fake: Option<Decide>) -> Tidegate {
         let breaker = || Breaker::new(self.breaker_failures, self.breaker_open);
         Tidegate(Arc::new(Inner {
-            channels: Channels::new(channels, breaker),
+            channels: Channels::new(addresses, breaker),
             fake,
             domain: self.domain,
             timeout: self.timeout,
@@ -194,7 +194,7 @@ impl Builder {
         }))
     }
 
-    fn channel(&self, address: &str) -> Result<Channel, BuildError> {
+    fn connections(&self, address: &str) -> Result<Connections, BuildError> {
         let (endpoint, connector) = transport::endpoint(address, self.scheme())?;
         #[cfg(feature = "tls")]
         let endpoint = match &self.tls {
@@ -203,12 +203,12 @@ impl Builder {
                 .map_err(|source| BuildError::Address { address: address.to_owned(), source })?,
             None => endpoint,
         };
-        Ok(endpoint
+        let endpoint = endpoint
             .connect_timeout(self.connect_timeout.max(self.timeout))
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(5))
-            .keep_alive_while_idle(true)
-            .connect_with_connector_lazy(connector))
+            .keep_alive_while_idle(true);
+        Ok(Connections { endpoint, connector })
     }
 
     #[cfg(feature = "tls")]

@@ -10,7 +10,7 @@ use crate::{
     proto::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     request::Request,
     response::decode,
-    status::{is_callers_error, is_refused, is_timeout, name, was_not_processed, with_causes},
+    status::{code_of, is_callers_error, is_refused, is_timeout, name, was_not_processed, with_causes},
     transport::{Channels, Choice},
 };
 use http::uri::PathAndQuery;
@@ -151,8 +151,8 @@ impl Tidegate {
             let last = inner.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Ok(self.without_answer(policy, "BREAKER_OPEN", last, sent));
         };
-        let mut permit = Some(choice.permit);
-        let answer = self.call(request, domain, choice.address, &mut permit, sent).await;
+        let (mut address, mut permit) = (choice.address, Some(choice.permit));
+        let answer = self.call(request, domain, &mut address, &mut permit, sent).await;
         let answer = answer.and_then(|answer| match answer.overall_code() {
             Code::Unknown => Err(GrpcStatus::internal("an answer without a verdict")),
             Code::Ok => Ok(decode(true, answer)),
@@ -164,10 +164,16 @@ impl Tidegate {
                     inner.denials.keep(request, domain, &decision, sent);
                 }
                 permit.into_iter().for_each(Permit::succeeded);
+                inner.channels.answered(address);
                 inner.failures.ended();
                 Ok(self.observed(decision, sent))
             }
-            Err(status) => self.failed(&status, policy, permit, sent),
+            Err(status) => {
+                if status.code() == tonic::Code::DeadlineExceeded {
+                    inner.channels.late(address);
+                }
+                self.failed(&status, policy, permit, sent)
+            }
         }
     }
 
@@ -198,7 +204,7 @@ impl Tidegate {
         &self,
         request: &Request,
         domain: &str,
-        address: usize,
+        address: &mut usize,
         permit: &mut Option<Permit>,
         sent: Duration,
     ) -> Result<RateLimitResponse, GrpcStatus> {
@@ -220,32 +226,32 @@ impl Tidegate {
         }
     }
 
-    /// Sends a request until it is answered, or failed where it may have been processed. `permit` is that of the last address,
-    /// also if this future is dropped.
+    /// Sends a request until it is answered, or failed where it may have been processed. `address` and `permit` are those of the last
+    /// attempt, also if this future is dropped.
     async fn attempts(
         &self,
         request: &Request,
         domain: &str,
         timeout: Duration,
-        mut address: usize,
+        address: &mut usize,
         permit: &mut Option<Permit>,
         sent: Duration,
     ) -> Result<tonic::Response<RateLimitResponse>, GrpcStatus> {
         let channels = &self.0.channels;
         let mut refusals = 0;
         loop {
-            match self.send(address, request.message(domain.to_owned()), timeout).await {
+            match self.send(*address, request.message(domain.to_owned()), timeout).await {
                 // Sent to a connection that was ending: the next attempt opens another one.
                 Err(status) if was_not_processed(&status) => {}
                 Err(status) if is_refused(&status) => {
                     let refused = || {
                         GrpcStatus::unavailable(format!(
                             "{}: {}",
-                            channels.name(address),
+                            channels.name(*address),
                             with_causes(&status)
                         ))
                     };
-                    channels.refused(address, self.now());
+                    channels.refused(*address, self.now());
                     refusals += 1;
                     if refusals >= channels.len() {
                         return Err(refused());
@@ -254,7 +260,7 @@ impl Tidegate {
                     if let Some(refused) = permit.replace(next.permit) {
                         refused.failed(sent, self.now());
                     }
-                    address = next.address;
+                    *address = next.address;
                 }
                 answer => return answer,
             }
@@ -292,9 +298,10 @@ impl Tidegate {
     ) -> Result<Decision, Error> {
         if is_callers_error(status.code()) {
             permit.into_iter().for_each(Permit::succeeded);
+            self.0.failures.refused(name(status.code()), status.message(), self.now());
             return Err(Error::Refused { code: name(status.code()), message: status.message().to_owned() });
         }
-        let (code, message) = (name(status.code()), with_causes(status));
+        let (code, message) = (name(code_of(status)), with_causes(status));
         let last = Some(format!("{code}: {message}").into());
         *self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = last;
         permit.into_iter().for_each(|permit| permit.failed(sent, self.now()));

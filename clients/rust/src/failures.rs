@@ -26,6 +26,8 @@ struct State {
     logged_at: Duration,
     /// Failures since then.
     since: u64,
+    /// Time of the last record of a refused request.
+    refused_at: Option<Duration>,
 }
 
 impl FailureLog {
@@ -38,7 +40,7 @@ impl FailureLog {
             return;
         }
         let failures = state.since;
-        *state = State { logged_at: now, since: 0 };
+        (state.logged_at, state.since) = (now, 0);
         drop(state);
         let (code, message) =
             (decision.error.unwrap_or_default(), decision.error_message.as_deref().unwrap_or_default());
@@ -46,6 +48,19 @@ impl FailureLog {
         tracing::warn!(
             failures,
             "no answer from the rate limit server ({code}: {message}); requests are {requests}"
+        );
+    }
+
+    /// Logs that the server refuses a request itself, if it is due.
+    pub(crate) fn refused(&self, code: &str, message: &str, now: Duration) {
+        let mut state = self.state();
+        if state.refused_at.is_some_and(|at| now.saturating_sub(at) < EVERY) {
+            return;
+        }
+        state.refused_at = Some(now);
+        drop(state);
+        tracing::warn!(
+            "the rate limit server refuses a request ({code}: {message}); middleware answers with 400"
         );
     }
 

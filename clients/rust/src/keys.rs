@@ -5,6 +5,7 @@ use http::{Extensions, HeaderMap, Method, Uri};
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    num::NonZeroUsize,
     sync::Arc,
 };
 
@@ -103,6 +104,20 @@ impl Key {
         };
         Self::custom(entry, read, missing)
     }
+
+    /// Returns a key with the client's address behind proxies that append to `Forwarded`; see [`forwarded_address`].
+    pub fn forwarded_address(
+        entry: impl Into<String>,
+        trusted_proxies: NonZeroUsize,
+        missing: Missing,
+    ) -> Self {
+        let read = move |request: RequestInfo<'_>| {
+            let lines = request.headers.get_all("forwarded").iter();
+            let lines: Vec<&str> = lines.map(|line| line.to_str().unwrap_or_default()).collect();
+            forwarded_address(&lines, trusted_proxies.get())
+        };
+        Self::custom(entry, read, missing)
+    }
 }
 
 /// Outcome of reading the keys of a request.
@@ -157,6 +172,42 @@ pub fn client_address(peer: Option<&str>, forwarded_for: &[&str], trusted_proxie
     let written: Vec<&str> = forwarded_for.iter().flat_map(|line| line.split(',')).collect();
     // Each trusted proxy has appended the address it saw; what stands left of them came from the client.
     written.iter().rev().nth(from_right).copied().and_then(normalized)
+}
+
+/// Returns the client's address for the `Forwarded` lines (RFC 7239) of so many proxies.
+///
+/// ```
+/// # use tidegate_client::forwarded_address;
+/// let forwarded = ["for=198.51.100.66, for=\"203.0.113.1:80\";proto=https"];
+/// assert_eq!(forwarded_address(&forwarded, 1).as_deref(), Some("203.0.113.1"));
+/// ```
+pub fn forwarded_address(forwarded: &[&str], trusted_proxies: usize) -> Option<String> {
+    let joined = forwarded.join(",");
+    let elements = split(&joined, ',')?;
+    let element = elements.iter().rev().nth(trusted_proxies.checked_sub(1)?)?;
+    let nodes = split(element, ';')?.into_iter().filter_map(|pair| {
+        let (name, node) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then_some(node.trim())
+    });
+    let nodes: Vec<&str> = nodes.collect();
+    let [node] = nodes[..] else { return None };
+    normalized(node.strip_prefix('"').and_then(|quoted| quoted.strip_suffix('"')).unwrap_or(node))
+}
+
+/// Splits a text at a separator outside of quotes; None if a quote is open.
+fn split(text: &str, separator: char) -> Option<Vec<&str>> {
+    let (mut parts, mut start, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
+    for (index, letter) in text.char_indices() {
+        if letter == separator && !is_quoted {
+            parts.push(&text[start..index]);
+            start = index + 1;
+            continue;
+        }
+        is_quoted ^= letter == '"' && !is_escaped;
+        is_escaped = is_quoted && letter == '\\' && !is_escaped;
+    }
+    parts.push(&text[start..]);
+    (!is_quoted).then_some(parts)
 }
 
 fn normalized(address: &str) -> Option<String> {

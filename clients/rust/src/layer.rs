@@ -15,7 +15,7 @@ use http::{
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
 use std::{
-    mem,
+    fmt, mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -33,9 +33,39 @@ pub struct RateLimitLayer {
     client: Tidegate,
     /// The keys of each descriptor.
     descriptors: Arc<[Vec<Key>]>,
-    cost: u64,
+    options: Arc<Options>,
+}
+
+type Cost = Arc<dyn Fn(RequestInfo<'_>) -> u64 + Send + Sync>;
+type Skip = Arc<dyn Fn(RequestInfo<'_>) -> bool + Send + Sync>;
+type DeniedBody = Arc<dyn Fn(&Decision) -> (HeaderValue, Bytes) + Send + Sync>;
+type Counts = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+
+/// Settings beside the keys.
+#[derive(Clone, Default)]
+struct Options {
+    /// 1 if not set.
+    cost: Option<Cost>,
+    skip: Option<Skip>,
+    denied_body: Option<DeniedBody>,
+    counts: Option<Counts>,
     has_legacy_headers: bool,
 }
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("has_legacy_headers", &self.has_legacy_headers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The slots of a request, among the extensions of one that holds some. They are released when the body of the response and all clones
+/// of this were dropped.
+///
+/// The body of a response ends before a WebSocket does: a handler moves a clone into what serves the upgraded connection.
+#[derive(Clone, Debug)]
+pub struct RequestSlot(#[expect(dead_code, reason = "it is held until it is dropped")] Arc<Slot>);
 
 impl RateLimitLayer {
     /// Creates a layer with the entries of the descriptor, in order.
@@ -44,7 +74,7 @@ impl RateLimitLayer {
     ///
     /// If there is no key: no request could be limited.
     pub fn new(client: Tidegate, keys: impl Into<Vec<Key>>) -> Self {
-        Self { client, descriptors: Arc::default(), cost: 1, has_legacy_headers: false }.and(keys)
+        Self { client, descriptors: Arc::default(), options: Arc::default() }.and(keys)
     }
 
     /// Adds a descriptor; all are decided as one request.
@@ -63,13 +93,48 @@ impl RateLimitLayer {
     /// Sets the hits of each request; 1 if not set.
     #[must_use]
     pub fn cost(self, cost: u64) -> Self {
-        Self { cost, ..self }
+        self.cost_by(move |_| cost)
+    }
+
+    /// Sets a function that returns the hits of a request.
+    #[must_use]
+    pub fn cost_by(self, cost: impl Fn(RequestInfo<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|options| options.cost = Some(Arc::new(cost)))
+    }
+
+    /// Leaves requests out for which a function returns true, such as health checks.
+    #[must_use]
+    pub fn skip(self, skip: impl Fn(RequestInfo<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|options| options.skip = Some(Arc::new(skip)))
+    }
+
+    /// Sets a function that returns the content type and the body of a denial over HTTP.
+    #[must_use]
+    pub fn denied_body(
+        self,
+        body: impl Fn(&Decision) -> (HeaderValue, Bytes) + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|options| options.denied_body = Some(Arc::new(body)))
+    }
+
+    /// Sets a function that returns whether a request counts, by the status of its response. The hits of others are given back, so that
+    /// this is for limits without `reserve`.
+    #[must_use]
+    pub fn counts(self, counts: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|options| options.counts = Some(Arc::new(counts)))
     }
 
     /// Sends `X-RateLimit-…` headers as well.
     #[must_use]
     pub fn legacy_headers(self) -> Self {
-        Self { has_legacy_headers: true, ..self }
+        self.with(|options| options.has_legacy_headers = true)
+    }
+
+    /// Changes an option, of this layer alone.
+    fn with(self, set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = (*self.options).clone();
+        set(&mut options);
+        Self { options: Arc::new(options), ..self }
     }
 }
 
@@ -98,7 +163,7 @@ pin_project_lite::pin_project! {
     pub struct HeldBody<B> {
         #[pin]
         body: B,
-        slot: Option<Slot>,
+        slot: Option<RequestSlot>,
     }
 }
 
@@ -144,12 +209,13 @@ where
         Box::pin(async move {
             match layer.decide(&mut request).await {
                 Err(refusal) => Ok(refusal.map(Either::Right)),
-                Ok((slot, headers)) => {
+                Ok(Admitted { slot, descriptors, headers }) => {
                     let response = inner.call(request).await?;
-                    let mut response = response.map(|body| Either::Left(HeldBody { body, slot }));
-                    for (name, value) in &headers {
-                        response.headers_mut().insert(name, value.clone());
+                    if let Some(descriptors) = descriptors {
+                        layer.count(response.status(), descriptors);
                     }
+                    let mut response = response.map(|body| Either::Left(HeldBody { body, slot }));
+                    add(response.headers_mut(), &headers);
                     Ok(response)
                 }
             }
@@ -157,12 +223,36 @@ where
     }
 }
 
+/// What an allowed request has until its end.
+#[derive(Default)]
+struct Admitted {
+    slot: Option<RequestSlot>,
+    /// Those of a request that may not count.
+    descriptors: Option<Request>,
+    /// Headers of the response.
+    headers: HeaderMap,
+}
+
 impl RateLimitLayer {
-    /// Returns what an allowed request holds and the headers of its response, or the response to another one.
-    async fn decide<B>(
-        &self,
-        request: &mut HttpRequest<B>,
-    ) -> Result<(Option<Slot>, HeaderMap), Response<Full<Bytes>>> {
+    /// Gives the hits of a request back that does not count.
+    fn count(&self, status: StatusCode, request: Request) {
+        if self.options.counts.as_ref().is_none_or(|counts| counts(status)) {
+            return;
+        }
+        let client = self.client.clone();
+        tokio::spawn(async move {
+            if let Err(error) = client.give_back(request).await {
+                tracing::warn!(%error, "hits of a request that does not count are not given back");
+            }
+        });
+    }
+
+    /// Returns what an allowed request has until its end, or the response to another one.
+    async fn decide<B>(&self, request: &mut HttpRequest<B>) -> Result<Admitted, Response<Full<Bytes>>> {
+        let options = &*self.options;
+        if options.skip.as_ref().is_some_and(|skip| skip(info(request))) {
+            return Ok(Admitted::default());
+        }
         let is_grpc = request
             .headers()
             .get(CONTENT_TYPE)
@@ -170,33 +260,62 @@ impl RateLimitLayer {
         let refused = |refused, text: &str| refusal(refused, is_grpc, HeaderMap::new(), format!("{text}\n"));
         let descriptors = match keys::read(&self.descriptors, info(request)) {
             Keys::Limited(descriptors) => descriptors,
-            Keys::NotLimited => return Ok((None, HeaderMap::new())),
+            Keys::NotLimited => return Ok(Admitted::default()),
             Keys::Rejected(problem) => return Err(refused(Refused::Key, &problem)),
         };
-        let slot = match self.client.limit(Request::from(descriptors).cost(self.cost)).await {
-            Ok(decision) => Slot::of(decision, self.client.clone(), None),
+        let cost = options.cost.as_ref().map_or(1, |cost| cost(info(request)));
+        let limited = Request::from(descriptors).cost(cost);
+        let counted = options.counts.is_some().then(|| limited.clone());
+        let slot = match self.client.hold(limited).await {
+            Ok(slot) => slot,
             // Of the values of the keys, such as one that is too long.
             Err(Error::Refused { code: "INVALID_ARGUMENT" | "OUT_OF_RANGE", message }) => {
                 return Err(refused(Refused::Key, &message));
             }
-            Err(_) => return Err(refused(Refused::Error, "rate limit error")),
+            Err(error) => {
+                tracing::error!(%error, "a request is refused, since it cannot be decided");
+                return Err(refused(Refused::Error, "rate limit error"));
+            }
         };
         let decision = slot.decision();
         if decision.reason == Reason::FailedClosed {
             return Err(refused(Refused::NoAnswer, "Service Unavailable"));
         }
-        let headers = if self.has_legacy_headers { decision.legacy_headers() } else { decision.headers() };
+        let headers = if options.has_legacy_headers { decision.legacy_headers() } else { decision.headers() };
         if !decision.allowed {
             let text = "Too Many Requests\n".to_owned();
             let mut response = refusal(Refused::Denied, is_grpc, headers, text);
-            if !is_grpc && !decision.body.is_empty() {
+            if !is_grpc && let Some(made) = &options.denied_body {
+                let (content_type, body) = made(decision);
+                response.headers_mut().insert(CONTENT_TYPE, content_type);
+                *response.body_mut() = Full::new(body);
+            } else if !is_grpc && !decision.body.is_empty() {
                 *response.body_mut() = Full::new(decision.body.clone());
             }
             return Err(response);
         }
         mark(request.headers_mut(), decision);
         request.extensions_mut().insert::<Decision>(decision.clone());
-        Ok((Some(slot), headers))
+        // Without an answer nothing was taken.
+        let descriptors = counted.filter(|_| decision.error.is_none());
+        let slot = decision.ticket.is_some().then(|| RequestSlot(Arc::new(slot)));
+        if let Some(slot) = &slot {
+            request.extensions_mut().insert(slot.clone());
+        }
+        Ok(Admitted { slot, descriptors, headers })
+    }
+}
+
+/// Adds headers of a decision to a response that may have those of an inner layer: lists name the limits of both.
+fn add(response: &mut HeaderMap, decided: &HeaderMap) {
+    for (name, value) in decided {
+        let inner: Vec<_> = response.get_all(name).iter().cloned().collect();
+        if inner.is_empty() {
+            response.insert(name, value.clone());
+        } else if matches!(name.as_str(), "ratelimit" | "ratelimit-policy") {
+            response.insert(name, value.clone());
+            inner.into_iter().for_each(|inner| _ = response.append(name, inner));
+        }
     }
 }
 

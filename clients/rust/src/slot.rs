@@ -5,7 +5,12 @@ use crate::{
     decision::Decision,
     request::{Descriptor, Request},
 };
-use std::ops::Deref;
+use std::{
+    ops::Deref,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::runtime::Handle;
 
 /// The slots and estimates that a request holds until it is over, released when this is dropped; see [`Tidegate::acquire`]. It derefs to
 /// the decision. A request that is not allowed holds none.
@@ -34,7 +39,8 @@ impl Deref for Slot {
 
 impl Tidegate {
     /// Takes hits as [`limit`](Self::limit) does, and holds the slots of limits of requests in flight until the guard is dropped. Of limits
-    /// that reserve it holds estimates, which [`commit`](Slot::commit) replaces. No denial is kept.
+    /// that reserve it holds estimates, which [`commit`](Slot::commit) replaces. No denial is kept. A call that is dropped before its
+    /// answer goes on by itself, and releases what it was given.
     ///
     /// ```no_run
     /// # async fn example(client: tidegate_client::Tidegate) -> Result<(), tidegate_client::Error> {
@@ -47,21 +53,46 @@ impl Tidegate {
     /// # }
     /// ```
     pub async fn acquire(&self, request: impl Into<Request>) -> Result<Slot, Error> {
-        let request = request.into().without_local_denials();
-        let (domain, descriptors) = (request.domain.clone(), request.descriptors().to_vec());
-        let mut slot = Slot::of(self.limit(request).await?, self.clone(), domain);
-        slot.descriptors = descriptors;
-        Ok(slot)
+        self.hold(request.into().without_local_denials()).await
+    }
+
+    /// Acquires what a request holds.
+    pub(crate) fn hold(&self, request: Request) -> Holding {
+        let client = self.clone();
+        Holding(Some(Box::pin(async move {
+            let decision = client.limit(request.clone()).await?;
+            let (is_held, domain) = (decision.ticket.is_some(), request.domain.clone());
+            let descriptors = if is_held { request.descriptors().to_vec() } else { Vec::new() };
+            Ok(Slot { decision, client, domain, descriptors, is_held, cost: None })
+        })))
+    }
+}
+
+type Acquired = Result<Slot, Error>;
+
+/// A call for slots. The server may have admitted it when it is dropped: it goes on then, and its slot is released.
+pub(crate) struct Holding(Option<Pin<Box<dyn Future<Output = Acquired> + Send>>>);
+
+impl Future for Holding {
+    type Output = Acquired;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Acquired> {
+        let Some(call) = self.0.as_mut() else { return Poll::Pending };
+        let acquired = ready!(call.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(acquired)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if let (Some(call), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(async move { drop(call.await) });
+        }
     }
 }
 
 impl Slot {
-    /// The slots of a decision on a request to this domain, or to that of the client. They are not renewed.
-    pub(crate) fn of(decision: Decision, client: Tidegate, domain: Option<String>) -> Self {
-        let is_held = decision.ticket.is_some();
-        Self { decision, client, domain, descriptors: Vec::new(), is_held, cost: None }
-    }
-
     /// The decision on the request.
     pub fn decision(&self) -> &Decision {
         &self.decision
@@ -146,7 +177,7 @@ async fn send(client: &Tidegate, release: Request) {
 impl Drop for Slot {
     fn drop(&mut self) {
         let Some(release) = self.end_request() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        let Ok(runtime) = Handle::try_current() else {
             return tracing::warn!(
                 "a slot was dropped outside of a runtime: its slots and estimates end after max_hold"
             );

@@ -40,6 +40,14 @@ pub(crate) fn was_not_processed(status: &GrpcStatus) -> bool {
     })
 }
 
+/// The code of a failed call. A connection that breaks has the code UNKNOWN in tonic; a server's own has no cause here.
+pub(crate) fn code_of(status: &GrpcStatus) -> GrpcCode {
+    match status.code() {
+        GrpcCode::Unknown if status.source().is_some() => GrpcCode::Unavailable,
+        code => code,
+    }
+}
+
 /// Whether a code is a fault of the request, whatever the server's state. Every other one is a failure of the server, or of what
 /// stands before it.
 pub(crate) fn is_callers_error(code: GrpcCode) -> bool {

@@ -6,29 +6,30 @@
 use crate::{
     breaker::{Breaker, Permit},
     builder::BuildError,
+    dial::{Dialed, Dialer, Target},
 };
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::{
     io::{self, ErrorKind, IoSlice},
-    path::PathBuf,
+    net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
 /// Time for which an address that refused its last connection is skipped.
 const SKIPPED: Duration = Duration::from_secs(1);
+
+/// Calls in a row without an answer in time, after which a name with several addresses gets another connection.
+const LATE_MAX: u32 = 3;
 
 /// The channels of all addresses.
 pub(crate) struct Channels {
@@ -39,10 +40,26 @@ pub(crate) struct Channels {
 struct Address {
     /// As the caller wrote it.
     name: String,
-    channel: Channel,
+    connections: Connections,
+    channel: RwLock<Channel>,
+    /// Calls in a row without an answer in time.
+    late: AtomicU32,
     breaker: Arc<Breaker>,
     /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
     skipped_until: AtomicU64,
+}
+
+/// How an address is connected.
+pub(crate) struct Connections {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) connector: Connector,
+}
+
+impl Connections {
+    /// A channel that connects with its first call.
+    fn channel(&self) -> Channel {
+        self.endpoint.connect_with_connector_lazy(self.connector.clone())
+    }
 }
 
 /// The address of a call.
@@ -54,14 +71,16 @@ pub(crate) struct Choice {
 }
 
 impl Channels {
-    pub(crate) fn new(channels: Vec<(String, Channel)>, breaker: impl Fn() -> Breaker) -> Self {
-        let address = |(name, channel)| Address {
+    pub(crate) fn new(addresses: Vec<(String, Connections)>, breaker: impl Fn() -> Breaker) -> Self {
+        let address = |(name, connections): (String, Connections)| Address {
             name,
-            channel,
+            channel: RwLock::new(connections.channel()),
+            connections,
+            late: AtomicU32::new(0),
             breaker: Arc::new(breaker()),
             skipped_until: AtomicU64::new(0),
         };
-        Self { addresses: channels.into_iter().map(address).collect(), next: AtomicUsize::new(0) }
+        Self { addresses: addresses.into_iter().map(address).collect(), next: AtomicUsize::new(0) }
     }
 
     /// Number of addresses.
@@ -99,7 +118,27 @@ impl Channels {
     }
 
     pub(crate) fn channel(&self, address: usize) -> Channel {
-        self.addresses[address].channel.clone()
+        self.addresses[address].channel.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records that a call was answered.
+    pub(crate) fn answered(&self, address: usize) {
+        let late = &self.addresses[address].late;
+        // A load is cheaper than a store that all callers share.
+        if late.load(Ordering::Relaxed) != 0 {
+            late.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that a call had no answer in time. Of a name with several addresses the next calls use another one.
+    pub(crate) fn late(&self, address: usize) {
+        let Address { late, connections, channel, .. } = &self.addresses[address];
+        if late.fetch_add(1, Ordering::Relaxed) + 1 == LATE_MAX {
+            late.store(0, Ordering::Relaxed);
+            if connections.connector.0.hangs() {
+                *channel.write().unwrap_or_else(PoisonError::into_inner) = connections.channel();
+            }
+        }
     }
 
     /// Records that a connection to the address failed.
@@ -112,30 +151,43 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the endpoint and the connector for an address: `host:port`, `unix:/path/of/socket`, or a URI.
+/// Returns the endpoint and the connector for an address: `host:port`, `unix:/path/of/socket`, `ipv4:` or `ipv6:` with addresses and
+/// ports between commas, or a URI.
 pub(crate) fn endpoint(address: &str, scheme: &str) -> Result<(Endpoint, Connector), BuildError> {
     let failed = |source| BuildError::Address { address: address.to_owned(), source };
     if let Some(path) = address.strip_prefix("unix:") {
         // The authority of requests; the connector does not read it.
         let endpoint = Endpoint::from_shared(format!("{scheme}://localhost")).map_err(failed)?;
-        return Ok((endpoint, Connector { unix: Some(path.trim_start_matches("//").into()) }));
+        return Ok((endpoint, Connector::of(Target::Unix(path.trim_start_matches("//").into()))));
+    }
+    if let Some(list) = address.strip_prefix("ipv4:").or_else(|| address.strip_prefix("ipv6:")) {
+        let addresses: Result<Vec<SocketAddr>, _> = list.split(',').map(str::parse).collect();
+        let Ok(addresses) = addresses else {
+            return Err(BuildError::Port { address: address.to_owned() });
+        };
+        let first = addresses.first().map_or_else(String::new, ToString::to_string);
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{first}")).map_err(failed)?;
+        return Ok((endpoint, Connector::of(Target::Addresses(addresses))));
     }
     if address.contains("://") {
         let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
-        return Ok((endpoint, Connector { unix: None }));
+        return Ok((endpoint, Connector::of(Target::Name)));
     }
     let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(failed)?;
     if endpoint.uri().port_u16().is_none() {
         return Err(BuildError::Port { address: address.to_owned() });
     }
-    Ok((endpoint, Connector { unix: None }))
+    Ok((endpoint, Connector::of(Target::Name)))
 }
 
 /// Opens connections, for the channel of one address.
 #[derive(Clone)]
-pub(crate) struct Connector {
-    /// The path of a Unix socket; TCP if None.
-    unix: Option<PathBuf>,
+pub(crate) struct Connector(Arc<Dialer>);
+
+impl Connector {
+    fn of(target: Target) -> Self {
+        Self(Arc::new(Dialer::new(target)))
+    }
 }
 
 impl Service<Uri> for Connector {
@@ -148,18 +200,15 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let unix = self.unix.clone();
+        let dialer = Arc::clone(&self.0);
         Box::pin(async move {
-            let stream: Box<dyn Stream> = match unix {
-                Some(path) => Box::new(UnixStream::connect(path).await?),
-                None => {
-                    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-                    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-                    let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(default_port))).await?;
-                    stream.set_nodelay(true)?;
-                    Box::new(stream)
-                }
-            };
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+            let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+            let stream: Box<dyn Stream> =
+                match dialer.dial(host, uri.port_u16().unwrap_or(default_port)).await? {
+                    Dialed::Tcp(stream) => Box::new(stream),
+                    Dialed::Unix(stream) => Box::new(stream),
+                };
             Ok(TokioIo::new(Connection { stream, is_closed_by_peer: false }))
         })
     }
@@ -274,8 +323,12 @@ mod tests {
     }
 
     fn channels(count: usize) -> Channels {
-        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        Channels::new((0..count).map(|_| (String::new(), channel())).collect(), || Breaker::new(1, SKIPPED))
+        let connections = || {
+            let (endpoint, connector) = endpoint("127.0.0.1:1", "http").expect("an address");
+            Connections { endpoint, connector }
+        };
+        let addresses = (0..count).map(|_| (String::new(), connections())).collect();
+        Channels::new(addresses, || Breaker::new(1, SKIPPED))
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
 import { dirname, join, resolve } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { constant, header, RequestError, Tidegate, type TidegateOptions } from "../src/http.js";
+import { constant, header, Tidegate, type TidegateOptions } from "../src/http.js";
 import { rateLimit } from "../src/next.js";
 import { serve, unusedPort } from "./servers.js";
 

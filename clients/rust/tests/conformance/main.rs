@@ -4,6 +4,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests measure real time")]
 
+mod ends;
 mod headers;
 mod middleware;
 #[path = "../support/servers.rs"]
@@ -23,6 +24,7 @@ use std::{
 };
 use tidegate_client::{
     Builder, Decision, Descriptor, OnFailure, Request, Slot, Tidegate, Unit, client_address,
+    forwarded_address,
 };
 
 macro_rules! cases {
@@ -40,8 +42,10 @@ fn main() -> ExitCode {
         trials("local_denials_retention", cases!("retention"), |case| block_on(local_denials(case))),
         trials("slots", cases!("slots"), |case| block_on(slots(case))),
         trials("middleware", cases!("middleware"), |case| block_on(middleware::check(case))),
+        trials("middleware_ends", cases!("ends"), |case| block_on(ends::check(case))),
         trials("failures", cases!("failures"), |case| block_on(failures(case))),
         trials("client_addresses", cases!("client_addresses"), client_addresses),
+        trials("client_addresses_forwarded", cases!("forwarded"), forwarded_addresses),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
@@ -293,4 +297,10 @@ fn client_addresses(case: &Value) {
     let proxies = usize::try_from(number(&case["trusted_proxies"])).expect("a size");
     let found = client_address(case["peer"].as_str(), &lines, proxies);
     assert_eq!(found.as_deref(), case["expect"].as_str(), "{}", case["name"]);
+}
+
+fn forwarded_addresses(case: &Value) {
+    let lines: Vec<&str> = list(&case["forwarded"]).iter().map(text).collect();
+    let proxies = usize::try_from(number(&case["trusted_proxies"])).expect("few proxies");
+    assert_eq!(forwarded_address(&lines, proxies).as_deref(), case["expect"].as_str());
 }

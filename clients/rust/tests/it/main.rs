@@ -15,3 +15,4 @@ mod servers;
 mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;
+mod unanswered;
