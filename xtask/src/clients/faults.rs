@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The faults, and the groups of cases that must find them.
-const FAULTS: [(&str, &str); 10] = [
+const FAULTS: [(&str, &str); 11] = [
     ("local denials survive a give-back", "local denials"),
     ("denials are kept until their reset", "local denials"),
     ("seconds are rounded down", "headers"),
@@ -28,6 +28,7 @@ const FAULTS: [(&str, &str); 10] = [
     ("the denial of a slot is kept", "slots"),
     ("the estimate is charged in the place of the actual cost", "slots"),
     ("a renewal renews nothing", "slots"),
+    ("middleware keeps the slot of a request", "middleware"),
 ];
 
 /// Groups of cases that find faults.

@@ -14,11 +14,12 @@ from typing import Final, Literal, TypeAlias
 from google.protobuf.message import DecodeError
 
 from tidegate._breaker import Permit
-from tidegate._decision import Decision, Reason
+from tidegate._decision import Decision, Reason, Status
 from tidegate._denials import LocalDenials
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike, Request
 from tidegate._servers import Server, Servers
+from tidegate.local import LocalLimit, LocalLimits
 
 _logger = logging.getLogger("tidegate")
 
@@ -140,6 +141,7 @@ class Engine:
         observers: Sequence[Observer],
         metadata: Sequence[MetadataSource],
         clock: Callable[[], int],
+        fallback: Sequence[LocalLimit] = (),
     ) -> None:
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout}; use seconds above 0, such as 0.05")
@@ -162,6 +164,8 @@ class Engine:
         self._observers = tuple(observers)
         self._metadata = tuple(metadata)
         self._clock = clock
+        #: Limits of requests without an answer.
+        self._fallback = LocalLimits(fallback) if fallback else None
 
     def begin(
         self,
@@ -192,7 +196,7 @@ class Engine:
         metadata = (*_EXACT, *self._metadata_of_sources()) if self._metadata else _EXACT
         choice = self.servers.choose(now_ns)
         if choice is None:
-            return self._without_answer(policy, "BREAKER_OPEN", self.servers.all[0].last_failure, now_ns)
+            return self._without_answer(policy, "BREAKER_OPEN", self.servers.all[0].last_failure, now_ns, request)
         server, permit, probed = choice
         is_default = timeout is None
         if timeout is None:
@@ -243,7 +247,7 @@ class Engine:
             self._log_refused(code, message)
             raise RequestError(code, message)
         self._note_failure(call.server, call.permit, code, message, call.sent_ns)
-        return self._without_answer(call.on_failure, code, message, call.sent_ns)
+        return self._without_answer(call.on_failure, code, message, call.sent_ns, call.request)
 
     def abandoned(self, call: Call) -> None:
         """Record that the caller gave the call up."""
@@ -295,14 +299,26 @@ class Engine:
         self._unanswered = 0
         _logger.info("the rate limit server answers again")
 
-    def _without_answer(self, policy: OnFailure, error: str, message: str, sent_ns: int) -> Decision:
-        if policy == "open":
-            decision = Decision(True, Reason.FAILED_OPEN, error=error, error_message=message)
-        else:
-            decision = Decision(False, Reason.FAILED_CLOSED, error=error, error_message=message)
+    def _without_answer(self, policy: OnFailure, error: str, message: str, sent_ns: int, request: Request) -> Decision:
+        allowed, statuses = policy == "open", self._fallback_statuses(request)
+        if statuses:
+            allowed = not any(status.over_limit for status in statuses)
+        reason = Reason.FAILED_OPEN if allowed else Reason.FAILED_CLOSED
+        decision = Decision(allowed, reason, statuses, error=error, error_message=message)
         self._log_failure(policy, error, message)
         self._observe(decision, sent_ns)
         return decision
+
+    def _fallback_statuses(self, request: Request) -> Sequence[Status]:
+        """Count a request in this process; empty if none of the fallback's limits is its own."""
+        if self._fallback is None:
+            return ()
+        parts = [
+            (entries, cost, gives_back)
+            for (entries, _, gives_back), cost in zip(request.parts, request.costs, strict=True)
+        ]
+        statuses = self._fallback.decide(parts).statuses
+        return statuses if any(status.limit is not None for status in statuses) else ()
 
     def _observe(self, decision: Decision, since_ns: int) -> None:
         if not self._observers:

@@ -148,7 +148,7 @@ def refusal_of(decision: Decision, *, legacy: bool = False) -> Refusal | None:
     """Return the response to a request that is denied; None if it is allowed."""
     if decision.allowed:
         return None
-    if decision.reason is Reason.FAILED_CLOSED:
+    if decision.reason is Reason.FAILED_CLOSED and not decision.statuses:
         return Refusal(503, {"content-type": "text/plain"}, b"Service Unavailable\n", decision)
     headers = decision.headers(legacy=legacy)
     if all(name.lower() != "content-type" for name in headers):

@@ -30,6 +30,7 @@ from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
 from tidegate._servers import Server
 from tidegate._slot import Acquiring, AioSlot
+from tidegate.local import LocalLimit
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -57,6 +58,7 @@ class Tidegate:
         timeout: float = 0.05,
         connect_timeout: float = 1.0,
         on_failure: OnFailure = "open",
+        fallback: Sequence[LocalLimit] = (),
         local_denials: int = 10_000,
         local_denials_for: float = 1.0,
         breaker_failures: int = 5,
@@ -73,6 +75,7 @@ class Tidegate:
         `timeout`: seconds until an answer counts as missing.
         `connect_timeout`: the same for the first call, which opens the connection.
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
+        `fallback`: limits that count such requests in this process; `on_failure` is for the others.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
         `local_denials_for`: seconds that one is kept at most.
         `breaker_failures`: failures in a row after which calls to a server fail at once; 0 switches this off.
@@ -89,6 +92,7 @@ class Tidegate:
             timeout=timeout,
             connect_timeout=connect_timeout,
             on_failure=on_failure,
+            fallback=fallback,
             local_denials=local_denials,
             local_denials_for=local_denials_for,
             breaker_failures=breaker_failures,

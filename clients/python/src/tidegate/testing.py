@@ -14,7 +14,7 @@ A function of the call decides differently from call to call: `FakeTidegate(lamb
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from tidegate._decision import Decision, Reason, Status
 from tidegate._engine import Engine, Observer
 from tidegate._limit import Limit
 from tidegate._request import DescriptorLike, Request
+from tidegate.local import LocalLimit, LocalLimits
 
 _NANOS = 1_000_000_000
 
@@ -69,6 +70,22 @@ def failed(*, is_open: bool = True, error: str = "UNAVAILABLE") -> Decision:
     """Return the decision without an answer, of the policy `"open"` or `"closed"`."""
     reason = Reason.FAILED_OPEN if is_open else Reason.FAILED_CLOSED
     return Decision(is_open, reason, error=error, error_message="a test")
+
+
+def counting(
+    limits: Iterable[LocalLimit], *, clock: Callable[[], int] = time.time_ns
+) -> Callable[[FakeCall], Decision]:
+    """Return a function that counts as a server with these limits does: `FakeTidegate(counting([LocalLimit(…)]))`.
+
+    `clock` is Unix nanoseconds, which a test may set.
+    """
+    local = LocalLimits(limits, clock=clock)
+
+    def decide(call: FakeCall) -> Decision:
+        pairs = zip(call.entries, call.costs, strict=True)
+        return local.decide([(tuple(entries.items()), cost, call.gives_back) for entries, cost in pairs])
+
+    return decide
 
 
 class _FakeEngine(Engine):

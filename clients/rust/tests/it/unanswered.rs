@@ -159,8 +159,11 @@ fn values(headers: &http::HeaderMap, name: &str) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-/// A client that admits, and the first value and hits of each of its calls.
-fn admitting(ticket: Option<&str>) -> (Tidegate, Arc<Mutex<Vec<(String, u64, bool)>>>) {
+/// The first value of each call, its hits, and whether it gives them back.
+type Calls = Arc<Mutex<Vec<(String, u64, bool)>>>;
+
+/// A client that admits, and its calls.
+fn admitting(ticket: Option<&str>) -> (Tidegate, Calls) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let mut admitted = Decision::admitted();

@@ -50,6 +50,7 @@ pub(super) const LANGUAGE: Language = Language {
             ("slot.go", "\tr.usesLocal = false\n", ""),
             ("slot.go", "descriptor.Cost(*cost)", "descriptor.Cost(estimate)"),
             ("slot.go", "s.Ticket).Cost(1)", "s.Ticket).Cost(0)"),
+            ("slot.go", "go s.Release()", "_ = s"),
         ],
         test: &[
             "go",

@@ -9,7 +9,8 @@ pub(super) const LANGUAGE: Language = Language {
     folder: "java",
     probes: &[&["javac", "--version"], &["mvn", "--version"]],
     install: &[],
-    check: &[],
+    // What would be published, signed by a key of its own.
+    check: &[&["./release-dry-run"]],
     // Formatting, lints and Javadoc are phases of it, and the last module tests what it installed.
     test: &["mvn", "--batch-mode", "--no-transfer-progress", "install"],
     outcome: |line| {
@@ -54,8 +55,8 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
-                "slot(limit(descriptors, options.localDenials(false)), descriptors, options)",
-                "slot(limit(descriptors, options), descriptors, options)",
+                "holdAsync(descriptors, options.localDenials(false))",
+                "holdAsync(descriptors, options)",
             ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/Slot.java",
@@ -67,6 +68,11 @@ pub(super) const LANGUAGE: Language = Language {
                 "one.and(\"renew\", ticket).cost(1)",
                 "one.and(\"renew\", ticket).cost(0)",
             ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/middleware/Guard.java",
+                "    slot.releaseAsync();\n",
+                "",
+            ),
         ],
         test: &[
             "mvn",
@@ -74,7 +80,7 @@ pub(super) const LANGUAGE: Language = Language {
             "--no-transfer-progress",
             "--projects=tidegate-client",
             "-Dspotless.check.skip",
-            "-Dtest=ConformanceTest#headers+localDenials*+failures+slots,MiddlewareTest#conformance*",
+            "-Dtest=ConformanceTest#headers+localDenials*+failures+slots,MiddlewareTest#conformanceMiddlewareOf*",
             "test",
         ],
         linked: &[],

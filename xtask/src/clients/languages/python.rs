@@ -76,6 +76,12 @@ pub(super) const LANGUAGE: Language = Language {
                 "return self._begin(self.decision.ticket_cost, is_end=True)",
             ),
             ("src/tidegate/_slot.py", "(\"renew\", ticket)), cost=1", "(\"renew\", ticket)), cost=0"),
+            // Of gRPC, whose interceptor has an end of its own.
+            (
+                "src/tidegate/grpc.py",
+                "        with outcome if isinstance(outcome, Slot) else contextlib.nullcontext():",
+                "        with contextlib.nullcontext():",
+            ),
         ],
         test: &[
             "env",
@@ -88,6 +94,7 @@ pub(super) const LANGUAGE: Language = Language {
             "headers or local_denials or failures or middleware or slots",
             "tests/test_conformance.py",
             "tests/test_conformance_middleware.py",
+            "tests/test_conformance_grpc.py",
         ],
         linked: &[".venv"],
         complete: |_, _| Ok(()),

@@ -53,6 +53,11 @@ pub(super) const LANGUAGE: Language = Language {
             ("src/slot.rs", "request.into().without_local_denials()", "Into::<Request>::into(request)"),
             ("src/slot.rs", "Some(cost) => ticket.cost(cost),", "Some(_) => ticket.cost(estimate),"),
             ("src/slot.rs", "and(\"renew\", ticket).cost(1)", "and(\"renew\", ticket).cost(0)"),
+            (
+                "src/layer.rs",
+                "request.extensions_mut().insert(slot.clone());",
+                "std::mem::forget(slot.clone());",
+            ),
         ],
         test: &[
             "env",
@@ -66,6 +71,7 @@ pub(super) const LANGUAGE: Language = Language {
             "--format=pretty",
             "--skip=vectors",
             "--skip=client_addresses",
+            "--skip=middleware_ends",
         ],
         linked: &[],
         complete: complete_workspace,

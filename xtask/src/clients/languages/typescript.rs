@@ -45,7 +45,7 @@ pub(super) const LANGUAGE: Language = Language {
             ),
             ("src/guard.ts", "status: 503", "status: 429"),
             ("src/slot.ts", "|| this.#isReleased) {", "|| this.#isReleased || isEnd) {"),
-            ("src/engine.ts", "{ localDenials: false, ...options }", "options"),
+            ("src/engine.ts", "{ localDenials: false, ...others }", "others"),
             (
                 "src/slot.ts",
                 "this.cancel() : this.#sendHeld(cost, false, true)",
@@ -56,6 +56,7 @@ pub(super) const LANGUAGE: Language = Language {
                 "[\"renew\", ticket]], { cost: 1, limit }",
                 "[\"renew\", ticket]], { cost: 0, limit }",
             ),
+            ("src/guard.ts", "void slot.release();", ""),
         ],
         test: &[
             "npx",
@@ -64,7 +65,8 @@ pub(super) const LANGUAGE: Language = Language {
             "--reporter=tap-flat",
             "-t",
             "headers|local denials|failures|middleware|slots:",
-            "test/conformance",
+            "test/conformance.test.ts",
+            "test/conformance.middleware.test.ts",
         ],
         linked: &["node_modules"],
         complete: |_, _| Ok(()),

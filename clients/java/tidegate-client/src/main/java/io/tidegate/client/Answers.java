@@ -17,8 +17,7 @@ final class Answers {
    * Errors of the caller or of the configuration. Thrown, since failing open would otherwise let an
    * overlong key pass every limit.
    */
-  static final Set<Code> REJECTED =
-      Set.of(Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE);
+  static final Set<Code> REJECTED = Set.of(Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE);
 
   private Answers() {}
 

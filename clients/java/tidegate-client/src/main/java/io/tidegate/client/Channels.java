@@ -7,6 +7,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
@@ -20,6 +21,35 @@ import org.jspecify.annotations.Nullable;
 final class Channels {
   /** A scheme of gRPC: {@code dns:///name}, {@code unix:/path}. */
   private static final Pattern TARGET = Pattern.compile("[a-z][a-z0-9+.-]*:(//.*|/.*)|dns:.*");
+
+  /**
+   * Connections to all addresses of a name. One that fails most of its calls is left out for a
+   * minute, until when keep-alive has found a connection that hangs. It needs three calls in half a
+   * second, of which half fail.
+   */
+  private static final Map<String, ?> SERVICE_CONFIG =
+      Map.of(
+          "loadBalancingConfig",
+          List.of(
+              Map.of(
+                  "outlier_detection_experimental",
+                  Map.of(
+                      "interval",
+                      "0.5s",
+                      "baseEjectionTime",
+                      "60s",
+                      "maxEjectionTime",
+                      "60s",
+                      "maxEjectionPercent",
+                      50.0,
+                      "failurePercentageEjection",
+                      Map.of(
+                          "threshold", 50.0,
+                          "enforcementPercentage", 100.0,
+                          "minimumHosts", 2.0,
+                          "requestVolume", 3.0),
+                      "childPolicy",
+                      List.of(Map.of("round_robin", Map.of()))))));
 
   private static final Pattern PORT = Pattern.compile("(\\[[^]]+]|[^:]+):\\d{1,5}");
 
@@ -61,7 +91,7 @@ final class Channels {
       String address, TidegateBuilder settings, List<ClientInterceptor> interceptors) {
     ManagedChannelBuilder<?> builder =
         Grpc.newChannelBuilder(address, settings.credentials)
-            .defaultLoadBalancingPolicy("round_robin")
+            .defaultServiceConfig(SERVICE_CONFIG)
             .keepAliveTime(30, TimeUnit.SECONDS)
             .keepAliveTimeout(5, TimeUnit.SECONDS)
             .keepAliveWithoutCalls(true)

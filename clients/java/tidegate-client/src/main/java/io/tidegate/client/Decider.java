@@ -161,7 +161,9 @@ final class Decider {
       io.grpc.Status status = RateLimitCalls.statusOf(failure);
       if (Answers.REJECTED.contains(status.getCode())) {
         chosen().address().breaker.succeeded(chosen().permit());
-        throw new RequestException(status);
+        RequestException refused = new RequestException(status);
+        failures.refused(refused, clock.getAsLong());
+        throw refused;
       }
       long now = clock.getAsLong();
       chosen().address().breaker.failed(chosen().permit(), sentNanos, now);

@@ -18,6 +18,11 @@ final class FailureLog {
 
   private long since;
 
+  /** Time of the last record of a refused request; none before {@link #hasRefused}. */
+  private long refusedNanos;
+
+  private boolean hasRefused;
+
   /** Logs a decision without an answer, if that is due. */
   void failed(Decision decision, long nowNanos) {
     long failures;
@@ -39,6 +44,21 @@ final class FailureLog {
                 decision.errorMessage().orElse(""),
                 decision.allowed() ? "allowed" : "denied",
                 failures));
+  }
+
+  /** Logs that the server refuses a request itself, if that is due. */
+  void refused(RequestException refusal, long nowNanos) {
+    synchronized (this) {
+      if (hasRefused && nowNanos - refusedNanos < EVERY_NANOS) {
+        return;
+      }
+      hasRefused = true;
+      refusedNanos = nowNanos;
+    }
+    LOGGER.log(
+        Level.WARNING,
+        "the rate limit server refuses a request (%s); middleware answers with 400"
+            .formatted(refusal.getMessage()));
   }
 
   /** Logs an answer, if it is the first one after failures. */

@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.LongSupplier;
@@ -117,33 +118,64 @@ public final class Tidegate implements AutoCloseable {
    * @return the slots; none of a request that is not allowed
    */
   public Slot acquire(List<Descriptor> descriptors, CallOptions options) {
-    return slot(limit(descriptors, options.localDenials(false)), descriptors, options);
+    CompletableFuture<Slot> acquiring = acquireAsync(descriptors, options);
+    try {
+      return acquiring.get();
+    } catch (InterruptedException interrupted) {
+      acquiring.cancel(false);
+      Thread.currentThread().interrupt();
+      CancellationException cancelled = new CancellationException("the call was cancelled");
+      cancelled.initCause(interrupted);
+      throw cancelled;
+    } catch (ExecutionException failed) {
+      if (failed.getCause() instanceof RuntimeException failure) {
+        throw failure;
+      }
+      throw new IllegalStateException(failed.getCause());
+    }
   }
 
   /**
    * Takes hits as {@link #limitAsync(List, CallOptions)} does, and holds the slots of limits of
-   * requests in flight until they are released. No denial is kept.
+   * requests in flight until they are released. No denial is kept. The server may have admitted a
+   * call that is cancelled: it goes on by itself, and releases what it was given.
    *
    * @param descriptors one or more, decided as one request
    * @param options options of the call
    * @return the slots, later; none of a request that is not allowed
    */
   public CompletableFuture<Slot> acquireAsync(List<Descriptor> descriptors, CallOptions options) {
-    CompletableFuture<Decision> call = limitAsync(descriptors, options.localDenials(false));
+    return holdAsync(descriptors, options.localDenials(false));
+  }
+
+  /**
+   * Takes hits as {@link #acquireAsync(List, CallOptions)} does, with the local denials of the
+   * options. For middleware, which need not see a limit of requests in flight.
+   *
+   * @param descriptors one or more, decided as one request
+   * @param options options of the call
+   * @return the slots, later; none of a request that is not allowed
+   */
+  public CompletableFuture<Slot> holdAsync(List<Descriptor> descriptors, CallOptions options) {
     CompletableFuture<Slot> result = new CompletableFuture<>();
-    call.whenComplete(
-        (decision, failure) -> {
-          if (failure != null) {
-            result.completeExceptionally(failure);
-            return;
-          }
-          Slot slot = slot(decision, descriptors, options);
-          if (!result.complete(slot)) {
-            // Cancelled meanwhile: nobody has it.
-            slot.releaseAsync();
-          }
-        });
-    result.whenComplete((slot, failure) -> call.cancel(false));
+    // Not cancelled with its caller.
+    Context.current()
+        .fork()
+        .run(
+            () ->
+                limitAsync(descriptors, options)
+                    .whenComplete(
+                        (decision, failure) -> {
+                          if (failure != null) {
+                            result.completeExceptionally(failure);
+                            return;
+                          }
+                          Slot slot = slot(decision, descriptors, options);
+                          if (!result.complete(slot)) {
+                            // Cancelled meanwhile: nobody has it.
+                            slot.releaseAsync();
+                          }
+                        }));
     return result;
   }
 

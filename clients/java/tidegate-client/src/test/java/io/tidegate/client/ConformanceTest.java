@@ -346,6 +346,19 @@ class ConformanceTest {
         });
   }
 
+  @TestFactory
+  Stream<DynamicTest> clientAddressesOfForwarded() {
+    return tests(
+        "forwarded",
+        (one, servers) -> {
+          List<String> lines = elements(one.get("forwarded")).map(JsonNode::asText).toList();
+          String expected = one.get("expect").isNull() ? null : one.get("expect").asText();
+          assertEquals(
+              expected,
+              ClientAddress.ofForwarded(lines, one.get("trusted_proxies").asInt()).orElse(null));
+        });
+  }
+
   private static TidegateBuilder builder(String address) {
     return Tidegate.builder(address).domain("d").timeout(Duration.ofSeconds(5));
   }

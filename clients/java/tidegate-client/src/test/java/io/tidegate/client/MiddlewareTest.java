@@ -21,6 +21,7 @@ import io.grpc.stub.ClientCalls;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.ServerCalls;
 import io.tidegate.client.grpc.RateLimitServerInterceptor;
+import io.tidegate.client.middleware.DeniedBody;
 import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
@@ -34,10 +35,14 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
 import org.eclipse.jetty.ee10.servlet.FilterHolder;
@@ -134,6 +139,127 @@ class MiddlewareTest {
           own.closing(jetty::stop);
           return connector.getLocalPort();
         });
+  }
+
+  /** Responds in every way; a request for {@code /late} is asynchronous, and times out. */
+  private static final class Ending extends HttpServlet {
+    private final transient EndCases.Gate gate;
+
+    Ending(EndCases.Gate gate) {
+      this.gate = gate;
+    }
+
+    @Override
+    protected void doGet(HttpServletRequest request, HttpServletResponse response)
+        throws IOException {
+      switch (request.getRequestURI()) {
+        case "/none" -> response.setStatus(204);
+        case "/same" -> response.setStatus(304);
+        case "/error" -> {
+          response.setStatus(500);
+          response.getWriter().print("an error");
+        }
+        case "/large" -> response.getWriter().print(EndCases.LARGE);
+        case "/raise" -> throw new IllegalStateException("of the handler");
+        case "/slow" -> gate.pass();
+        case "/late" -> request.startAsync().setTimeout(20);
+        default -> response.getWriter().print("body");
+      }
+    }
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareEndsOfServlets() {
+    return EndCases.tests(
+        false,
+        (client, limits, gate, own) ->
+            serve(own, new Ending(gate), new RateLimitFilter(client, limits)));
+  }
+
+  /** Serves a servlet behind filters, and returns its port. */
+  private static int serve(Servers own, HttpServlet servlet, RateLimitFilter... filters)
+      throws Exception {
+    org.eclipse.jetty.server.Server jetty = new org.eclipse.jetty.server.Server();
+    ServerConnector connector = new ServerConnector(jetty);
+    connector.setHost("127.0.0.1");
+    jetty.addConnector(connector);
+    ServletContextHandler context = new ServletContextHandler();
+    for (RateLimitFilter filter : filters) {
+      FilterHolder holder = new FilterHolder(filter);
+      holder.setAsyncSupported(true);
+      context.addFilter(holder, "/*", EnumSet.of(DispatcherType.REQUEST));
+    }
+    ServletHolder holder = new ServletHolder(servlet);
+    holder.setAsyncSupported(true);
+    context.addServlet(holder, "/*");
+    jetty.setHandler(context);
+    jetty.start();
+    own.closing(jetty::stop);
+    return connector.getLocalPort();
+  }
+
+  @Test
+  void twoFiltersOnOneRequestListTheLimitsOfBoth() throws Exception {
+    String rules =
+        "{domain: d, descriptors: [{key: outer, rate_limit: {name: outer, unit: hour,"
+            + " requests_per_unit: 8}}, {key: inner, rate_limit: {name: inner, unit: hour,"
+            + " requests_per_unit: 1}}]}";
+    Tidegate client = client(servers.serve(rules).address());
+    int port =
+        serve(
+            servers,
+            new Ending(new EndCases.Gate()),
+            new RateLimitFilter(client, Limits.of(Key.constant("outer", "a"))),
+            new RateLimitFilter(client, Limits.of(Key.constant("inner", "a"))));
+    URI uri = URI.create("http://127.0.0.1:" + port + "/body");
+    HttpResponse<String> admitted = get(uri);
+    assertEquals(200, admitted.statusCode());
+    assertEquals(
+        "\"outer\";r=7, \"inner\";r=0", admitted.headers().firstValue("ratelimit").orElse(""));
+    HttpResponse<String> denied = get(uri);
+    assertEquals(429, denied.statusCode());
+    String header = denied.headers().firstValue("ratelimit").orElse("");
+    assertTrue(header.startsWith("\"outer\";r=6, \"inner\";r=0;t="), header);
+  }
+
+  @Test
+  void anApplicationMakesTheBodiesOfItsDenials() throws Exception {
+    Tidegate client = Tidegate.fake(call -> Decision.denied(Duration.ofSeconds(5)));
+    Limits limits =
+        Limits.of(Key.constant("route", "all"))
+            .deniedBody(
+                (decision, request) ->
+                    new DeniedBody(
+                        "application/json",
+                        ("{\"path\":\"" + request.path() + "\"}")
+                            .getBytes(StandardCharsets.UTF_8)));
+    HttpResponse<String> denied = get(serveServlet(client, limits));
+    assertEquals(429, denied.statusCode());
+    assertEquals("application/json", denied.headers().firstValue("content-type").orElse(""));
+    assertEquals("{\"path\":\"/\"}", denied.body());
+  }
+
+  @Test
+  void requestsThatDoNotCountGiveTheirHitsBack() throws Exception {
+    CountDownLatch givenBack = new CountDownLatch(2);
+    AtomicInteger taken = new AtomicInteger();
+    Tidegate client =
+        Tidegate.fake(
+            call -> {
+              if (call.givesBack()) {
+                givenBack.countDown();
+              } else {
+                taken.incrementAndGet();
+              }
+              return Decision.admitted();
+            });
+    Limits limits = Limits.of(Key.constant("route", "login")).counts(status -> status == 500);
+    int port = serve(servers, new Ending(new EndCases.Gate()), new RateLimitFilter(client, limits));
+    for (String path : List.of("/error", "/body", "/none")) {
+      get(URI.create("http://127.0.0.1:" + port + path));
+    }
+    assertTrue(givenBack.await(10, TimeUnit.SECONDS));
+    assertEquals(3, taken.get());
   }
 
   private static HttpResponse<String> get(URI uri, String... headers) throws Exception {

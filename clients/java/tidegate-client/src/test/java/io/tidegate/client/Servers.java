@@ -176,12 +176,21 @@ public final class Servers implements AutoCloseable {
 
   /** Reads the cases of a file. */
   static List<JsonNode> cases(String file) {
+    JsonNode content = content(file);
+    List<JsonNode> cases = new ArrayList<>();
+    content.path(content.has("scenarios") ? "scenarios" : "cases").forEach(cases::add);
+    return cases;
+  }
+
+  /** Reads the rules that all cases of a file share. */
+  static String rules(String file) {
+    return content(file).get("rules").asText();
+  }
+
+  private static JsonNode content(String file) {
     Path path = REPOSITORY.resolve("clients/conformance/cases").resolve(file + ".json");
     try {
-      JsonNode content = JSON.readTree(path.toFile());
-      List<JsonNode> cases = new ArrayList<>();
-      content.path(content.has("scenarios") ? "scenarios" : "cases").forEach(cases::add);
-      return cases;
+      return JSON.readTree(path.toFile());
     } catch (IOException failed) {
       throw new UncheckedIOException(failed);
     }

@@ -9,8 +9,10 @@ import io.tidegate.client.middleware.Outcome;
 import io.tidegate.client.middleware.RequestInfo;
 import java.net.InetSocketAddress;
 import java.util.List;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import org.springframework.core.Ordered;
+import org.springframework.http.HttpHeaders;
 import org.springframework.http.HttpStatusCode;
 import org.springframework.http.server.reactive.ServerHttpRequest;
 import org.springframework.http.server.reactive.ServerHttpResponse;
@@ -28,20 +30,33 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
   public static final String DECISION = "io.tidegate.client.decision";
 
   private final Guard guard;
+  private final int order;
+
+  /**
+   * Creates a filter before those of Spring Security.
+   *
+   * @param client the client
+   * @param limits what is limited
+   */
+  public RateLimitWebFilter(Tidegate client, Limits limits) {
+    this(client, limits, TidegateProperties.BEFORE_SECURITY);
+  }
 
   /**
    * Creates a filter.
    *
    * @param client the client
    * @param limits what is limited
+   * @param order its place among the filters
    */
-  public RateLimitWebFilter(Tidegate client, Limits limits) {
+  public RateLimitWebFilter(Tidegate client, Limits limits, int order) {
     this.guard = new Guard(client, limits);
+    this.order = order;
   }
 
   @Override
   public int getOrder() {
-    return Ordered.HIGHEST_PRECEDENCE + 100;
+    return order;
   }
 
   @Override
@@ -56,17 +71,17 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
               if (outcome instanceof Outcome.Admitted admitted) {
                 return chain
                     .filter(admit(exchange, admitted))
-                    .doFinally(signal -> admitted.slot().releaseAsync());
+                    .doFinally(signal -> admitted.end(statusOf(exchange)));
               }
               return chain.filter(exchange);
-            });
+            })
+        // Decided while the exchange was cancelled.
+        .doOnDiscard(Outcome.Admitted.class, admitted -> admitted.end(0));
   }
 
   private static ServerWebExchange admit(ServerWebExchange exchange, Outcome.Admitted admitted) {
     exchange.getAttributes().put(DECISION, admitted.decision());
-    admitted
-        .headers()
-        .forEach((name, value) -> exchange.getResponse().getHeaders().set(name, value));
+    add(exchange.getResponse(), admitted.headers());
     List<Header> added = admitted.decision().requestHeaders();
     if (added.isEmpty()) {
       return exchange;
@@ -80,9 +95,21 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
     return exchange.mutate().request(request.build()).build();
   }
 
+  private static int statusOf(ServerWebExchange exchange) {
+    HttpStatusCode status = exchange.getResponse().getStatusCode();
+    return status == null ? 0 : status.value();
+  }
+
+  /** Adds the headers of a decision to those of an outer filter. */
+  private static void add(ServerHttpResponse response, Map<String, String> headers) {
+    HttpHeaders present = response.getHeaders();
+    headers.forEach(
+        (name, value) -> present.set(name, Outcome.beside(present.getFirst(name), name, value)));
+  }
+
   private static Mono<Void> refuse(ServerHttpResponse response, Outcome.Refused refused) {
     response.setStatusCode(HttpStatusCode.valueOf(refused.status()));
-    refused.headers().forEach((name, value) -> response.getHeaders().set(name, value));
+    add(response, refused.headers());
     response.getHeaders().setContentLength(refused.body().length);
     return response.writeWith(Mono.just(response.bufferFactory().wrap(refused.body())));
   }

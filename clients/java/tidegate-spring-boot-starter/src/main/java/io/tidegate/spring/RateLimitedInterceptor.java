@@ -56,7 +56,11 @@ final class RateLimitedInterceptor implements MethodInterceptor {
     }
     if (type == CompletionStage.class || type == CompletableFuture.class) {
       MethodInvocation later = clone(invocation);
-      return guard.decideAsync(call).thenCompose(outcome -> stage(outcome, later));
+      CompletableFuture<Outcome> deciding = guard.decideAsync(call);
+      CompletableFuture<Object> result = deciding.thenCompose(outcome -> stage(outcome, later));
+      // A caller that gives up keeps no slot.
+      result.whenComplete((value, failure) -> deciding.cancel(false));
+      return result;
     }
     Outcome outcome = guard.decide(call);
     check(outcome);
@@ -120,7 +124,7 @@ final class RateLimitedInterceptor implements MethodInterceptor {
   /** Releases the slots of a call that is over. */
   private static void release(Outcome outcome) {
     if (outcome instanceof Outcome.Admitted admitted) {
-      admitted.slot().releaseAsync();
+      admitted.end(0);
     }
   }
 

@@ -7,6 +7,7 @@ import io.tidegate.client.Tidegate;
 import io.tidegate.client.TidegateBuilder;
 import io.tidegate.client.metrics.MicrometerObserver;
 import io.tidegate.client.middleware.Limits;
+import io.tidegate.client.middleware.RequestInfo;
 import io.tidegate.client.tracing.TraceContext;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -90,9 +91,17 @@ public class TidegateAutoConfiguration {
   @ConditionalOnMissingBean
   @ConditionalOnProperty("tidegate.web.keys[0].entry")
   public Limits tidegateLimits(TidegateProperties properties) {
+    boolean isPreflightLimited = properties.web().preflight();
     return Limits.of(
             properties.web().keys().stream().map(TidegateProperties.KeyProperties::toKey).toList())
+        .skip(request -> !isPreflightLimited && isPreflight(request))
         .legacyHeaders(properties.web().legacyHeaders());
+  }
+
+  private static boolean isPreflight(RequestInfo request) {
+    return request.method().equals("OPTIONS")
+        && !request.header("Origin").isEmpty()
+        && !request.header("Access-Control-Request-Method").isEmpty();
   }
 
   /**

@@ -36,6 +36,8 @@ public record TidegateProperties(
     @DefaultValue Breaker breaker,
     @DefaultValue Tls tls,
     @DefaultValue Web web) {
+  /** The order of filters right before those of Spring Security. */
+  static final int BEFORE_SECURITY = -110;
 
   /**
    * The properties {@code tidegate.breaker.*}.
@@ -66,9 +68,15 @@ public record TidegateProperties(
    *
    * @param keys the entries of the descriptor, in order; without any, requests are not limited
    * @param legacyHeaders whether {@code X-RateLimit-…} headers are sent as well
+   * @param order the place of the filter among the others: before those of Spring Security, so that
+   *     requests that it refuses count, and after a filter of CORS with a lower order
+   * @param preflight whether preflight requests of CORS are limited, which have no header of a key
    */
   public record Web(
-      @DefaultValue List<KeyProperties> keys, @DefaultValue("false") boolean legacyHeaders) {}
+      @DefaultValue List<KeyProperties> keys,
+      @DefaultValue("false") boolean legacyHeaders,
+      @DefaultValue("" + BEFORE_SECURITY) int order,
+      @DefaultValue("false") boolean preflight) {}
 
   /**
    * The properties {@code tidegate.web.keys[0].*}: exactly one of header, value and trusted
@@ -79,13 +87,15 @@ public record TidegateProperties(
    * @param header the header with the value
    * @param value the same value for each request
    * @param trustedProxies the value is the client's address behind so many trusted proxies
+   * @param forwarded whether these append to {@code Forwarded} instead of {@code X-Forwarded-For}
    */
   public record KeyProperties(
       String entry,
       @Nullable Missing missing,
       @Nullable String header,
       @Nullable String value,
-      @Nullable Integer trustedProxies) {
+      @Nullable Integer trustedProxies,
+      @DefaultValue("false") boolean forwarded) {
 
     /** {@return the key} */
     Key toKey() {
@@ -102,9 +112,12 @@ public record TidegateProperties(
         throw new IllegalArgumentException(
             "tidegate.web.keys: " + entry + " needs missing: reject, allow or shared");
       }
-      return header == null
-          ? Key.clientAddress(entry, trustedProxies, missing)
-          : Key.header(entry, header, missing);
+      if (header != null) {
+        return Key.header(entry, header, missing);
+      }
+      return forwarded
+          ? Key.forwardedAddress(entry, trustedProxies, missing)
+          : Key.clientAddress(entry, trustedProxies, missing);
     }
   }
 }

@@ -23,13 +23,15 @@ public class TidegateReactiveAutoConfiguration {
    *
    * @param client the client
    * @param limits what is limited
+   * @param properties the properties
    * @return the filter
    */
   @Bean
   @ConditionalOnBean(Limits.class)
   @ConditionalOnMissingBean
-  public RateLimitWebFilter tidegateWebFilter(Tidegate client, Limits limits) {
-    return new RateLimitWebFilter(client, limits);
+  public RateLimitWebFilter tidegateWebFilter(
+      Tidegate client, Limits limits, TidegateProperties properties) {
+    return new RateLimitWebFilter(client, limits, properties.web().order());
   }
 
   /**

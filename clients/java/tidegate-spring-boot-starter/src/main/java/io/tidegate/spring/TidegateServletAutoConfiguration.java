@@ -9,9 +9,8 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
+import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.context.annotation.Bean;
-import org.springframework.core.Ordered;
-import org.springframework.core.annotation.Order;
 
 /** Configures the filter of Spring MVC applications. */
 @AutoConfiguration(after = TidegateAutoConfiguration.class)
@@ -22,18 +21,34 @@ public class TidegateServletAutoConfiguration {
   public TidegateServletAutoConfiguration() {}
 
   /**
-   * Returns the filter, before those that the application orders by default.
+   * Returns the filter.
    *
    * @param client the client
    * @param limits what is limited
    * @return the filter
    */
   @Bean
-  @Order(Ordered.HIGHEST_PRECEDENCE + 100)
   @ConditionalOnBean(Limits.class)
   @ConditionalOnMissingBean
   public RateLimitFilter tidegateFilter(Tidegate client, Limits limits) {
     return new RateLimitFilter(client, limits);
+  }
+
+  /**
+   * Returns the place of the filter: {@code tidegate.web.order}.
+   *
+   * @param filter the filter
+   * @param properties the properties
+   * @return its registration
+   */
+  @Bean
+  @ConditionalOnBean(RateLimitFilter.class)
+  @ConditionalOnMissingBean(name = "tidegateFilterRegistration")
+  public FilterRegistrationBean<RateLimitFilter> tidegateFilterRegistration(
+      RateLimitFilter filter, TidegateProperties properties) {
+    FilterRegistrationBean<RateLimitFilter> registration = new FilterRegistrationBean<>(filter);
+    registration.setOrder(properties.web().order());
+    return registration;
   }
 
   /**

@@ -6,15 +6,22 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.tidegate.client.EndCases;
 import io.tidegate.client.MiddlewareCases;
 import io.tidegate.client.Servers;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
+import jakarta.servlet.Filter;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.net.Socket;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -29,18 +36,31 @@ import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Import;
 import org.springframework.context.support.GenericApplicationContext;
+import org.springframework.core.Ordered;
+import org.springframework.core.annotation.Order;
 import org.springframework.http.HttpHeaders;
+import org.springframework.http.HttpStatusCode;
+import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.RequestHeader;
 import org.springframework.web.bind.annotation.RequestParam;
 import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.context.request.async.DeferredResult;
+import org.springframework.web.cors.CorsConfiguration;
+import org.springframework.web.cors.UrlBasedCorsConfigurationSource;
+import org.springframework.web.cors.reactive.CorsWebFilter;
+import org.springframework.web.filter.CorsFilter;
+import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
+import reactor.core.scheduler.Schedulers;
 
 class StarterTest {
   private static final String RULES =
@@ -180,7 +200,225 @@ class StarterTest {
     return middlewareCases(WebApplicationType.REACTIVE);
   }
 
+  /** Responds in every way, with Spring MVC. */
+  @RestController
+  static class MvcEndings {
+    private final EndCases.Gate gate;
+
+    MvcEndings(EndCases.Gate gate) {
+      this.gate = gate;
+    }
+
+    @GetMapping("/{name}")
+    ResponseEntity<String> respond(@PathVariable("name") String name) {
+      return switch (name) {
+        case "none" -> ResponseEntity.status(204).build();
+        case "same" -> ResponseEntity.status(304).build();
+        case "error" -> ResponseEntity.status(500).body("an error");
+        case "large" -> ResponseEntity.ok(EndCases.LARGE);
+        case "raise" -> throw new IllegalStateException("of the handler");
+        case "slow" -> {
+          gate.pass();
+          yield ResponseEntity.ok("slow");
+        }
+        default -> ResponseEntity.ok("body");
+      };
+    }
+
+    @GetMapping("/late")
+    DeferredResult<String> late() {
+      return new DeferredResult<>(20L);
+    }
+  }
+
+  /** Responds in every way, with WebFlux. */
+  @RestController
+  static class ReactiveEndings {
+    private final EndCases.Gate gate;
+
+    ReactiveEndings(EndCases.Gate gate) {
+      this.gate = gate;
+    }
+
+    @GetMapping("/{name}")
+    Mono<ResponseEntity<String>> respond(@PathVariable("name") String name) {
+      return switch (name) {
+        case "slow" ->
+            Mono.fromRunnable(gate::pass)
+                .subscribeOn(Schedulers.boundedElastic())
+                .thenReturn(ResponseEntity.ok("slow"));
+        case "late" -> Mono.<ResponseEntity<String>>never().timeout(Duration.ofMillis(20));
+        default -> Mono.fromSupplier(() -> new MvcEndings(gate).respond(name));
+      };
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  static class EndingApplication {}
+
+  private static Stream<DynamicTest> endCases(
+      WebApplicationType type, boolean isCancelling, Class<?> controller) {
+    return EndCases.tests(
+        isCancelling,
+        (client, limits, gate, own) ->
+            own.closing(
+                    new SpringApplicationBuilder(EndingApplication.class, controller)
+                        .web(type)
+                        .initializers(
+                            context -> {
+                              GenericApplicationContext beans = (GenericApplicationContext) context;
+                              beans.registerBean(Tidegate.class, () -> client);
+                              beans.registerBean(Limits.class, () -> limits);
+                              beans.registerBean(EndCases.Gate.class, () -> gate);
+                            })
+                        .properties(
+                            "server.port=0",
+                            "spring.main.banner-mode=off",
+                            "logging.level.root=off")
+                        .run())
+                .getEnvironment()
+                .getProperty("local.server.port", Integer.class, 0));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareEndsOfMvc() {
+    return endCases(WebApplicationType.SERVLET, false, MvcEndings.class);
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareEndsOfWebFlux() {
+    return endCases(WebApplicationType.REACTIVE, true, ReactiveEndings.class);
+  }
+
+  /**
+   * Filters of CORS and security, at the places where applications and Spring Security have them.
+   */
+  @Configuration
+  static class ServletFilters {
+    @Bean
+    FilterRegistrationBean<CorsFilter> cors() {
+      CorsConfiguration all = new CorsConfiguration().applyPermitDefaultValues();
+      UrlBasedCorsConfigurationSource source = new UrlBasedCorsConfigurationSource();
+      source.registerCorsConfiguration("/**", all);
+      FilterRegistrationBean<CorsFilter> cors =
+          new FilterRegistrationBean<>(new CorsFilter(source));
+      cors.setOrder(-200);
+      return cors;
+    }
+
+    @Bean
+    FilterRegistrationBean<Filter> security() {
+      Filter refusing =
+          (request, response, chain) -> ((HttpServletResponse) response).setStatus(401);
+      FilterRegistrationBean<Filter> security = new FilterRegistrationBean<>(refusing);
+      security.setOrder(-100);
+      return security;
+    }
+  }
+
+  /** The same of WebFlux. */
+  @Configuration
+  static class ReactiveFilters {
+    @Bean
+    @Order(-200)
+    CorsWebFilter cors() {
+      CorsConfiguration all = new CorsConfiguration().applyPermitDefaultValues();
+      var source = new org.springframework.web.cors.reactive.UrlBasedCorsConfigurationSource();
+      source.registerCorsConfiguration("/**", all);
+      return new OrderedCors(source);
+    }
+
+    @Bean
+    @Order(-100)
+    WebFilter security() {
+      return (exchange, chain) -> {
+        exchange.getResponse().setStatusCode(HttpStatusCode.valueOf(401));
+        return exchange.getResponse().setComplete();
+      };
+    }
+  }
+
+  private static final class OrderedCors extends CorsWebFilter implements Ordered {
+    OrderedCors(org.springframework.web.cors.reactive.CorsConfigurationSource source) {
+      super(source);
+    }
+
+    @Override
+    public int getOrder() {
+      return -200;
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void theFilterIsBeforeSecurityAndAfterCors(String type) throws Exception {
+    WebApplicationType web = WebApplicationType.valueOf(type);
+    ConfigurableApplicationContext application =
+        start(
+            web,
+            List.<Class<?>>of(
+                Application.class,
+                web == WebApplicationType.SERVLET ? ServletFilters.class : ReactiveFilters.class),
+            BY_API_KEY);
+    String[] headers = {"x-api-key", "alice", "origin", "http://app.example"};
+    for (int number = 0; number < 5; number++) {
+      assertEquals(401, get(application, "/", headers).statusCode(), "refused by security");
+    }
+    HttpResponse<String> denied = get(application, "/", headers);
+    assertEquals(429, denied.statusCode(), "what security refuses counts");
+    assertEquals("*", denied.headers().firstValue("access-control-allow-origin").orElse(""));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void thePlaceOfTheFilterIsAProperty(String type) throws Exception {
+    WebApplicationType web = WebApplicationType.valueOf(type);
+    List<String> behind = new ArrayList<>(List.of(BY_API_KEY));
+    behind.add("tidegate.web.order=0");
+    ConfigurableApplicationContext application =
+        start(
+            web,
+            List.<Class<?>>of(
+                Application.class,
+                web == WebApplicationType.SERVLET ? ServletFilters.class : ReactiveFilters.class),
+            behind.toArray(String[]::new));
+    for (int number = 0; number < 7; number++) {
+      assertEquals(401, get(application, "/", "x-api-key", "alice").statusCode());
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void aPreflightRequestWithoutAKeyIsNotRefused(String type) throws Exception {
+    ConfigurableApplicationContext application =
+        start(WebApplicationType.valueOf(type), BY_API_KEY);
+    String port = application.getEnvironment().getProperty("local.server.port");
+    Preflight preflight = new Preflight(port);
+    assertTrue(preflight.status() != 400, "status " + preflight.status());
+  }
+
+  /** A preflight request over a socket: clients of the JDK refuse its headers. */
+  private record Preflight(String port) {
+    int status() throws IOException {
+      try (Socket socket = new Socket("127.0.0.1", Integer.parseInt(port))) {
+        String head =
+            "OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://app.example\r\n"
+                + "Access-Control-Request-Method: GET\r\nConnection: close\r\n\r\n";
+        socket.getOutputStream().write(head.getBytes(StandardCharsets.US_ASCII));
+        String response =
+            new String(socket.getInputStream().readAllBytes(), StandardCharsets.ISO_8859_1);
+        return Integer.parseInt(response.split(" ")[1]);
+      }
+    }
+  }
+
   private ConfigurableApplicationContext start(WebApplicationType type, String... more) {
+    return start(type, List.<Class<?>>of(Application.class), more);
+  }
+
+  private ConfigurableApplicationContext start(
+      WebApplicationType type, List<Class<?>> sources, String... more) {
     List<String> properties =
         new ArrayList<>(
             List.of(
@@ -192,7 +430,7 @@ class StarterTest {
                 "tidegate.timeout=5s"));
     properties.addAll(List.of(more));
     return servers.closing(
-        new SpringApplicationBuilder(Application.class)
+        new SpringApplicationBuilder(sources.toArray(Class<?>[]::new))
             .web(type)
             .properties(properties.toArray(String[]::new))
             .run());

@@ -12,7 +12,6 @@ import io.grpc.ServerInterceptor;
 import io.grpc.Status;
 import io.tidegate.client.Decision;
 import io.tidegate.client.Header;
-import io.tidegate.client.RequestException;
 import io.tidegate.client.Slot;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Guard;
@@ -38,6 +37,8 @@ public final class RateLimitServerInterceptor implements ServerInterceptor {
   /** The decision about the current call; null if it is not limited. */
   public static final Context.Key<Decision> DECISION = Context.key("tidegate-decision");
 
+  private static final System.Logger LOGGER = System.getLogger("io.tidegate.client");
+
   private final Guard guard;
 
   /**
@@ -56,7 +57,8 @@ public final class RateLimitServerInterceptor implements ServerInterceptor {
     Outcome outcome;
     try {
       outcome = guard.decide(new CallInfo(call, headers));
-    } catch (RequestException refused) {
+    } catch (RuntimeException failure) {
+      LOGGER.log(System.Logger.Level.ERROR, "a call cannot be decided", failure);
       call.close(Status.INTERNAL.withDescription("rate limit error"), new Metadata());
       return new ServerCall.Listener<>() {};
     }

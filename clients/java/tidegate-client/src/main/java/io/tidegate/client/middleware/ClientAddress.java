@@ -1,8 +1,10 @@
 package io.tidegate.client.middleware;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -11,6 +13,8 @@ import org.jspecify.annotations.Nullable;
 /** The address of a client behind trusted proxies. */
 public final class ClientAddress {
   private static final Pattern GROUP = Pattern.compile("[0-9a-fA-F]{1,4}");
+  private static final Pattern FOR =
+      Pattern.compile("\\s*for=(\"?)(.*)\\1\\s*", Pattern.CASE_INSENSITIVE);
   private static final Pattern OCTET = Pattern.compile("0|[1-9][0-9]{0,2}");
 
   private ClientAddress() {}
@@ -36,6 +40,47 @@ public final class ClientAddress {
     return written.size() < trustedProxies
         ? Optional.empty()
         : normalized(written.get(written.size() - trustedProxies));
+  }
+
+  /**
+   * Returns the client's address behind proxies that append to {@code Forwarded} (RFC 7239).
+   *
+   * @param forwarded all {@code Forwarded} lines, in order
+   * @param trustedProxies number of trusted proxies that append to the header; at least 1
+   * @return the address; empty if it is not known
+   */
+  public static Optional<String> ofForwarded(List<String> forwarded, int trustedProxies) {
+    List<String> elements = split(String.join(",", forwarded), ',');
+    if (trustedProxies < 1 || elements.size() < trustedProxies) {
+      return Optional.empty();
+    }
+    List<String> nodes =
+        split(elements.get(elements.size() - trustedProxies), ';').stream()
+            .map(FOR::matcher)
+            .filter(Matcher::matches)
+            .map(pair -> pair.group(2))
+            .toList();
+    return nodes.size() == 1 ? normalized(nodes.get(0)) : Optional.empty();
+  }
+
+  /** The parts of a text between separators outside of quotes; none if a quote is open. */
+  private static List<String> split(String text, char separator) {
+    List<String> parts = new ArrayList<>();
+    int start = 0;
+    boolean isQuoted = false;
+    boolean isEscaped = false;
+    for (int index = 0; index < text.length(); index++) {
+      char letter = text.charAt(index);
+      if (letter == separator && !isQuoted) {
+        parts.add(text.substring(start, index));
+        start = index + 1;
+        continue;
+      }
+      isQuoted ^= letter == '"' && !isEscaped;
+      isEscaped = isQuoted && letter == '\\' && !isEscaped;
+    }
+    parts.add(text.substring(start));
+    return isQuoted ? List.of() : parts;
   }
 
   private static Optional<String> normalized(String address) {

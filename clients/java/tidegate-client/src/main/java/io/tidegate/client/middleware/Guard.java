@@ -4,6 +4,7 @@ import io.tidegate.client.Decision;
 import io.tidegate.client.Descriptor;
 import io.tidegate.client.Reason;
 import io.tidegate.client.RequestException;
+import io.tidegate.client.Slot;
 import io.tidegate.client.Tidegate;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -11,13 +12,18 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.function.IntPredicate;
 import org.jspecify.annotations.Nullable;
 
 /** Middleware without its framework: requests to outcomes. Thread-safe. */
 public final class Guard {
   private static final Map<String, String> PLAIN = Map.of("Content-Type", "text/plain");
+
+  private static final System.Logger LOGGER = System.getLogger("io.tidegate.client");
 
   private final Tidegate client;
   private final Limits limits;
@@ -40,53 +46,62 @@ public final class Guard {
    * @return the outcome
    */
   public Outcome decide(RequestInfo request) {
-    Subject subject = subject(request);
-    if (subject.descriptors.isEmpty()) {
-      return subject.outcome;
-    }
+    CompletableFuture<Outcome> deciding = decideAsync(request);
     try {
-      return outcome(client.limit(subject.descriptors, limits.options()), subject.descriptors);
-    } catch (RequestException refused) {
-      return badValue(refused);
+      return deciding.get();
+    } catch (InterruptedException interrupted) {
+      deciding.cancel(false);
+      Thread.currentThread().interrupt();
+      CancellationException cancelled = new CancellationException("the request was cancelled");
+      cancelled.initCause(interrupted);
+      throw cancelled;
+    } catch (ExecutionException failed) {
+      if (failed.getCause() instanceof RuntimeException failure) {
+        throw failure;
+      }
+      throw new IllegalStateException(failed.getCause());
     }
   }
 
   /**
-   * Decides about a request.
+   * Decides about a request. A future that is cancelled keeps no slot.
    *
    * @param request the request
    * @return the outcome, later
    */
   public CompletableFuture<Outcome> decideAsync(RequestInfo request) {
     Subject subject = subject(request);
+    CompletableFuture<Outcome> decided = new CompletableFuture<>();
     if (subject.descriptors.isEmpty()) {
-      return CompletableFuture.completedFuture(subject.outcome);
+      decided.complete(subject.outcome);
+      return decided;
     }
-    CompletableFuture<Decision> call = client.limitAsync(subject.descriptors, limits.options());
-    CompletableFuture<Outcome> outcome =
-        call.handle(
-            (decision, failure) -> {
-              Throwable cause =
-                  failure instanceof CompletionException ? failure.getCause() : failure;
-              if (cause instanceof RequestException refused) {
-                return badValue(refused);
+    client
+        .holdAsync(subject.descriptors, limits.options())
+        .whenComplete(
+            (slot, failure) -> {
+              try {
+                Outcome outcome =
+                    failure == null
+                        ? outcome(slot, subject.descriptors, request)
+                        : badValue(failure);
+                if (!decided.complete(outcome) && outcome instanceof Outcome.Admitted admitted) {
+                  admitted.end(0);
+                }
+              } catch (RuntimeException unexpected) {
+                decided.completeExceptionally(unexpected);
               }
-              if (cause != null) {
-                throw new CompletionException(cause);
-              }
-              return outcome(decision, subject.descriptors);
             });
-    outcome.whenComplete((decided, failure) -> call.cancel(false));
-    return outcome;
+    return decided;
   }
 
   /** The refusal of a value that the server does not take, such as one that is too long. */
-  private static Outcome badValue(RequestException refused) {
-    return switch (refused.code()) {
-      case INVALID_ARGUMENT, OUT_OF_RANGE ->
-          refused(400, Objects.requireNonNullElse(refused.getMessage(), "Bad Request"));
-      default -> throw refused;
-    };
+  private static Outcome badValue(Throwable failure) {
+    Throwable cause = failure instanceof CompletionException ? failure.getCause() : failure;
+    if (cause instanceof RequestException refused) {
+      return refused(400, Objects.requireNonNullElse(refused.getMessage(), "Bad Request"));
+    }
+    throw cause instanceof RuntimeException runtime ? runtime : new CompletionException(cause);
   }
 
   /** Descriptors to be limited, or none and the outcome without them. */
@@ -137,7 +152,8 @@ public final class Guard {
     return isLimited ? descriptor : null;
   }
 
-  private Outcome outcome(Decision decision, List<Descriptor> descriptors) {
+  private Outcome outcome(Slot slot, List<Descriptor> descriptors, RequestInfo request) {
+    Decision decision = slot.decision();
     if (decision.reason() == Reason.FAILED_CLOSED) {
       Outcome.Refused refused = refused(503, "Service Unavailable");
       return new Outcome.Refused(refused.status(), refused.headers(), refused.body(), decision);
@@ -145,15 +161,41 @@ public final class Guard {
     Map<String, String> headers =
         limits.legacyHeaders() ? decision.legacyHeaders() : decision.headers();
     if (decision.allowed()) {
-      return new Outcome.Admitted(client.slot(decision, descriptors, limits.options()), headers);
+      return new Outcome.Admitted(slot, headers, status -> end(slot, descriptors, status));
     }
     Map<String, String> complete = new LinkedHashMap<>(headers);
+    if (limits.deniedBody() != null) {
+      DeniedBody made = limits.deniedBody().apply(decision, request);
+      complete.keySet().removeIf("content-type"::equalsIgnoreCase);
+      complete.put("Content-Type", made.contentType());
+      return new Outcome.Refused(429, complete, made.bytes(), decision);
+    }
     if (headers.keySet().stream().noneMatch("content-type"::equalsIgnoreCase)) {
       complete.putAll(PLAIN);
     }
     byte[] body = decision.body();
     return new Outcome.Refused(
         429, complete, body.length > 0 ? body : text("Too Many Requests"), decision);
+  }
+
+  private void end(Slot slot, List<Descriptor> descriptors, int status) {
+    IntPredicate counts = limits.counts();
+    slot.releaseAsync();
+    // Without an answer nothing was taken.
+    boolean mayNotCount = counts != null && status > 0 && slot.decision().error().isEmpty();
+    if (mayNotCount && !counts.test(status)) {
+      client
+          .giveBackAsync(descriptors, limits.options())
+          .whenComplete(
+              (decision, failure) -> {
+                if (failure != null) {
+                  LOGGER.log(
+                      System.Logger.Level.WARNING,
+                      "hits of a request that does not count are not given back",
+                      failure);
+                }
+              });
+    }
   }
 
   private static Outcome.Refused refused(int status, String message) {

@@ -89,6 +89,26 @@ public final class Key {
   }
 
   /**
+   * Returns a key with the client's address behind proxies that append to {@code Forwarded} (RFC
+   * 7239), IPv6 cut to its /64 network.
+   *
+   * @param entry the entry's key, as in the rules
+   * @param trustedProxies number of your own proxies that append to the header; at least 1
+   * @param missing the treatment of requests without an address
+   * @return the key
+   */
+  public static Key forwardedAddress(String entry, int trustedProxies, Missing missing) {
+    if (trustedProxies < 1) {
+      throw new IllegalArgumentException("trustedProxies is " + trustedProxies + "; use 1 or more");
+    }
+    return new Key(
+        entry,
+        missing,
+        request ->
+            ClientAddress.ofForwarded(request.header("forwarded"), trustedProxies).orElse(null));
+  }
+
+  /**
    * The text of a header's bytes as UTF-8. Servers decode headers as ISO-8859-1, some as UTF-8 or
    * ASCII with replacements for what is neither.
    */

@@ -1,10 +1,14 @@
 package io.tidegate.client.middleware;
 
 import io.tidegate.client.CallOptions;
+import io.tidegate.client.Decision;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.BiFunction;
+import java.util.function.IntPredicate;
 import java.util.function.Predicate;
 import java.util.function.ToLongFunction;
+import org.jspecify.annotations.Nullable;
 
 /** The requests that middleware limits, and how. Immutable. */
 public final class Limits {
@@ -13,18 +17,24 @@ public final class Limits {
   private final Predicate<RequestInfo> skip;
   private final boolean legacyHeaders;
   private final CallOptions options;
+  private final @Nullable BiFunction<Decision, RequestInfo, DeniedBody> deniedBody;
+  private final @Nullable IntPredicate counts;
 
   private Limits(
       List<List<Key>> descriptors,
       ToLongFunction<RequestInfo> cost,
       Predicate<RequestInfo> skip,
       boolean legacyHeaders,
-      CallOptions options) {
+      CallOptions options,
+      @Nullable BiFunction<Decision, RequestInfo, DeniedBody> deniedBody,
+      @Nullable IntPredicate counts) {
     this.descriptors = descriptors;
     this.cost = cost;
     this.skip = skip;
     this.legacyHeaders = legacyHeaders;
     this.options = options;
+    this.deniedBody = deniedBody;
+    this.counts = counts;
   }
 
   /**
@@ -45,7 +55,13 @@ public final class Limits {
    */
   public static Limits of(List<Key> keys) {
     return new Limits(
-        List.of(checked(keys)), request -> 1, request -> false, false, CallOptions.DEFAULT);
+        List.of(checked(keys)),
+        request -> 1,
+        request -> false,
+        false,
+        CallOptions.DEFAULT,
+        null,
+        null);
   }
 
   private static List<Key> checked(List<Key> keys) {
@@ -65,7 +81,7 @@ public final class Limits {
   public Limits and(Key... keys) {
     List<List<Key>> more = new ArrayList<>(descriptors);
     more.add(checked(List.of(keys)));
-    return new Limits(List.copyOf(more), cost, skip, legacyHeaders, options);
+    return new Limits(List.copyOf(more), cost, skip, legacyHeaders, options, deniedBody, counts);
   }
 
   /**
@@ -75,7 +91,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits cost(ToLongFunction<RequestInfo> hits) {
-    return new Limits(descriptors, hits, skip, legacyHeaders, options);
+    return new Limits(descriptors, hits, skip, legacyHeaders, options, deniedBody, counts);
   }
 
   /**
@@ -85,7 +101,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits skip(Predicate<RequestInfo> skipped) {
-    return new Limits(descriptors, cost, skipped, legacyHeaders, options);
+    return new Limits(descriptors, cost, skipped, legacyHeaders, options, deniedBody, counts);
   }
 
   /**
@@ -95,7 +111,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits legacyHeaders(boolean sent) {
-    return new Limits(descriptors, cost, skip, sent, options);
+    return new Limits(descriptors, cost, skip, sent, options, deniedBody, counts);
   }
 
   /**
@@ -105,7 +121,36 @@ public final class Limits {
    * @return the limits
    */
   public Limits options(CallOptions ofCalls) {
-    return new Limits(descriptors, cost, skip, legacyHeaders, ofCalls);
+    return new Limits(descriptors, cost, skip, legacyHeaders, ofCalls, deniedBody, counts);
+  }
+
+  /**
+   * Returns limits whose denials over HTTP have a body of the application.
+   *
+   * @param made returns the body of a denial
+   * @return the limits
+   */
+  public Limits deniedBody(BiFunction<Decision, RequestInfo, DeniedBody> made) {
+    return new Limits(descriptors, cost, skip, legacyHeaders, options, made, counts);
+  }
+
+  /**
+   * Returns limits of those requests over HTTP that count by the status of their response. The hits
+   * of others are given back at their end, so that this is for limits without {@code reserve}.
+   *
+   * @param counted returns whether a request with a status counts
+   * @return the limits
+   */
+  public Limits counts(IntPredicate counted) {
+    return new Limits(descriptors, cost, skip, legacyHeaders, options, deniedBody, counted);
+  }
+
+  @Nullable BiFunction<Decision, RequestInfo, DeniedBody> deniedBody() {
+    return deniedBody;
+  }
+
+  @Nullable IntPredicate counts() {
+    return counts;
   }
 
   /** The keys of each descriptor. */

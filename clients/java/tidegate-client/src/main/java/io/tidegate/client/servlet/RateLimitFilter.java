@@ -2,7 +2,6 @@ package io.tidegate.client.servlet;
 
 import io.tidegate.client.Decision;
 import io.tidegate.client.Header;
-import io.tidegate.client.Slot;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Guard;
 import io.tidegate.client.middleware.Limits;
@@ -24,6 +23,7 @@ import java.util.Collections;
 import java.util.Enumeration;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
@@ -62,41 +62,50 @@ public final class RateLimitFilter implements Filter {
     Outcome outcome = guard.decide(new ServletRequestInfo(http));
     if (outcome instanceof Outcome.Refused refused) {
       answer.setStatus(refused.status());
-      refused.headers().forEach(answer::setHeader);
+      add(answer, refused.headers());
       answer.setContentLength(refused.body().length);
       answer.getOutputStream().write(refused.body());
     } else if (outcome instanceof Outcome.Admitted admitted) {
-      admitted.headers().forEach(answer::setHeader);
+      add(answer, admitted.headers());
       request.setAttribute(DECISION, admitted.decision());
       List<Header> added = admitted.decision().requestHeaders();
       try {
         chain.doFilter(added.isEmpty() ? request : new WithHeaders(http, added), response);
       } finally {
-        releaseAtEnd(admitted.slot(), request);
+        endLater(admitted, request, answer);
       }
     } else {
       chain.doFilter(request, response);
     }
   }
 
-  /** Releases the slots of a request that is over, or will be when its asynchronous part is. */
-  private static void releaseAtEnd(Slot slot, ServletRequest request) {
-    if (slot.ticket().isPresent() && request.isAsyncStarted()) {
+  /** Adds the headers of a decision to those of an outer filter. */
+  private static void add(HttpServletResponse answer, Map<String, String> headers) {
+    headers.forEach(
+        (name, value) ->
+            answer.setHeader(name, Outcome.beside(answer.getHeader(name), name, value)));
+  }
+
+  /** Ends a request that is over, or that will be when its asynchronous part is. */
+  private static void endLater(
+      Outcome.Admitted admitted, ServletRequest request, HttpServletResponse answer) {
+    if (request.isAsyncStarted()) {
       try {
-        request.getAsyncContext().addListener(new AtEnd(slot));
+        request.getAsyncContext().addListener(new AtEnd(admitted, answer));
         return;
       } catch (IllegalStateException isOver) {
         // It has been completed or dispatched meanwhile.
       }
     }
-    slot.releaseAsync();
+    admitted.end(answer.getStatus());
   }
 
-  /** Releases slots at the end of an asynchronous request, whose timeouts and errors end it too. */
-  private record AtEnd(Slot slot) implements AsyncListener {
+  /** Ends an asynchronous request, which timeouts and errors end too. */
+  private record AtEnd(Outcome.Admitted admitted, HttpServletResponse answer)
+      implements AsyncListener {
     @Override
     public void onComplete(AsyncEvent event) {
-      slot.releaseAsync();
+      admitted.end(answer.getStatus());
     }
 
     @Override
