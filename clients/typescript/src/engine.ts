@@ -4,6 +4,7 @@ import type { Permit } from "./breaker.js";
 import { Decision, type Extras, type Header, type Limit, type Mode, type Status } from "./decision.js";
 import { LocalDenials } from "./denials.js";
 import { unitNs } from "./limit.js";
+import { LocalLimits, type LocalLimit } from "./local.js";
 import {
   RateLimitResponse_Code as Code,
   RateLimitResponse_Mode as WireMode,
@@ -39,6 +40,8 @@ export interface ClientOptions {
   readonly connectTimeoutMs?: number;
   /** The decision about requests without an answer; `open` unless set. */
   readonly onFailure?: OnFailure;
+  /** Limits that count requests without an answer in this process; `onFailure` is for the others. */
+  readonly fallback?: readonly LocalLimit[];
   /** Denials that are kept until their reset; 10,000 unless set, 0 keeps none. */
   readonly localDenials?: number;
   /** Time that one is kept at most; 1,000 unless set. */
@@ -108,6 +111,7 @@ export class RateLimiter {
   readonly #logger: Logger;
   readonly #clock: () => bigint;
   readonly #timeoutMs: number;
+  readonly #fallback: LocalLimits | undefined;
   #isClosed = false;
   /** Decisions without an answer since the last message about them. */
   #unanswered = 0;
@@ -132,6 +136,7 @@ export class RateLimiter {
     const failuresMax = options.breakerFailures ?? 5;
     this.#servers = new Servers(transports.map((transport) => new Server(transport, failuresMax, openNs)));
     this.#clock = options.clock ?? monotonicNs;
+    this.#fallback = options.fallback === undefined ? undefined : new LocalLimits(options.fallback);
   }
 
   /**
@@ -269,7 +274,8 @@ export class RateLimiter {
     const metadata = this.#metadata();
     const choice = this.#servers.choose(sentNs);
     if (choice === undefined) {
-      return this.#withoutAnswer(policy, "BREAKER_OPEN", this.#servers.all[0]?.lastFailure ?? "", sentNs);
+      const message = this.#servers.all[0]?.lastFailure ?? "";
+      return this.#withoutAnswer(policy, "BREAKER_OPEN", message, sentNs, request);
     }
     const { server, permit, probed } = choice;
     if (probed !== undefined) {
@@ -284,7 +290,7 @@ export class RateLimiter {
       }
     } catch (error) {
       server.isFirst = false;
-      return this.#failed(error, server, policy, permit, sentNs, options.signal);
+      return this.#failed(error, server, policy, permit, sentNs, options.signal, request);
     }
     server.isFirst = false;
     const decision = decode(response);
@@ -344,6 +350,7 @@ export class RateLimiter {
     permit: Permit,
     sentNs: bigint,
     signal: AbortSignal | undefined,
+    request: Request,
   ): Decision {
     if (signal?.aborted === true || !(error instanceof CallError)) {
       server.breaker.abandoned(permit);
@@ -357,14 +364,16 @@ export class RateLimiter {
     }
     server.lastFailure = `${error.code}: ${error.message}`;
     server.breaker.failed(permit, sentNs, this.#clock());
-    return this.#withoutAnswer(policy, error.code, error.message, sentNs);
+    return this.#withoutAnswer(policy, error.code, error.message, sentNs, request);
   }
 
-  #withoutAnswer(policy: OnFailure, error: string, errorMessage: string, sentNs: bigint): Decision {
-    const isOpen = policy === "open";
-    this.#logFailure(isOpen, error, errorMessage);
-    const reason = isOpen ? "failed_open" : "failed_closed";
-    return this.#observed(new Decision(isOpen, reason, [], { error, errorMessage }), sentNs);
+  #withoutAnswer(policy: OnFailure, error: string, errorMessage: string, sentNs: bigint, request: Request): Decision {
+    this.#logFailure(policy === "open", error, errorMessage);
+    const counted = this.#fallback?.decide(request.parts()).statuses ?? [];
+    const statuses = counted.some(({ limit }) => limit !== undefined) ? counted : [];
+    const isAllowed = statuses.length > 0 ? !statuses.some(({ overLimit }) => overLimit) : policy === "open";
+    const reason = isAllowed ? "failed_open" : "failed_closed";
+    return this.#observed(new Decision(isAllowed, reason, statuses, { error, errorMessage }), sentNs);
   }
 
   #logRefused(error: CallError): void {

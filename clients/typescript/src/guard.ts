@@ -95,7 +95,7 @@ export class Guard<T> {
       throw error;
     }
     const { decision } = slot;
-    if (decision.reason === "failed_closed") {
+    if (decision.reason === "failed_closed" && decision.statuses.length === 0) {
       return { refusal: { status: 503, headers: PLAIN, body: "Service Unavailable\n" } };
     }
     const headers = decision.headers({ legacy: legacyHeaders ?? false });

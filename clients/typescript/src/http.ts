@@ -32,6 +32,7 @@ export {
   type Missing,
   type RequestInfo,
 } from "./keys.js";
+export type { LocalLimit } from "./local.js";
 export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";
 
 /** Settings of a client over HTTP. */

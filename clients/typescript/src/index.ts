@@ -26,5 +26,6 @@ export {
   type Missing,
   type RequestInfo,
 } from "./keys.js";
+export type { LocalLimit } from "./local.js";
 export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";
 export { Slot } from "./slot.js";

@@ -1,4 +1,5 @@
 import { create } from "@bufbuild/protobuf";
+import type { LocalPart } from "./local.js";
 import { RateLimitDescriptor_Unit as Unit, RateLimitRequestSchema, type RateLimitRequest } from "./proto/rls_pb.js";
 
 const COST_MAX = 2n ** 64n - 1n;
@@ -127,6 +128,13 @@ export class Request {
     return this.#descriptors
       .filter((descriptor) => descriptor.givesBack || !isGivingBack)
       .map(({ entries }) => JSON.stringify([this.#domain, ...entries.map(([key]) => key)]));
+  }
+
+  /** The entries and hits of each descriptor, for limits of this process. */
+  parts(): readonly LocalPart[] {
+    return this.#descriptors.map(({ entries, givesBack }, index) => {
+      return { entries, givesBack, cost: this.costs[index] ?? 1n };
+    });
   }
 
   message(): RateLimitRequest {

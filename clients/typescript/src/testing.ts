@@ -6,6 +6,7 @@
 import { Decision, type Limit } from "./decision.js";
 import { RateLimiter, type CallOptions } from "./engine.js";
 import { unitNs } from "./limit.js";
+import { LocalLimits, type LocalLimit } from "./local.js";
 import { Request, type DescriptorLike } from "./request.js";
 
 /** A call of a client. */
@@ -63,6 +64,19 @@ export class FakeTidegate extends RateLimiter {
     this.calls.push(call);
     return typeof this.#decide === "function" ? this.#decide(call) : this.#decide;
   }
+}
+
+/**
+ * Counts as a server with these limits does: `new FakeTidegate(counting([{ keys: ["user"], requests: 5, perMs: 60_000 }]))`. The clock
+ * returns Unix nanoseconds, which a test may set.
+ */
+export function counting(
+  limits: readonly LocalLimit[],
+  options: { readonly clock?: () => bigint } = {},
+): (call: FakeCall) => Decision {
+  const local = new LocalLimits(limits, options);
+  return ({ entries, costs, givesBack }) =>
+    local.decide(entries.map((one, index) => ({ entries: Object.entries(one), givesBack, cost: costs[index] ?? 1n })));
 }
 
 const minute = (requests: number, name: string): Limit => ({
