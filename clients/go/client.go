@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,8 @@ type Client struct {
 	isWarm       atomic.Bool
 	policy       Policy
 	denials      *localDenials
+	// fallback counts requests without an answer; nil if there is none.
+	fallback *localLimits
 	// breaker is that of connecting: calls for which no address is connected.
 	breaker breaker
 	// breakers are those of addresses, by address.
@@ -78,6 +81,7 @@ type settings struct {
 	credentials     credentials.TransportCredentials
 	dialOptions     []grpc.DialOption
 	addresses       []string
+	fallback        []LocalLimit
 	now             func() time.Duration
 }
 
@@ -187,7 +191,15 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tidegate: %w", err)
 	}
+	var fallback *localLimits
+	if len(s.fallback) > 0 {
+		now := func() time.Duration { return time.Duration(time.Now().UnixNano()) }
+		if fallback, err = newLocalLimits(s.fallback, now); err != nil {
+			return nil, err
+		}
+	}
 	return &Client{
+		fallback:     fallback,
 		domain:       s.domain,
 		timeout:      s.timeout,
 		firstTimeout: max(s.timeout, s.connectTimeout),
@@ -404,7 +416,13 @@ func (c *Client) withoutAnswer(ctx context.Context, r *request, failure, message
 		Failure:        failure,
 		FailureMessage: message,
 	}
-	if r.policy == FailClosed {
+	if statuses := c.fallBack(r); len(statuses) > 0 {
+		decision = newDecision(!slices.ContainsFunc(statuses, func(status Status) bool { return status.OverLimit }), statuses)
+		decision.Reason, decision.Failure, decision.FailureMessage = FailedOpen, failure, message
+		if !decision.Allowed {
+			decision.Reason = FailedClosed
+		}
+	} else if r.policy == FailClosed {
 		decision.Allowed, decision.Reason = false, FailedClosed
 	}
 	c.failures.failed(ctx, decision, c.now())

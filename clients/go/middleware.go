@@ -73,7 +73,7 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 			}
 			defer slot.releaseLater()
 			decision := slot.Decision
-			if decision.Reason == FailedClosed {
+			if decision.Reason == FailedClosed && len(decision.Statuses) == 0 {
 				http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
 				return
 			}
@@ -230,7 +230,7 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 	case err != nil:
 		c.failures.log().ErrorContext(ctx, "a call cannot be decided", "error", err)
 		return nil, nil, status.Error(codes.Internal, "rate limit error")
-	case slot.Reason == FailedClosed:
+	case slot.Reason == FailedClosed && len(slot.Statuses) == 0:
 		return nil, nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
 	}
 	decision := slot.Decision
