@@ -7,6 +7,7 @@ use crate::{
     denials::LocalDenials,
     failures::FailureLog,
     fake::Decide,
+    local::{LocalLimit, LocalLimits},
     transport::{self, Channels, Connections},
 };
 use std::{
@@ -48,6 +49,7 @@ pub struct Builder {
     timeout: Duration,
     connect_timeout: Duration,
     on_failure: OnFailure,
+    fallback: Vec<LocalLimit>,
     local_denials: usize,
     local_denials_for: Duration,
     breaker_failures: u32,
@@ -73,6 +75,7 @@ impl Builder {
             timeout: Duration::from_millis(50),
             connect_timeout: Duration::from_secs(1),
             on_failure: OnFailure::Open,
+            fallback: Vec::new(),
             local_denials: 10_000,
             local_denials_for: Duration::from_secs(1),
             breaker_failures: 5,
@@ -109,6 +112,13 @@ impl Builder {
     /// Sets the decision for requests without a response; [`OnFailure::Open`] if not set.
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         Self { on_failure, ..self }
+    }
+
+    /// Adds a limit that counts requests without a response in this process; the policy is for the others. As a fallback, a service of
+    /// ten processes admits up to ten times as much.
+    pub fn fallback(mut self, limit: LocalLimit) -> Self {
+        self.fallback.push(limit);
+        self
     }
 
     /// Sets how many denials are kept; 10,000 if not set, 0 keeps none.
@@ -185,6 +195,7 @@ impl Builder {
             first_timeout: self.timeout.max(self.connect_timeout),
             is_warm: AtomicBool::new(false),
             on_failure: self.on_failure,
+            fallback: (!self.fallback.is_empty()).then(|| LocalLimits::new(self.fallback)),
             denials: LocalDenials::new(self.local_denials, self.local_denials_for),
             failures: FailureLog::default(),
             last_failure: Mutex::default(),

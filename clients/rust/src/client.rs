@@ -3,10 +3,11 @@
 use crate::{
     breaker::Permit,
     builder::{Builder, Clock, MetadataSource, Observer},
-    decision::{Decision, Reason},
+    decision::{Decision, Reason, Status},
     denials::LocalDenials,
     failures::FailureLog,
     fake::{Call, Decide},
+    local::LocalLimits,
     proto::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     request::Request,
     response::decode,
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     /// Whether a call is over: the first one opens the connection.
     pub(crate) is_warm: AtomicBool,
     pub(crate) on_failure: OnFailure,
+    /// Limits of requests without a response.
+    pub(crate) fallback: Option<LocalLimits>,
     pub(crate) denials: LocalDenials,
     pub(crate) failures: FailureLog,
     /// Code and message of the last failure.
@@ -149,7 +152,7 @@ impl Tidegate {
         let policy = request.on_failure.unwrap_or(inner.on_failure);
         let Some(choice) = self.choose(request, domain, sent) else {
             let last = inner.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            return Ok(self.without_answer(policy, "BREAKER_OPEN", last, sent));
+            return Ok(self.without_answer(request, policy, "BREAKER_OPEN", last, sent));
         };
         let (mut address, mut permit) = (choice.address, Some(choice.permit));
         let answer = self.call(request, domain, &mut address, &mut permit, sent).await;
@@ -172,7 +175,7 @@ impl Tidegate {
                 if status.code() == tonic::Code::DeadlineExceeded {
                     inner.channels.late(address);
                 }
-                self.failed(&status, policy, permit, sent)
+                self.failed(request, &status, policy, permit, sent)
             }
         }
     }
@@ -291,6 +294,7 @@ impl Tidegate {
 
     fn failed(
         &self,
+        request: &Request,
         status: &GrpcStatus,
         policy: OnFailure,
         permit: Option<Permit>,
@@ -305,24 +309,35 @@ impl Tidegate {
         let last = Some(format!("{code}: {message}").into());
         *self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = last;
         permit.into_iter().for_each(|permit| permit.failed(sent, self.now()));
-        Ok(self.without_answer(policy, code, Some(message.into()), sent))
+        Ok(self.without_answer(request, policy, code, Some(message.into()), sent))
     }
 
     fn without_answer(
         &self,
+        request: &Request,
         policy: OnFailure,
         error: &'static str,
         error_message: Option<Arc<str>>,
         sent: Duration,
     ) -> Decision {
-        let (allowed, reason) = match policy {
-            OnFailure::Open => (true, Reason::FailedOpen),
-            OnFailure::Closed => (false, Reason::FailedClosed),
+        let statuses = self.fall_back(request);
+        let allowed = if statuses.is_empty() {
+            policy == OnFailure::Open
+        } else {
+            statuses.iter().all(|status| !status.over_limit)
         };
-        let decision = Decision::new(allowed, reason, Vec::new());
+        let reason = if allowed { Reason::FailedOpen } else { Reason::FailedClosed };
+        let decision = Decision::new(allowed, reason, statuses);
         let decision = Decision { error: Some(error), error_message, ..decision };
         self.0.failures.failed(&decision, self.now());
         self.observed(decision, sent)
+    }
+
+    /// Counts a request in this process. Returns no status if none of the fallback's limits is its own.
+    fn fall_back(&self, request: &Request) -> Vec<Status> {
+        let Some(fallback) = &self.0.fallback else { return Vec::new() };
+        let statuses = fallback.decide(request.parts(), self.now()).statuses;
+        if statuses.iter().any(|status| status.limit.is_some()) { statuses } else { Vec::new() }
     }
 
     fn observed(&self, decision: Decision, since: Duration) -> Decision {

@@ -278,7 +278,7 @@ impl RateLimitLayer {
             }
         };
         let decision = slot.decision();
-        if decision.reason == Reason::FailedClosed {
+        if decision.reason == Reason::FailedClosed && decision.statuses.is_empty() {
             return Err(refused(Refused::NoAnswer, "Service Unavailable"));
         }
         let headers = if options.has_legacy_headers { decision.legacy_headers() } else { decision.headers() };

@@ -24,6 +24,7 @@ mod failures;
 mod fake;
 mod keys;
 mod layer;
+mod local;
 mod proto {
     include!("generated/tidegate.client.v1.rs");
 }
@@ -41,5 +42,6 @@ pub use decision::{Decision, Header, Limit, Mode, Reason, Status};
 pub use fake::Call;
 pub use keys::{Key, Missing, RequestInfo, client_address, forwarded_address};
 pub use layer::{HeldBody, RateLimit, RateLimitLayer, RequestSlot, ResponseFuture};
+pub use local::LocalLimit;
 pub use request::{Descriptor, Request, Unit};
 pub use slot::Slot;

@@ -2,6 +2,7 @@
 
 use crate::{
     client::OnFailure,
+    local::Part,
     proto::{
         RateLimitDescriptor, RateLimitRequest,
         rate_limit_descriptor::{Entry, Override, Unit as WireUnit},
@@ -200,6 +201,15 @@ impl Request {
 
     pub(crate) fn gives_back(&self) -> bool {
         self.descriptors.iter().any(|descriptor| descriptor.gives_back)
+    }
+
+    /// The entries and hits of each descriptor, for limits of this process.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.descriptors.iter().zip(self.costs()).map(|(descriptor, cost)| Part {
+            entries: &descriptor.entries,
+            cost,
+            gives_back: descriptor.gives_back,
+        })
     }
 
     /// Bytes that differ for requests that differ in more than their costs.

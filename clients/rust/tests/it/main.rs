@@ -7,9 +7,9 @@ mod client;
 mod fake;
 mod generated;
 mod layer;
+mod local;
 mod package;
 #[path = "../support/servers.rs"]
-#[expect(dead_code, reason = "tests/conformance uses the rest")]
 mod servers;
 #[cfg(all(feature = "metrics", feature = "opentelemetry"))]
 mod telemetry;

@@ -31,6 +31,10 @@ final class Decider {
   private final Duration timeout;
   private final Duration firstTimeout;
   private final OnFailure onFailure;
+
+  /** Limits of requests without an answer; null if there are none. */
+  private final @Nullable LocalLimits fallback;
+
   private final List<DecisionObserver> observers;
   private final LongSupplier clock;
   private final AtomicLong reconnectedNanos;
@@ -55,6 +59,10 @@ final class Decider {
     this.firstTimeout =
         builder.connectTimeout.compareTo(timeout) > 0 ? builder.connectTimeout : timeout;
     this.onFailure = builder.onFailure;
+    this.fallback =
+        builder.fallback.isEmpty()
+            ? null
+            : new LocalLimits(builder.fallback, () -> System.currentTimeMillis() * 1_000_000);
     this.observers = List.copyOf(builder.observers);
     this.clock = builder.clock;
     this.reconnectedNanos = new AtomicLong(clock.getAsLong());
@@ -192,7 +200,13 @@ final class Decider {
     }
 
     private Decision withoutAnswer(String error, String message) {
-      Decision failed = Decision.failed(policy, error, message);
+      Decision counted = fallback == null ? null : fallback.decide(request.call());
+      boolean isCounted =
+          counted != null && counted.statuses().stream().anyMatch(status -> status.limit() != null);
+      Decision failed =
+          isCounted
+              ? Decision.counted(counted, error, message)
+              : Decision.failed(policy, error, message);
       failures.failed(failed, clock.getAsLong());
       return observed(failed);
     }

@@ -99,11 +99,20 @@ public final class Decision {
   }
 
   static Decision failed(OnFailure policy, String error, String message) {
-    boolean isOpen = policy == OnFailure.OPEN;
+    return failed(policy == OnFailure.OPEN, List.of(), error, message);
+  }
+
+  /** The decision of the fallback on a request without an answer, which counted it. */
+  static Decision counted(Decision counted, String error, String message) {
+    return failed(counted.allowed(), counted.statuses(), error, message);
+  }
+
+  private static Decision failed(
+      boolean isOpen, List<Status> statuses, String error, String message) {
     return new Decision(
         isOpen,
         isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
-        List.of(),
+        statuses,
         new Additions(List.of(), List.of(), new byte[0], error, message, null, 1));
   }
 

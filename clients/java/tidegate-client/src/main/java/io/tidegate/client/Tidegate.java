@@ -56,6 +56,17 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
+   * Returns a client for tests of applications that counts as a server with these limits does.
+   *
+   * @param unixNanos the clock of the test: nanoseconds since the Unix epoch
+   * @param limits the limits
+   * @return the client
+   */
+  public static Tidegate counting(LongSupplier unixNanos, LocalLimit... limits) {
+    return fake(new LocalLimits(List.of(limits), unixNanos)::decide);
+  }
+
+  /**
    * Takes hits of every limit that the descriptors reach, or of none.
    *
    * @param descriptors one or more, decided as one request

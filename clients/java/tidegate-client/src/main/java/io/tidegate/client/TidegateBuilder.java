@@ -19,6 +19,7 @@ public final class TidegateBuilder {
   Duration timeout = Duration.ofMillis(50);
   Duration connectTimeout = Duration.ofSeconds(5);
   OnFailure onFailure = OnFailure.OPEN;
+  List<LocalLimit> fallback = List.of();
   int localDenialsMax = 10_000;
   Duration localDenialsFor = Duration.ofSeconds(1);
   int breakerFailures = 5;
@@ -79,6 +80,18 @@ public final class TidegateBuilder {
    */
   public TidegateBuilder onFailure(OnFailure policy) {
     this.onFailure = policy;
+    return this;
+  }
+
+  /**
+   * Sets limits that count requests without an answer in this process; the policy is for the
+   * others. As a fallback, a service of ten processes admits up to ten times as much.
+   *
+   * @param limits the limits
+   * @return this builder
+   */
+  public TidegateBuilder fallback(LocalLimit... limits) {
+    this.fallback = List.of(limits);
     return this;
   }
 

@@ -96,7 +96,7 @@ class UnansweredTest {
     return "127.0.0.1:" + server.getPort();
   }
 
-  private static final RequestInfo REQUEST =
+  static final RequestInfo REQUEST =
       new RequestInfo() {
         @Override
         public String peer() {

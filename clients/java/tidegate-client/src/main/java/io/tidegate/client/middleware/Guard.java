@@ -154,7 +154,7 @@ public final class Guard {
 
   private Outcome outcome(Slot slot, List<Descriptor> descriptors, RequestInfo request) {
     Decision decision = slot.decision();
-    if (decision.reason() == Reason.FAILED_CLOSED) {
+    if (decision.reason() == Reason.FAILED_CLOSED && decision.statuses().isEmpty()) {
       Outcome.Refused refused = refused(503, "Service Unavailable");
       return new Outcome.Refused(refused.status(), refused.headers(), refused.body(), decision);
     }

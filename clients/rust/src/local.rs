@@ -1,0 +1,212 @@
+//! Limits that are counted in this process: for requests without an answer, and in tests of applications. Pure: time is an argument.
+//!
+//! Invariant: a counter's `used` is at most its limit, in units of one hit times the window, so that a bucket refills exactly.
+
+use crate::{
+    client::Tidegate,
+    decision::{Decision, Limit, Reason, Status},
+    fake::Call,
+};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Number of counters beyond which those that are free again make room, or else all.
+const COUNTERS_MAX: usize = 100_000;
+
+/// A limit that is counted in this process: [`Builder::fallback`](crate::Builder::fallback), [`Tidegate::counting`]. It counts by the
+/// algorithm of the server, exactly, and knows nothing of other processes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalLimit {
+    keys: Vec<String>,
+    requests: u32,
+    per: Duration,
+    is_window: bool,
+    name: String,
+}
+
+impl LocalLimit {
+    /// Creates a token bucket of so many requests that is full again after some time, for each combination of values of a descriptor with
+    /// these keys.
+    ///
+    /// # Panics
+    ///
+    /// If there is no key, or if the requests or the time are 0: no request could be limited.
+    pub fn bucket<K: Into<String>>(keys: impl IntoIterator<Item = K>, requests: u32, per: Duration) -> Self {
+        let keys: Vec<String> = keys.into_iter().map(Into::into).collect();
+        assert!(
+            !keys.is_empty() && requests > 0 && !per.is_zero(),
+            "a local limit needs a key, and requests and a time above 0"
+        );
+        Self { keys, requests, per, is_window: false, name: String::new() }
+    }
+
+    /// Creates a limit of so many requests in each window of the clock: of the Unix epoch in tests.
+    ///
+    /// # Panics
+    ///
+    /// As [`bucket`](Self::bucket).
+    pub fn window<K: Into<String>>(keys: impl IntoIterator<Item = K>, requests: u32, per: Duration) -> Self {
+        Self { is_window: true, ..Self::bucket(keys, requests, per) }
+    }
+
+    /// Sets the name of the limit in decisions.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    fn capacity(&self) -> u128 {
+        self.units(u64::from(self.requests))
+    }
+
+    fn units(&self, hits: u64) -> u128 {
+        u128::from(hits).saturating_mul(self.per.as_nanos())
+    }
+}
+
+/// A descriptor of a request: its keys and values, its hits, and whether they are given back.
+pub(crate) struct Part<'r> {
+    pub(crate) entries: &'r [(String, String)],
+    pub(crate) cost: u64,
+    pub(crate) gives_back: bool,
+}
+
+/// The counters of limits.
+pub(crate) struct LocalLimits {
+    limits: Vec<LocalLimit>,
+    counters: Mutex<HashMap<(usize, Vec<String>), Counter>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counter {
+    /// Time of the clock: since the Unix epoch in tests, since the client was created for the fallback.
+    at: Duration,
+    used: u128,
+}
+
+impl Counter {
+    /// Lets time pass: a bucket refills, a window ends.
+    fn advanced(self, limit: &LocalLimit, now: Duration) -> Self {
+        let per = limit.per.as_nanos();
+        let used = if limit.is_window {
+            if now.as_nanos() / per == self.at.as_nanos() / per { self.used } else { 0 }
+        } else {
+            let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(limit.requests.into());
+            self.used.saturating_sub(refilled)
+        };
+        Self { at: self.at.max(now), used }
+    }
+
+    fn fits(self, limit: &LocalLimit, cost: u64) -> bool {
+        self.used.saturating_add(limit.units(cost)) <= limit.capacity()
+    }
+
+    /// The wait of such a request over the limit, else the time until the whole limit is free; None if no wait helps.
+    fn reset_after(self, limit: &LocalLimit, cost: u64, is_over: bool) -> Option<Duration> {
+        if is_over && cost > limit.requests.into() {
+            return None;
+        }
+        let per = limit.per.as_nanos();
+        let nanos = if !limit.is_window {
+            let missing = if is_over {
+                self.used.saturating_add(limit.units(cost)).saturating_sub(limit.capacity())
+            } else {
+                self.used
+            };
+            // Rounded up: waiting that long is long enough.
+            missing.div_ceil(limit.requests.into())
+        } else if is_over || self.used > 0 {
+            per - self.at.as_nanos() % per
+        } else {
+            0
+        };
+        let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+        Some(Duration::new(seconds, u32::try_from(nanos).unwrap_or_default()))
+    }
+}
+
+impl LocalLimits {
+    pub(crate) fn new(limits: Vec<LocalLimit>) -> Self {
+        Self { limits, counters: Mutex::default() }
+    }
+
+    /// Decides a request, all or nothing, and takes or gives back its hits.
+    pub(crate) fn decide<'r>(&self, parts: impl IntoIterator<Item = Part<'r>>, now: Duration) -> Decision {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        if counters.len() > COUNTERS_MAX {
+            counters.retain(|(index, _), counter| counter.advanced(&self.limits[*index], now).used > 0);
+            if counters.len() > COUNTERS_MAX {
+                counters.clear();
+            }
+        }
+        let charged: Vec<_> = parts
+            .into_iter()
+            .map(|part| {
+                let keys = part.entries.iter().map(|(key, _)| key);
+                let index = self.limits.iter().position(|limit| limit.keys.iter().eq(keys.clone()))?;
+                let identity = (index, part.entries.iter().map(|(_, value)| value.clone()).collect());
+                let limit = &self.limits[index];
+                let counter = counters.entry(identity.clone()).or_default();
+                *counter = counter.advanced(limit, now);
+                let is_over = !part.gives_back && !counter.fits(limit, part.cost.max(1));
+                Some((identity, part, is_over))
+            })
+            .collect();
+        let allowed = !charged.iter().flatten().any(|(.., is_over)| *is_over);
+        let unlimited =
+            Status { over_limit: false, limit: None, remaining: 0, reset_after: None, mode: None };
+        let mut status = |(identity, part, is_over): ((usize, Vec<String>), Part<'_>, bool)| {
+            let limit = &self.limits[identity.0];
+            let counter = counters.entry(identity).or_default();
+            if part.gives_back {
+                counter.used = counter.used.saturating_sub(limit.units(part.cost));
+            } else if allowed {
+                counter.used = counter.used.saturating_add(limit.units(part.cost));
+            }
+            let free = limit.capacity().saturating_sub(counter.used) / limit.per.as_nanos();
+            Status {
+                over_limit: is_over,
+                limit: Some(Limit {
+                    requests: limit.requests,
+                    unit: None,
+                    name: limit.name.clone(),
+                    window: Some(limit.per),
+                }),
+                remaining: u32::try_from(free).unwrap_or(u32::MAX),
+                reset_after: counter.reset_after(limit, part.cost.max(1), is_over),
+                mode: None,
+            }
+        };
+        let statuses =
+            charged.into_iter().map(|charge| charge.map_or_else(|| unlimited.clone(), &mut status));
+        Decision::new(allowed, Reason::Decided, statuses.collect())
+    }
+}
+
+impl Tidegate {
+    /// Creates a client for tests of applications that counts as a server with these limits does, by a clock of the test: the time since
+    /// the Unix epoch.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate_client::{LocalLimit, Tidegate};
+    /// let limit = LocalLimit::bucket(["user"], 5, Duration::from_secs(60));
+    /// let client = Tidegate::counting([limit], || Duration::from_secs(1_700_000_000));
+    /// ```
+    pub fn counting(
+        limits: impl IntoIterator<Item = LocalLimit>,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        let local = LocalLimits::new(limits.into_iter().collect());
+        Self::fake(move |Call { descriptors, costs, gives_back, .. }: Call| {
+            let parts = descriptors.iter().zip(&costs);
+            let parts =
+                parts.map(|(descriptor, &cost)| Part { entries: descriptor.entries(), cost, gives_back });
+            local.decide(parts, clock())
+        })
+    }
+}
