@@ -32,6 +32,7 @@ pub(super) const LANGUAGE: Language = Language {
             "tidegate.flask",
             "tidegate.grpc",
             "tidegate.keys",
+            "tidegate.local",
             "tidegate.metrics",
         ],
     ],
