@@ -141,6 +141,7 @@ func dead(t *testing.T, kind, address string) {
 func TestADeadAddressOfANameCostsAtMostTwoSeconds(t *testing.T) {
 	for _, kind := range []string{"refuses", "swallows", "hangs"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			_, port, _ := net.SplitHostPort(serve(t, manyRules).address)
 			addresses := []string{"127.0.0.2:" + port, "127.0.0.1:" + port}
 			dead(t, kind, addresses[0])

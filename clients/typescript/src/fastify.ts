@@ -46,7 +46,7 @@ export function rateLimit(
       outcome.end(undefined);
       return reply.hijack();
     }
-    endWith(reply.raw, outcome, options.holdUntil);
+    endWith(reply.raw, outcome, options.holdUntil, () => reply.sent && !reply.raw.writableEnded);
     reply.headers(beside(reply.getHeaders(), outcome.headers));
     request.rateLimit = outcome.decision;
     mark(request.raw, outcome.decision.requestHeaders);

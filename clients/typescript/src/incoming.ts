@@ -71,9 +71,15 @@ const forgotten = new FinalizationRegistry<(status: undefined) => void>((end) =>
 /**
  * Ends a request when its response is over and its handler has ended, or when its client has left.
  *
- * `finish` is the end of a response, `close` that of its connection or stream. Adapters may emit one of them only.
+ * `finish` is the end of a response, `close` that of its connection or stream. Adapters may emit one of them only. A handler that has
+ * hijacked its response, as that of a WebSocket does, ends with its socket.
  */
-export function endWith(response: ServerResponse, admission: Admission, holdUntil: HoldUntil = "handler"): void {
+export function endWith(
+  response: ServerResponse,
+  admission: Admission,
+  holdUntil: HoldUntil = "handler",
+  isHijacked: () => boolean = () => false,
+): void {
   if (!admission.hasEnd) {
     return;
   }
@@ -82,13 +88,17 @@ export function endWith(response: ServerResponse, admission: Admission, holdUnti
     end(response.statusCode);
   };
   response.once("finish", over);
-  const upgraded = response.req as IncomingMessage | undefined;
-  if (upgraded?.headers.upgrade !== undefined) {
-    // The socket of a WebSocket is no longer that of its response.
-    upgraded.socket.once("close", over);
+  const request = response.req as (IncomingMessage & { readonly upgrade?: boolean }) | undefined;
+  if (request?.upgrade === true) {
+    // The header alone, which any client may send, is no upgrade, and a handler may respond to one as to other requests.
+    request.socket.once("close", () => {
+      if (isHijacked()) {
+        over();
+      }
+    });
   }
   response.once("close", () => {
-    if (response.writableEnded || holdUntil === "connection") {
+    if (response.writableEnded || holdUntil === "connection" || isHijacked()) {
       over();
       return;
     }

@@ -129,8 +129,8 @@ function honoOf(client: Tidegate, gate: Gate): Hono {
   return application;
 }
 
-function begin(port: number, method: string, path: string): ClientRequest {
-  return send({ host: "127.0.0.1", port, agent: false, method, path })
+function begin(port: number, method: string, path: string, headers: Record<string, string> = {}): ClientRequest {
+  return send({ host: "127.0.0.1", port, agent: false, method, path, headers })
     .on("error", () => undefined)
     .end();
 }
@@ -161,7 +161,9 @@ test.each(COMBINED)("middleware ends: $name with $framework", async (given) => {
   const { port } = server.address() as { readonly port: number };
   const left = async (): Promise<number | undefined> => (await client.peek({ route: "all" })).remaining;
 
-  const request = begin(port, given.method, given.path);
+  // A header that claims an upgrade ends no slot.
+  const claimed = given.client === "aborts" ? { connection: "upgrade", upgrade: "websocket" } : {};
+  const request = begin(port, given.method, given.path, claimed);
   if (given.client === "aborts") {
     await gate.reached;
     request.destroy();
