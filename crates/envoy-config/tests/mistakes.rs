@@ -8,6 +8,7 @@ use tidegate_envoy_config::{
     Files,
     check::{Finding, Kind, Severity, check},
     configuration::Configuration,
+    explain::{HttpRequest, explain},
 };
 
 const RULES: &str = "\
@@ -211,6 +212,13 @@ fn mistakes() -> Vec<Mistake> {
                     "",
                 ),
                 (ENTRY, "- actions: [{ remote_address: {} }] # HERE"),
+            ],
+        ),
+        in_config(
+            FilterWithoutEntries,
+            &[
+                (between("                            rate_limits:\n", "  clusters:"), ""),
+                ("- name: envoy.filters.http.ratelimit", "- name: envoy.filters.http.ratelimit # HERE"),
             ],
         ),
         in_config(
@@ -455,4 +463,42 @@ fn a_domain_that_nothing_sends_is_a_note() {
     let found = check(&Configuration::of(&files), &rules).findings;
     let lines: Vec<String> = found.iter().map(|one| format!("{} {}", one.at, one.kind.name())).collect();
     assert_eq!(lines, ["other.yaml:3:5 domain-not-sent"]);
+}
+
+/// Configurations of other versions, and damaged ones: whatever is left is read, and nothing panics.
+#[test]
+fn no_configuration_makes_the_check_panic() {
+    let rules = RuleSet::parse(&[Source::file("rules.yaml", RULES)], &LoadOptions::default()).unwrap();
+    let request: HttpRequest = "GET https://shop.example/api?q=1".parse().unwrap();
+    let lines: Vec<&str> = CONFIG.lines().collect();
+    let without = |removed: usize| {
+        let left = lines.iter().enumerate().filter(|(index, _)| *index != removed);
+        left.map(|(_, line)| format!("{line}\n")).collect::<String>()
+    };
+    let other_values = ["[1, 2]", "{ a: b }", "-1", "'%'", "~", "18446744073709551616"];
+    let changed = |text: &str| {
+        lines
+            .iter()
+            .enumerate()
+            .map(|(index, line)| {
+                let (name, _) = line.split_once(": ").unwrap_or((line, ""));
+                let changed = format!("{}{name}: {text}\n", joined(&lines[..index]));
+                changed + &joined(&lines[index + 1..])
+            })
+            .collect::<Vec<String>>()
+    };
+    let all = (0..lines.len()).map(without).chain(other_values.iter().flat_map(|text| changed(text)));
+    let mut read = 0;
+    for text in all {
+        let Ok(files) = Files::read(vec![Source::file("envoy.yaml", text)]) else { continue };
+        let configuration = Configuration::of(&files);
+        let _ = check(&configuration, &rules);
+        let _ = explain(&configuration, None, &request);
+        read += 1;
+    }
+    assert!(read > lines.len(), "only {read} were YAML");
+}
+
+fn joined(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -23,13 +23,13 @@ pub(super) fn check(manager: &Manager<'_>, config: Option<&RouteConfig<'_>>, fin
         match &filter.kind {
             FilterKind::RateLimit(settings) => {
                 if router.is_some_and(|router| router < index) {
-                    let message = "is after the router, which ends the chain: it is never asked; move it before envoy.filters.http.router";
+                    let message = "this filter is after the router, which ends the chain: it is never asked; move it before envoy.filters.http.router";
                     findings.add(Kind::FilterAfterRouter, filter.part, &manager.name, message);
                 }
                 let is_enabled = || config.is_none_or(|config| is_enabled_somewhere(config, filter.name));
                 if filter.is_disabled() && !is_enabled() {
                     let message = format!(
-                        "is disabled, and no route enables it; remove `disabled`, or give routes a typed_per_filter_config {:?}",
+                        "this filter is disabled, and no route enables it; remove `disabled`, or give routes a typed_per_filter_config {:?}",
                         filter.name
                     );
                     findings.add(Kind::FilterDisabled, filter.part.at("disabled"), &manager.name, message);
@@ -77,7 +77,7 @@ fn check_settings(settings: Part<'_>, place: &str, findings: &mut Findings) {
     }
     let origin = settings.text("request_type");
     if ["internal", "external"].contains(&origin) {
-        let message = format!("limits {origin} requests only; others are not limited");
+        let message = format!("this filter limits {origin} requests only; others are not limited");
         findings.add(Kind::OtherOrigin, settings.at("request_type"), place, message);
     }
     for entry in settings.list("rate_limits").filter(|entry| entry.has("stage") || entry.has("disable_key")) {

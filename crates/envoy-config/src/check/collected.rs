@@ -4,7 +4,7 @@ use super::{
     finding::Findings,
     reach::{Reach, Shape},
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidegate_core::rules::{Origin, RuleSet};
 
 /// What the descriptors of a route have in common.
@@ -41,6 +41,8 @@ pub(super) struct Collected<'r> {
     reaches: HashMap<(String, String), Reach<'r>>,
     /// The descriptors of each domain that is sent.
     pub(super) shapes: BTreeMap<String, Vec<Shape>>,
+    /// The domains of which some descriptors are unknown.
+    pub(super) incomplete: BTreeSet<String>,
 }
 
 impl<'r> Collected<'r> {
@@ -52,6 +54,7 @@ impl<'r> Collected<'r> {
             known: HashMap::new(),
             reaches: HashMap::new(),
             shapes: BTreeMap::new(),
+            incomplete: BTreeSet::new(),
         }
     }
 

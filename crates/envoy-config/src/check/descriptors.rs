@@ -172,7 +172,7 @@ fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Col
     }
     if entry.level.is_of_routes() && part.has("disable_key") {
         let message = format!(
-            "runtime can disable it by the key ratelimit.{}.http_filter_enabled",
+            "runtime can disable this entry by the key ratelimit.{}.http_filter_enabled",
             part.text("disable_key")
         );
         collected.findings.add(Kind::CanBeDisabled, part.at("disable_key"), place, message);
@@ -182,7 +182,8 @@ fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Col
         collected.findings.add(Kind::LimitOfRequest, part.at("limit"), place, message);
     }
     if !part.list("actions").any(|_| true) {
-        let message = "has no actions, so it makes no descriptor, and Envoy refuses it; add an action";
+        let message =
+            "this entry has no actions, so it makes no descriptor, and Envoy refuses it; add an action";
         collected.findings.add(Kind::EntryWithoutActions, part, place, message);
     }
 }
@@ -200,6 +201,7 @@ fn not_evaluated(
     for (part, problem) in problems.iter().filter(|(_, problem)| !is_named(problem)) {
         collected.findings.add(Kind::NotEvaluated, *part, shapes.place, problem.as_str());
     }
+    collected.incomplete.insert(shapes.domain.to_owned());
     let reason = problems.first().map_or_else(String::new, |(_, problem)| problem.clone());
     let at = entry.part.origin();
     let is_at_end = entry.is_at_end();

@@ -62,6 +62,7 @@ kinds! {
     TicketNotReturned = "ticket-not-returned", Unlimited, "A limit of requests in flight, or a reservation, whose end is not sent.";
     TicketKey = "ticket-key", Unlimited, "The ticket is sent under another key than `slot`.";
     FilterAbsent = "filter-absent", Unlimited, "Entries of rate_limits without a filter that applies them.";
+    FilterWithoutEntries = "filter-without-entries", Unlimited, "A filter that no route gives an entry.";
     FilterAfterRouter = "filter-after-router", Unlimited, "The filter is after the router.";
     FilterDisabled = "filter-disabled", Unlimited, "The filter is disabled, and no route enables it.";
     FilterPartly = "filter-partly", Unlimited, "The filter is enabled or enforced for a part of the requests only.";

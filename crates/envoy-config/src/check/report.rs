@@ -8,7 +8,7 @@ use super::{
     hints, routes, server, unsent,
 };
 use crate::{
-    configuration::{Configuration, Manager, NetworkFilter, RouteConfig},
+    configuration::{Configuration, HttpFilter, Manager, NetworkFilter, RateLimitFilter, RouteConfig},
     part::Part,
     selection::OfRoute,
 };
@@ -27,7 +27,7 @@ pub struct Checked<'r> {
 pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Checked<'r> {
     let mut collected = Collected::new(rules);
     for part in &configuration.of_version_2 {
-        let message = "is a filter of Envoy's API version 2, which Envoy has not read since 1.18; write \
+        let message = "this is a filter of Envoy's API version 2, which Envoy has not read since 1.18; write \
                        envoy.extensions.filters.http.ratelimit.v3.RateLimit";
         collected.findings.add(Kind::FilterVersion2, *part, "", message);
     }
@@ -55,26 +55,44 @@ fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, coll
         config.into_iter().for_each(|config| without_filter(config, &manager.name, has_unknown, collected));
         return;
     }
-    for (filter, settings) in manager.rate_limits() {
-        server::check(configuration, manager, settings, &mut collected.findings);
-        domain(settings.settings, settings.domain(), &manager.name, collected);
-        let Some(config) = config else {
-            let message = "has routes that are not in the files, so their descriptors are unknown; add the file of its routes, or \
-                           check a dump: curl …/config_dump | tidegate envoy check --rules … -";
-            collected.findings.add(Kind::RoutesNotShown, manager.part, &manager.name, message);
-            continue;
-        };
-        for host in &config.hosts {
-            for route in &host.routes {
-                let of_route = OfRoute { filter, settings, config, host, route };
-                let place = place(&manager.name, host.name, &route.title());
-                let selection = of_route.select(&configuration.envoy);
-                routes::check_selection(&selection, manager, &place, &mut collected.findings);
-                descriptors::check(&selection, &of_route, &place, collected);
-            }
-        }
+    for filter in manager.rate_limits() {
+        of_filter(configuration, manager, filter, collected);
     }
     config.into_iter().for_each(|config| routes::check_order(config, &manager.name, &mut collected.findings));
+}
+
+fn of_filter<'d>(
+    configuration: &Configuration<'d>,
+    manager: &Manager<'d>,
+    (filter, settings): (&HttpFilter<'d>, &RateLimitFilter<'d>),
+    collected: &mut Collected<'_>,
+) {
+    server::check(configuration, manager, settings, &mut collected.findings);
+    domain(settings.settings, settings.domain(), &manager.name, collected);
+    let config =
+        configuration.routes_of(manager).filter(|config| !manager.is_patched || !config.hosts.is_empty());
+    let Some(config) = config else {
+        let message = "the routes of this filter are not in the files, so its descriptors are unknown; add the file of its routes, or check \
+                       a dump: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
+        collected.findings.add(Kind::RoutesNotShown, manager.part, &manager.name, message);
+        collected.incomplete.insert(settings.domain().to_owned());
+        return;
+    };
+    let mut has_entries = false;
+    for host in &config.hosts {
+        for route in &host.routes {
+            let of_route = OfRoute { filter, settings, config, host, route };
+            let place = place(&manager.name, host.name, &route.title());
+            let selection = of_route.select(&configuration.envoy);
+            has_entries |= !selection.applied.is_empty() || !selection.left_out.is_empty();
+            routes::check_selection(&selection, manager, &place, &mut collected.findings);
+            descriptors::check(&selection, &of_route, &place, collected);
+        }
+    }
+    if !has_entries {
+        let message = "no route, virtual host or filter here has rate_limits, so this filter limits nothing; add an entry of rate_limits";
+        collected.findings.add(Kind::FilterWithoutEntries, filter.part, &manager.name, message);
+    }
 }
 
 /// `listener/virtual host/route`.
@@ -111,7 +129,12 @@ fn without_filter(
 /// Whether a filter has a domain, and the rules too.
 fn domain(settings: Part<'_>, name: &str, place: &str, collected: &mut Collected<'_>) {
     if name.is_empty() {
-        collected.findings.add(Kind::DomainMissing, settings, place, "has no domain; set `domain`");
+        collected.findings.add(
+            Kind::DomainMissing,
+            settings,
+            place,
+            "this filter has no domain; set `domain`",
+        );
     } else if collected.rules.domain(name).is_none() {
         let message = hints::unknown_domain(name, collected.rules);
         collected.findings.add(Kind::DomainWithoutRules, settings.at("domain"), place, message);
@@ -129,7 +152,8 @@ fn of_network_filter(
     let name = settings.text("domain");
     let place = "(connections)";
     if filter.is_after_last {
-        let message = "is behind a filter that ends the chain, so it is never asked; move it to the front";
+        let message =
+            "this filter is behind another that ends the chain, so it is never asked; move it to the front";
         collected.findings.add(Kind::NetworkFilterAfterLast, settings, place, message);
     }
     server::check_service(configuration, settings, &mut collected.findings, place);

@@ -21,7 +21,7 @@ pub(super) fn check_selection(
                 let other = manager.rate_limits().any(|(_, settings)| settings.stage() == *own);
                 if !other {
                     let message = format!(
-                        "is of stage {own}, which no filter of the listener has: it is never applied; set `stage: {own}` on a filter, or \
+                        "this entry is of stage {own}, which no filter of the listener has: it is never applied; set `stage: {own}` on a filter, or \
                          remove it here"
                     );
                     findings.add(Kind::StageWithoutFilter, entry.part, place, message);
@@ -32,15 +32,15 @@ pub(super) fn check_selection(
                 findings.add(Kind::RouteAnswered, entry.part, place, message);
             }
             LeftOut::PerRoute if is_of_route => {
-                let message = "is replaced by the rate_limits of the RateLimitPerRoute of the same route; list all of them there";
+                let message = "this entry is replaced by the rate_limits of the RateLimitPerRoute of the same route; list all of them there";
                 findings.add(Kind::EntryReplaced, entry.part, place, message);
             }
             LeftOut::Filter => {
-                let message = "is ignored, since the filter has rate_limits of its own; move those to the routes, or this one to the filter";
+                let message = "this entry is ignored, since the filter has rate_limits of its own; move those to the routes, or this one to the filter";
                 findings.add(Kind::EntryReplaced, entry.part, place, message);
             }
             LeftOut::RouteHasOwn => {
-                let message = "does not apply to every route: those with rate_limits of their own leave it out; set include_vh_rate_limits: true on them to have both";
+                let message = "this entry does not apply to every route: those with rate_limits of their own leave it out; set include_vh_rate_limits: true on them to have both";
                 findings.add(Kind::HostReplaced, entry.part, place, message);
             }
             _ => {}
@@ -54,7 +54,7 @@ pub(super) fn check_order(config: &RouteConfig<'_>, manager: &str, findings: &mu
         let Some(all) = host.routes.iter().position(|route| matches_all(route.part)) else { continue };
         for route in host.routes.iter().skip(all + 1).filter(|route| has_limits(route)) {
             let message = format!(
-                "is never reached: the route at {} matches every request; move it before that one",
+                "this route is never reached: the route at {} matches every request; move it before that one",
                 host.routes[all].part.origin()
             );
             let place = format!("{manager} › {} › {}", host.name, route.title());

@@ -29,7 +29,8 @@ pub(super) fn check_service(
     let service = Service::of(settings);
     check_timeout(settings, service, findings, place);
     let Some(part) = service.part else {
-        let message = "has no rate_limit_service; add it with the cluster of Tidegate's gRPC port";
+        let message =
+            "this filter has no rate_limit_service; add it with the cluster of Tidegate's gRPC port";
         return findings.add(Kind::ServiceMissing, settings, place, message);
     };
     if part.text("transport_api_version") != "V3" {
@@ -75,8 +76,9 @@ fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findin
     }
     match settings.get("timeout") {
         None => {
-            let message =
-                format!("has no timeout: the filter waits 20 ms, {outcome}; set `timeout`, such as 0.25s");
+            let message = format!(
+                "this filter has no timeout: it waits 20 ms, {outcome}; set `timeout`, such as 0.25s"
+            );
             findings.add(Kind::TimeoutDefault, settings, place, message);
         }
         Some(part)
