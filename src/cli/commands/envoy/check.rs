@@ -7,7 +7,7 @@ use crate::cli::{
 };
 use clap::Args;
 use serde_json::{Value, json};
-use std::process::ExitCode;
+use std::{collections::HashMap, process::ExitCode};
 use tidegate_core::rules::Rule;
 use tidegate_envoy_config::{
     check::{Checked, Finding, Reach, SentDescriptor, Severity, check},
@@ -59,12 +59,41 @@ fn is_limited(checked: &Checked<'_>) -> bool {
     !checked.findings.iter().any(|finding| finding.kind.severity() == Severity::Unlimited)
 }
 
+/// The places that send one descriptor.
+struct Row<'c, 'r> {
+    first: &'c SentDescriptor<'r>,
+    places: Vec<&'c str>,
+    /// Number of entries of `rate_limits` that send it.
+    entries: usize,
+}
+
+/// One row for each descriptor, whichever entries send it.
+fn rows<'c, 'r>(sent: &'c [SentDescriptor<'r>]) -> Vec<Row<'c, 'r>> {
+    let mut rows: Vec<Row<'c, 'r>> = Vec::new();
+    let mut known: HashMap<(&str, &str, bool), usize> = HashMap::new();
+    for one in sent {
+        let places = one.places.iter().map(String::as_str);
+        let index = *known.entry((&one.domain, &one.descriptor, one.is_at_end)).or_insert(rows.len());
+        match rows.get_mut(index) {
+            Some(row) => {
+                row.places.extend(places);
+                row.entries += 1;
+            }
+            None => rows.push(Row { first: one, places: places.collect(), entries: 1 }),
+        }
+    }
+    rows
+}
+
 fn show(checked: &Checked<'_>) {
     let mut sent = table::table(["domain", "descriptor", "limit", "routes", "sent at"]);
-    for one in &checked.sent {
+    let rows = rows(&checked.sent);
+    for Row { first: one, places, entries } in &rows {
         let at_end = if one.is_at_end { " (at the end)" } else { "" };
         let descriptor = format!("{}{at_end}", one.descriptor);
-        sent.add_row([&one.domain, &descriptor, &reach_text(&one.reach), &places(one), &one.at.to_string()]);
+        let more = if *entries > 1 { format!("\nand {} more", entries - 1) } else { String::new() };
+        let at = format!("{}{more}", one.at);
+        sent.add_row([&one.domain, &descriptor, &reach_text(&one.reach), &some_of(places), &at]);
     }
     table::print_line(sent);
     for finding in &checked.findings {
@@ -80,7 +109,7 @@ fn show(checked: &Checked<'_>) {
     let [unlimited, unknown, notes] = [Severity::Unlimited, Severity::CannotTell, Severity::Note].map(number);
     table::print_line(format!(
         "\n{} descriptors; {unlimited} findings that leave requests unlimited, {unknown} that cannot be told, {notes} notes",
-        checked.sent.len()
+        rows.len()
     ));
 }
 
@@ -91,12 +120,13 @@ fn finding_text(finding: &Finding) -> String {
     format!("{at}: {} ({}): {message}{place}", kind.severity().name(), kind.name())
 }
 
-fn places(sent: &SentDescriptor<'_>) -> String {
-    let mut shown: Vec<String> = sent.places.iter().take(PLACES_SHOWN).cloned().collect();
-    if let Some(more) = sent.places.len().checked_sub(PLACES_SHOWN).filter(|more| *more > 0) {
-        shown.push(format!("and {more} more"));
+/// The first few.
+fn some_of(places: &[&str]) -> String {
+    let mut shown = places[..places.len().min(PLACES_SHOWN)].join("\n");
+    if let Some(more) = places.len().checked_sub(PLACES_SHOWN).filter(|more| *more > 0) {
+        shown += &format!("\nand {more} more");
     }
-    shown.join("\n")
+    shown
 }
 
 fn rule_text(rule: &Rule) -> String {
@@ -104,7 +134,7 @@ fn rule_text(rule: &Rule) -> String {
     format!("{} ({})", limits.join(", "), rule.info.path)
 }
 
-pub(super) fn reach_text(reach: &Reach<'_>) -> String {
+fn reach_text(reach: &Reach<'_>) -> String {
     let rules = |rules: &[&Rule]| rules.iter().map(|rule| rule_text(rule)).collect::<Vec<_>>().join("\n");
     match reach {
         Reach::Limited(reached) => rules(reached),
