@@ -49,7 +49,6 @@ fn malformed() -> Vec<(&'static str, RateLimitRequest)> {
         ("long_domain", named(&"d".repeat(40))),
         ("no_descriptors", request(vec![])),
         ("many_descriptors", request(vec![good(); 3])),
-        ("no_entries", request(vec![descriptor(&[])])),
         ("many_entries", request(vec![descriptor(&[("k", "v"); 3])])),
         ("empty_key", request(vec![descriptor(&[("", "v")])])),
         ("long_text", request(vec![descriptor(&[("k", &"v".repeat(40))])])),

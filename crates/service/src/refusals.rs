@@ -15,7 +15,6 @@ labels! {
         /// INVALID_ARGUMENT: there are too many descriptors.
         ManyDescriptors = "many_descriptors",
         /// INVALID_ARGUMENT: a descriptor has no entry.
-        NoEntries = "no_entries",
         /// INVALID_ARGUMENT: a descriptor has too many entries.
         ManyEntries = "many_entries",
         /// INVALID_ARGUMENT: an entry has no key.
@@ -84,7 +83,6 @@ impl From<&RequestError> for Refusal {
             RequestError::LongDomain { .. } => Self::LongDomain,
             RequestError::NoDescriptors => Self::NoDescriptors,
             RequestError::ManyDescriptors { .. } => Self::ManyDescriptors,
-            RequestError::NoEntries { .. } => Self::NoEntries,
             RequestError::ManyEntries { .. } => Self::ManyEntries,
             RequestError::EmptyKey { .. } => Self::EmptyKey,
             RequestError::LongText { .. } => Self::LongText,

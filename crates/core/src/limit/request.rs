@@ -83,11 +83,11 @@ pub struct SentHits {
 /// Which requests are well-formed, and how they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RequestForm {
-    /// Every descriptor has entries, and every entry a key.
+    /// Every entry has a key.
     #[default]
     Strict,
-    /// As the reference server: descriptors without entries and entries without a key match no rule, a limit in a request
-    /// may be weekly, and negative hits are taken as if they were not.
+    /// As the reference server: entries without a key match no rule, a limit in a request may be weekly, and negative hits are
+    /// taken as if they were not.
     Reference,
 }
 
@@ -130,8 +130,6 @@ pub enum RequestError {
     NoDescriptors,
     #[error("descriptors has {count} items; at most {max} are accepted")]
     ManyDescriptors { count: usize, max: usize },
-    #[error("descriptors[{descriptor}].entries is empty; send at least one entry")]
-    NoEntries { descriptor: usize },
     #[error("descriptors[{descriptor}].entries has {count} items; at most {max} are accepted")]
     ManyEntries { descriptor: usize, count: usize, max: usize },
     #[error("descriptors[{descriptor}].entries[{entry}].key is empty; every entry needs a key")]
@@ -238,9 +236,6 @@ impl Descriptor<'_> {
     fn check(&self, descriptor: usize, limits: &RequestLimits) -> Result<(), RequestError> {
         let max = limits.text_bytes_max;
         let is_strict = limits.form == RequestForm::Strict;
-        if self.entries.is_empty() && is_strict {
-            return Err(RequestError::NoEntries { descriptor });
-        }
         if self.entries.len() > limits.entries_max {
             let count = self.entries.len();
             return Err(RequestError::ManyEntries { descriptor, count, max: limits.entries_max });

@@ -83,8 +83,8 @@ pub(super) fn check(
 fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
     let entries = one.policy.actions.iter().map(|action| action.possible().what());
     let message = format!(
-        "every action has skip_if_absent, so a request without {} sends a descriptor without entries; Tidegate refuses such a call, and \
-         Envoy then follows failure_mode_deny for all limits of the request: remove skip_if_absent from one action",
+        "every action has skip_if_absent, so a request without {} sends a descriptor without entries, which has no limit; remove \
+         skip_if_absent from one action to send none",
         entries.collect::<Vec<_>>().join(" and ")
     );
     collected.findings.add(Kind::EmptyDescriptor, one.entry.part, place, message);

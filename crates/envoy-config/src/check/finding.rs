@@ -57,7 +57,6 @@ kinds! {
     DescriptorWithoutRule = "descriptor-without-rule", Unlimited, "A descriptor that no rule matches.";
     DescriptorEndsEarly = "descriptor-ends-early", Unlimited, "A descriptor that ends at a rule without a limit, above those that have one.";
     RuleNotSent = "rule-not-sent", Unlimited, "A rule that no descriptor reaches.";
-    EmptyDescriptor = "empty-descriptor", Unlimited, "A descriptor that clients can leave without entries.";
     OnlyAtEnd = "only-at-end", Unlimited, "A limit that is charged at the end of requests and never asked before.";
     TicketNotReturned = "ticket-not-returned", Unlimited, "A limit of requests in flight, or a reservation, whose end is not sent.";
     TicketKey = "ticket-key", Unlimited, "The ticket is sent under another key than `slot`.";
@@ -90,6 +89,7 @@ kinds! {
     FilterNotShown = "filter-not-shown", CannotTell, "The filter of these entries is not in the files.";
     ClusterNotShown = "cluster-not-shown", CannotTell, "The cluster of the rate limit service is not in the files.";
     SomeValues = "some-values", Note, "Only some values of a descriptor have a limit.";
+    EmptyDescriptor = "empty-descriptor", Note, "A descriptor that clients can leave without entries, so that it has no limit.";
     LimitOfRequest = "limit-of-request", Note, "A limit that comes with the request.";
     HostReplaced = "host-replaced", Note, "A route has entries of its own, so those of its virtual host do not apply.";
     MissingPart = "missing-part", Note, "A request without a header or parameter makes no descriptor.";

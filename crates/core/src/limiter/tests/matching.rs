@@ -13,6 +13,21 @@ fn a_descriptor_without_a_rule_is_ok_without_a_limit() {
     assert_eq!(shown(&pinned.decide(&elsewhere, Timestamp::EPOCH)), ["none"]);
 }
 
+/// Envoy sends such a descriptor where a client leaves out all headers of actions with `skip_if_absent`. The request was refused, so that
+/// Envoy admitted it, past all its other limits.
+#[test]
+fn a_descriptor_without_entries_has_no_limit_and_takes_none_from_the_others() {
+    let limiter = limiter(TWO_RULES);
+    let mut request = Request::new("d");
+    request.push(Descriptor { entries: [].into_iter().collect(), limit: None, hits: Hits::ONE });
+    request.push(descriptor("plan=free"));
+    let request = request.checked(&RequestLimits::default()).expect("a good request");
+    let pinned = limiter.pin();
+    let decisions: Vec<Vec<String>> =
+        (0..3).map(|_| shown(&pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS)))).collect();
+    assert_eq!(decisions, [["none", "ok 1"], ["none", "ok 0"], ["none", "over 0 1000"]]);
+}
+
 #[test]
 fn all_of_several_limits_must_admit_and_the_tightest_is_reported() {
     let limiter = limiter(
