@@ -77,6 +77,8 @@ pub struct Measured {
     pub held: Option<HoldFigures>,
     /// CPU time of the server during the measurement.
     pub server_cpu_nanos: Option<u64>,
+    /// Why the run ended before its length, if it did although requests had been decided: the server has gone, for one.
+    pub ended_by: Option<LoadError>,
 }
 
 /// A run in progress.
@@ -111,20 +113,37 @@ struct Measurement {
 }
 
 /// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
-/// the nanoseconds measured, and the completed share of the run.
+/// the nanoseconds measured, and the completed share of the run. Fails if no request was decided.
 pub fn run(
     plan: &mut Plan,
     interrupted: &AtomicBool,
-    mut progress: impl FnMut(&Tally, u64, f64),
+    progress: impl FnMut(&Tally, u64, f64),
 ) -> Result<Measured, LoadError> {
     let mut load = Load::new(plan)?;
+    match drive(&mut load, interrupted, progress) {
+        Ok(()) => load.conclude(None),
+        Err(error) if load.tally.decided() > 0 => {
+            let now = load.now();
+            load.fail_in_flight(now);
+            load.conclude(Some(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends and receives until the end of the plan.
+fn drive(
+    load: &mut Load<'_>,
+    interrupted: &AtomicBool,
+    mut progress: impl FnMut(&Tally, u64, f64),
+) -> Result<(), LoadError> {
     let mut events = Events::with_capacity(256);
     let mut next_progress = load.now();
     loop {
         let now = load.now();
         if interrupted.load(Ordering::Relaxed) {
             if load.holds.is_none() {
-                break;
+                return Ok(());
             }
             load.pace.stop(now);
         }
@@ -142,7 +161,7 @@ pub fn run(
         load.end_held(now)?;
         if load.is_done(now)? {
             load.fail_in_flight(now);
-            break;
+            return Ok(());
         }
         match load.poll.poll(&mut events, Some(load.wait(now))) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
@@ -152,7 +171,6 @@ pub fn run(
             load.on_event(event.token().0, event.is_read_closed())?;
         }
     }
-    load.conclude()
 }
 
 impl<'a> Load<'a> {
@@ -405,8 +423,12 @@ impl<'a> Load<'a> {
         self.tally.fail(Failure::NoAnswer, self.pace.overdue(now));
     }
 
-    fn conclude(self) -> Result<Measured, LoadError> {
-        let cpu_after = self.server_cpu()?;
+    /// The measurements. The CPU time of a server that has gone is not known.
+    fn conclude(self, ended_by: Option<LoadError>) -> Result<Measured, LoadError> {
+        let cpu_after = match self.server_cpu() {
+            Err(_) if ended_by.is_some() => None,
+            read => read?,
+        };
         let cpu_before = self.measurement.and_then(|measurement| measurement.cpu_nanos);
         Ok(Measured {
             nanos: self.last_response.saturating_sub(self.pace.measured_from()),
@@ -414,6 +436,7 @@ impl<'a> Load<'a> {
             reconnects: self.reconnects,
             held: self.holds.map(|holds| holds.figures),
             server_cpu_nanos: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
+            ended_by,
         })
     }
 }

@@ -187,6 +187,7 @@ mod tests {
             reconnects: 0,
             held: None,
             server_cpu_nanos: Some(20_030_000),
+            ended_by: None,
         };
         Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured, Some(true))
     }
