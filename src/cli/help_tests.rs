@@ -5,9 +5,10 @@ use clap::{Arg, Command, CommandFactory as _};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags of `serve` by heading, as beginnings of their names; the longest beginning applies.
-const HEADINGS_OF_SERVE: [(&str, &[&str]); 16] = [
+const HEADINGS_OF_SERVE: [(&str, &[&str]); 17] = [
     ("", &["config", "check", "env", "listen", "threads", "test-clock"]),
     ("Logs", &["log"]),
+    ("Demo", &["demo"]),
     (
         "Rules",
         &[

@@ -12,14 +12,15 @@ use crate::{
 };
 use axum::{
     Extension, Router,
-    extract::{Path, State},
+    extract::{Path, Request, State},
     http::{
-        HeaderMap, StatusCode,
+        HeaderMap, Method, StatusCode,
         header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY as CSP, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+            ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY as CSP, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
             REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
         },
     },
+    middleware::Next,
     response::{IntoResponse, Redirect, Response},
     routing::get,
 };
@@ -39,6 +40,16 @@ pub(super) fn router() -> Router<HttpState> {
             paths::CONSOLE[1],
             get(|Path(name): Path<String>, headers: HeaderMap| async move { serve(&name, &headers) }),
         )
+}
+
+/// Leads a browser that opens `/` to the console. Other clients get the list of paths there.
+pub(super) async fn from_index(request: Request, next: Next) -> Response {
+    let accepts = request.headers().get(ACCEPT).and_then(|accepts| accepts.to_str().ok());
+    let is_browser = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    if request.method() == Method::GET && request.uri().path() == paths::INDEX && is_browser {
+        return Redirect::temporary("console").into_response();
+    }
+    next.run(request).await
 }
 
 /// `{"needsToken": true}` if callers have roles by tokens, and this one has none by its certificate.

@@ -98,8 +98,9 @@ pub fn router(state: HttpState) -> Router {
         true => (limitador::router(), limitador::open_router()),
         false => (Router::new(), Router::new()),
     };
-    let console = if is_controlled && state.has_console { console::router() } else { Router::new() };
-    routes(Access::Token)
+    let has_console = is_controlled && state.has_console;
+    let console = if has_console { console::router() } else { Router::new() };
+    let router = routes(Access::Token)
         .merge(metrics)
         .merge(limitador)
         .route_layer(whole_body)
@@ -112,7 +113,8 @@ pub fn router(state: HttpState) -> Router {
         .merge(console)
         .layer(DefaultBodyLimit::disable())
         .fallback(not_found)
-        .with_state(state)
+        .with_state(state);
+    if has_console { router.layer(middleware::from_fn(console::from_index)) } else { router }
 }
 
 async fn not_found() -> impl IntoResponse {

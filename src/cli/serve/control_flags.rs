@@ -36,6 +36,11 @@ impl From<ReachChoice> for Reach {
 }
 
 impl ControlFlags {
+    /// Serves the API to callers with a role.
+    pub(super) fn open(&mut self, reach: ReachChoice) {
+        self.control = Some(reach);
+    }
+
     /// Refuses a control API that nobody can call: roles are those of tokens, of names in client certificates, which the token file
     /// has too, and of users at Unix sockets.
     pub(super) fn require_callers<'l>(

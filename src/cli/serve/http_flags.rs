@@ -77,6 +77,12 @@ impl HttpFlags {
         Some(LimitadorSettings { labels, expression: self.limitador_labels.clone() })
     }
 
+    /// Serves the console to callers with a token of this file.
+    pub(super) fn open_console(&mut self, token_file: PathBuf) {
+        self.http_token_file = Some(token_file);
+        self.console = true;
+    }
+
     /// Whether callers may have tokens.
     pub(super) fn has_tokens(&self) -> bool {
         self.http_token_file.is_some()

@@ -5,6 +5,7 @@ mod connection_flags;
 mod control_flags;
 mod data_dir;
 mod decision_log_flags;
+mod demo;
 mod first_rules;
 mod http_flags;
 mod leases_flags;
@@ -35,6 +36,7 @@ use connection_flags::ConnectionFlags;
 use control_flags::ControlFlags;
 use data_dir::DataDir;
 use decision_log_flags::DecisionLogFlags;
+use demo::DemoFlags;
 use http_flags::HttpFlags;
 use leases_flags::LeasesFlags;
 use metrics_flags::MetricsFlags;
@@ -55,7 +57,8 @@ use tls_flags::TlsFlags;
 
 /// Serves rate limit decisions over gRPC.
 ///
-/// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`.
+/// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`. With --demo it opens the console
+/// for them too.
 /// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
 /// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
 /// the process at once.
@@ -116,6 +119,8 @@ pub(in crate::cli) struct Serve {
     /// Time that connections have to complete their calls after GOAWAY.
     #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
     drain_timeout: Duration,
+    #[command(flatten, next_help_heading = "Demo")]
+    demo: DemoFlags,
     #[command(flatten, next_help_heading = "Rules")]
     rules: RuleFlags,
     #[command(flatten, next_help_heading = "Rules")]
@@ -244,7 +249,8 @@ impl Serve {
         Err(Failure(errors.join("\n")))
     }
 
-    fn serve(self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
+    fn serve(mut self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
+        let _demo = self.start_demo()?;
         let (mut settings, rules) = self.settings()?;
         settings.http.effective = effective.to_json();
         let clock = self.clock(&mut settings)?;

@@ -72,6 +72,13 @@ function open() {
   page.open(main, console_, parameters, closePage.signal);
 }
 
+/** Why a token was refused, in the words of this page. */
+function refusal(error) {
+  if (error?.status === 403) return "This token has no role in the control API. Use a token with the role read or operate.";
+  if (error?.status === 401) return "The server does not know this token. Copy it again, or make another with: tidegate token NAME --role read --file FILE";
+  return failure(error);
+}
+
 function login(error) {
   clearTimeout(pollTimer);
   closePage?.abort();
@@ -90,7 +97,7 @@ function login(error) {
     },
   }, h("p", { class: "faint" }, "The console acts with the role of a token: read, or operate. It is kept until this tab is closed."),
   h("label", {}, "Bearer token", input),
-  refused ? h("p", { class: "error", role: "alert" }, failure(error)) : null,
+  refused ? h("p", { class: "error", role: "alert" }, refusal(error)) : null,
   h("button", { class: "primary" }, "Continue"))));
   input.focus();
 }
@@ -129,8 +136,17 @@ async function poll() {
   }
 }
 
+/** Takes a token from an address such as `/console#token=…`, which `serve --demo` prints, and removes it from the address. */
+function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return;
+  token.set(decodeURIComponent(found[1]));
+  history.replaceState(null, "", location.pathname);
+}
+
 async function start() {
   clearTimeout(pollTimer);
+  takeToken();
   // Without a token no method is called: the refusal would be an entry of the audit log.
   if (!token.get() && await needsToken().catch(() => false)) return login();
   const known = await poll();
@@ -143,6 +159,7 @@ async function start() {
 }
 
 addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#token=")) return start();
   if (!console_.status) return;
   open();
   main.focus();

@@ -23,6 +23,7 @@ crate::tests_with! { CHROMIUM:
     an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_back,
     a_reader_sees_no_action,
     a_wrong_token_is_refused_and_a_right_one_is_asked_for,
+    a_link_with_a_token_opens_the_console_and_leaves_none_in_the_address,
     pages_continue_after_a_restart_of_the_server,
     texts_of_clients_are_never_markup,
     ten_thousand_rules_are_a_list_of_few_elements,
@@ -286,7 +287,10 @@ async fn a_wrong_token_is_refused_and_a_right_one_is_asked_for() {
     browser.write("#token", "tidegate_wrong").await;
     browser.click("Continue").await;
     browser
-        .until("return document.querySelector('[role=alert]')?.innerText > ''", "the refusal is shown")
+        .until(
+            "return document.querySelector('[role=alert]')?.innerText.startsWith('The server does not know this token')",
+            "the refusal is shown",
+        )
         .await;
     assert!(!browser.text().await.contains("Path contains"), "no page without a role");
     browser.write("#token", &shop.read).await;
@@ -299,6 +303,13 @@ async fn a_wrong_token_is_refused_and_a_right_one_is_asked_for() {
     let kept: Vec<&str> = text.lines().filter(|line| line.starts_with("operate:")).collect();
     fs::write(&tokens, kept.join("\n") + "\n").expect("written");
     browser.shows("Bearer token").await;
+}
+
+async fn a_link_with_a_token_opens_the_console_and_leaves_none_in_the_address() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    browser.open(&format!("http://127.0.0.1:{}/console#token={}", shop.port, shop.read)).await;
+    browser.shows("4 rules, 3 limits").await;
+    assert_eq!(browser.run("return location.href.includes('tidegate_')", &[]).await, json!(false));
 }
 
 async fn pages_continue_after_a_restart_of_the_server() {

@@ -1,0 +1,119 @@
+//! `serve --demo`: the demo rules with a console that anybody on this machine can open by a printed link, and traffic to look at.
+
+use super::{Serve, control_flags::ReachChoice};
+use crate::{
+    api::{
+        NewToken,
+        pb::{
+            common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::{RateLimitRequest, rate_limit_service_client::RateLimitServiceClient},
+        },
+    },
+    cli::Failure,
+    server::ListenAddress,
+};
+use clap::Args;
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    process, thread,
+    time::Duration,
+};
+use tidegate_operations::control::Role;
+use tonic::transport::Endpoint;
+
+/// Address of the console, unless `--http-listen` names another.
+const HTTP_ADDRESS: &str = "127.0.0.1:8082";
+
+/// Keys of the traffic, and the number of requests that each sends in a second: the demo rules admit half a request a second.
+const KEYS: [(&str, u32); 5] = [("alice", 4), ("bob", 2), ("carol", 1), ("dave", 1), ("erin", 1)];
+
+/// What `--demo` adds to a server.
+#[derive(Args)]
+pub(super) struct DemoFlags {
+    /// Serve the demo rules with the console open on loopback, and print a link that carries a token for this run.
+    #[arg(long, env = "TIDEGATE_DEMO", conflicts_with_all = ["rules", "http_token_file", "control"])]
+    demo: bool,
+    /// Send requests of five keys to the demo rules, so that the console has something to show.
+    #[arg(long, env = "TIDEGATE_DEMO_TRAFFIC", requires = "demo")]
+    demo_traffic: bool,
+}
+
+/// The token file of a run. Removed when dropped.
+pub(super) struct DemoRun {
+    folder: PathBuf,
+}
+
+impl Drop for DemoRun {
+    fn drop(&mut self) {
+        // A file that stays has only the hash of a token of a server that is gone.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Serve {
+    /// Opens the console of a `--demo`, prints its link, and starts its traffic.
+    pub(super) fn start_demo(&mut self) -> Result<Option<DemoRun>, Failure> {
+        if !self.demo.demo {
+            return Ok(None);
+        }
+        let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", process::id()));
+        let at_folder = |error| Failure(format!("{}: {error}", folder.display()));
+        DirBuilder::new().mode(0o700).create(&folder).map_err(at_folder)?;
+        let run = DemoRun { folder };
+        let name = "demo".parse().map_err(Failure)?;
+        let token = NewToken::generate(name, Role::Operate)?;
+        let file = run.folder.join("tokens");
+        fs::write(&file, format!("{}\n", token.line()))
+            .map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+        if self.http.http_listen.is_empty() {
+            let address =
+                HTTP_ADDRESS.parse().map_err(|error| Failure(format!("{HTTP_ADDRESS}: {error}")))?;
+            self.http.http_listen.push(address);
+        }
+        let address = self.http.http_listen[0].clone();
+        self.http.open_console(file);
+        self.control.open(ReachChoice::Loopback);
+        println!("Console: http://{address}/console#token={}", token.text());
+        if self.demo.demo_traffic {
+            self.start_traffic()?;
+        }
+        Ok(Some(run))
+    }
+
+    /// Sends requests until the process ends.
+    fn start_traffic(&self) -> Result<(), Failure> {
+        let Some(ListenAddress::Tcp(address)) = self.listen.first() else {
+            return Err(Failure(
+                "--demo-traffic calls the first address of --listen: give a host:port".into(),
+            ));
+        };
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map(|runtime| runtime.block_on(send(&endpoint)))
+        };
+        let thread = thread::Builder::new().name("demo-traffic".into()).spawn(run);
+        thread.map(drop).map_err(|error| Failure(format!("the thread of --demo-traffic: {error}")))
+    }
+}
+
+/// Sends the requests of every key, evenly over each second. Failed calls are left out: the server starts and stops beside this.
+async fn send(endpoint: &Endpoint) {
+    let mut client = RateLimitServiceClient::new(endpoint.connect_lazy());
+    let mut ticks = tokio::time::interval(Duration::from_millis(250));
+    for quarter in 0.. {
+        ticks.tick().await;
+        for (at, (key, a_second)) in (0..).zip(KEYS) {
+            // Those of one request a second take different quarters.
+            if (quarter + at) % (4 / a_second) != 0 {
+                continue;
+            }
+            let entries = vec![Entry { key: "api_key".into(), value: key.into() }];
+            let descriptors = vec![RateLimitDescriptor { entries, ..Default::default() }];
+            let request = RateLimitRequest { domain: "demo".into(), descriptors, hits_addend: 0 };
+            let _ = client.should_rate_limit(request).await;
+        }
+    }
+}
