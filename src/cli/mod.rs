@@ -5,34 +5,42 @@
 
 mod arguments;
 mod commands;
+mod examples;
 mod failure;
 #[cfg(test)]
 mod help_tests;
 mod output;
 mod serve;
 
+use crate::api::BUILD;
 use clap::{CommandFactory, FromArgMatches as _, Parser};
 use clap_complete::CompleteEnv;
 use commands::Command;
 use failure::Failure;
 use serve::settings;
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::LazyLock};
 
 /// Rate limit server for Envoy's rate limit API.
 ///
 /// Try it: `tidegate serve` serves demo rules, `tidegate call demo api_key=alice --repeat 6` sends it requests.
 #[derive(Parser)]
-#[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "tidegate", version = version(), max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The version, and the commit where the build knows it.
+fn version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| format!("{} (commit {})", BUILD.version, BUILD.commit));
+    &TEXT
 }
 
 /// Parses the arguments of the process and runs the command.
 pub fn run() -> ExitCode {
     // Ends the process if a shell has called it for a completion.
     CompleteEnv::with_factory(Cli::command).var("TIDEGATE_COMPLETE").bin("tidegate").complete();
-    run_command(Cli::command()).unwrap_or_else(|failure| {
+    run_command(examples::with_examples(Cli::command())).unwrap_or_else(|failure| {
         eprintln!("error: {failure}");
         ExitCode::FAILURE
     })

@@ -126,7 +126,10 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     created.map_err(|source| DiskError {
         operation: "make the data directory",
         path: directory.into(),
-        source,
+        source: match source.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::new(source.kind(), "a file has this name"),
+            _ => source,
+        },
     })?;
     if let Some(parent) = directory.parent() {
         // A power cut must not lose the directory itself. Where its parent cannot be opened, it was not made here.

@@ -8,7 +8,7 @@ use super::{
 use crate::api::pb::{self, control as messages};
 use bytes::Bytes;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor};
 use serde::Serialize as _;
 use std::sync::LazyLock;
 use tidegate_operations::control::{Caller, Role};
@@ -79,6 +79,21 @@ pub(super) fn decode<M: Message + Default>(name: &str, body: &[u8]) -> Result<M,
     message.transcode_to().map_err(|error| malformed(&error))
 }
 
+/// The JSON text of a message of that name, in which lists of the message itself are there also when they are empty: for programs that read the
+/// output of commands.
+pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Vec<u8> {
+    let mut text = to_json(name, message);
+    let present: serde_json::Value = serde_json::from_slice(&text).expect("it was just written");
+    for list in descriptor(name).fields().filter(FieldDescriptor::is_list) {
+        if present.get(list.json_name()).is_none() {
+            text.pop();
+            let separator = if text.len() > 1 { "," } else { "" };
+            text.extend_from_slice(format!("{separator}\"{}\":[]}}", list.json_name()).as_bytes());
+        }
+    }
+    text
+}
+
 /// The JSON text of a message of that name.
 pub(crate) fn to_json(name: &str, message: &impl Message) -> Vec<u8> {
     let mut dynamic = DynamicMessage::new(descriptor(name));
@@ -102,6 +117,15 @@ mod tests {
             .map(|method| method.name().to_owned())
             .collect();
         assert_eq!(without, [""; 0]);
+    }
+
+    #[test]
+    fn empty_lists_are_there_where_programs_read_the_output_of_commands() {
+        let empty = to_json_with_lists("ListBlocksResponse", &messages::ListBlocksResponse::default());
+        assert_eq!(String::from_utf8(empty).unwrap(), r#"{"blocks":[]}"#);
+        let keys = messages::TopKeysResponse { total: 2, ..Default::default() };
+        let keys = to_json_with_lists("TopKeysResponse", &keys);
+        assert_eq!(String::from_utf8(keys).unwrap(), r#"{"total":"2","keys":[]}"#);
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub use caller::ControlApi;
 pub(in crate::api) use caller::Recheck;
 pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
-pub(crate) use json::to_json;
 pub(in crate::api) use json::{call, tail};
+pub(crate) use json::{to_json, to_json_with_lists};
 
 use tidegate_operations::control::Role;
 

@@ -2,7 +2,7 @@
 
 use crate::cli::{Failure, output::table};
 use clap::{Args, Subcommand};
-use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
+use std::{fs::File, io::BufReader, os::unix::fs::FileTypeExt as _, path::PathBuf, process::ExitCode};
 use tidegate_operations::control::{VerifiedChain, verify_audit};
 
 /// Verifies audit logs of the control API.
@@ -27,6 +27,9 @@ enum Command {
 impl Audit {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let Command::Verify { file } = self.command;
+        if file.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+            eprintln!("{}: a pipe; its end is when its writer closes it", file.display());
+        }
         let failed = |error| Failure(format!("{}: {error}", file.display()));
         let lines = BufReader::new(File::open(&file).map_err(failed)?);
         match verify_audit(lines, |_| {}).map_err(failed)? {

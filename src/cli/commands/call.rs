@@ -31,11 +31,15 @@ use tonic::{
     metadata::{MetadataMap, MetadataValue},
     transport::Channel,
 };
+use unicode_width::UnicodeWidthStr as _;
 
 /// Sends rate limit requests to a running server and prints its decisions.
 ///
 /// Admitted requests are counted. `--hits 0` checks without consuming. `--hold` keeps the slots of requests in flight, and
 /// estimates of costs, for a while before their end, and renews them.
+///
+/// Exit code 0: the requests were decided, also if some were denied, unless --exit-code is given. 1: a call failed. 3: a request was
+/// denied, with --exit-code.
 #[derive(Args)]
 pub(in crate::cli) struct Call {
     /// Domain of the request.
@@ -70,22 +74,76 @@ pub(in crate::cli) struct Call {
     /// Print one JSON object per response.
     #[arg(long)]
     json: bool,
+    /// Exit with 3 if a request was denied.
+    #[arg(long)]
+    exit_code: bool,
     #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsFlags,
+}
+
+/// What has been sent so far.
+#[derive(Default)]
+struct Sent {
+    ok: u32,
+    over_limit: u32,
+    /// Lines on responses, for below the table.
+    details: Vec<String>,
+    /// Tickets to be held.
+    tickets: Vec<Ticket>,
+    /// Whether Ctrl-C ended it.
+    is_interrupted: bool,
+}
+
+impl Sent {
+    /// Prints what follows the table.
+    fn print_end(&self) {
+        self.details.iter().for_each(table::print_line);
+        if self.is_interrupted {
+            let Self { ok, over_limit, .. } = self;
+            table::print_line(format!(
+                "interrupted after {}: {ok} OK, {over_limit} OVER_LIMIT",
+                ok + over_limit
+            ));
+        }
+    }
 }
 
 impl Call {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.send_all())?;
-        Ok(ExitCode::SUCCESS)
+        let is_denied = runtime.block_on(self.send_all())?;
+        Ok(if is_denied && self.exit_code { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }
 
-    async fn send_all(&self) -> Result<(), Failure> {
+    /// Sends the requests; returns whether one was denied.
+    async fn send_all(&self) -> Result<bool, Failure> {
         let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
         let mut client = RateLimitServiceClient::new(channel);
-        let mut tickets = Vec::new();
-        let sent = self.send_requests(&mut client, &mut tickets).await;
+        let mut all = Sent::default();
+        let mut sender = client.clone();
+        let sent = tokio::select! {
+            sent = self.send_requests(&mut sender, &mut all) => sent,
+            // If the signal cannot be handled, it ends the process as by default.
+            Ok(()) = tokio::signal::ctrl_c() => {
+                all.is_interrupted = true;
+                Ok(())
+            }
+        };
+        if !self.json {
+            all.print_end();
+        }
+        let tickets = std::mem::take(&mut all.tickets);
+        let held = self.hold_all(&mut client, tickets, sent).await;
+        held.map(|()| all.over_limit > 0)
+    }
+
+    /// Holds what admitted requests have, and ends it; `sent` is the outcome of sending them.
+    async fn hold_all(
+        &self,
+        client: &mut RateLimitServiceClient<Channel>,
+        tickets: Vec<Ticket>,
+        sent: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         match self.hold {
             None => sent,
             Some(_) if tickets.is_empty() => {
@@ -106,39 +164,42 @@ impl Call {
                         () = self.renew_all(client.clone(), &tickets) => {}
                     }
                 }
-                let ended = self.end_all(&mut client, tickets).await;
+                let ended = self.end_all(client, tickets).await;
                 sent.and(ended)
             }
         }
     }
 
-    /// Sends the requests and prints the responses; `tickets` are those to be held.
+    /// Sends the requests, and prints each response as it arrives.
     async fn send_requests(
         &self,
         client: &mut RateLimitServiceClient<Channel>,
-        tickets: &mut Vec<Ticket>,
+        sent: &mut Sent,
     ) -> Result<(), Failure> {
-        let mut rows =
-            table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
-        let mut detail_lines = Vec::new();
+        let descriptors = self.descriptors.iter().map(|text| text.to_string().width());
+        // A single request has a table as narrow as its texts.
+        let code = if self.repeat > 1 { Code::OverLimit.as_str_name().len() } else { 0 };
+        let widths = [self.repeat.to_string().len(), code, descriptors.max().unwrap_or(0), code, 0, 0, 0];
+        let header = ["call", "overall", "descriptor", "status", "limit", "remaining", "reset"];
+        let mut rows = table::Stream::new(header, widths);
         for number in 1..=self.repeat {
             let response = self.send(client, self.message()).await?;
             let windows = windows(response.metadata());
             let response = response.into_inner();
+            match response.overall_code() {
+                Code::OverLimit => sent.over_limit += 1,
+                _ => sent.ok += 1,
+            }
             if self.hold.is_some() {
-                tickets.extend(response.dynamic_metadata.as_ref().and_then(Ticket::of));
+                sent.tickets.extend(response.dynamic_metadata.as_ref().and_then(Ticket::of));
             }
             if self.json {
                 table::print_line(self.to_json(&response, &windows));
             } else {
-                self.add_rows(&mut rows, number, &response, &windows);
-                detail_lines
-                    .extend(details::lines(&response).iter().map(|line| format!("call {number}: {line}")));
+                self.rows(number, &response, &windows).for_each(|row| rows.print_row(&row));
+                let details = details::lines(&response);
+                sent.details.extend(details.iter().map(|line| format!("call {number}: {line}")));
             }
-        }
-        if !self.json {
-            table::print_line(rows);
-            detail_lines.iter().for_each(table::print_line);
         }
         Ok(())
     }
@@ -219,16 +280,16 @@ impl Call {
         }
     }
 
-    fn add_rows(
-        &self,
-        table: &mut table::Table,
+    /// The rows of a response, one for each descriptor.
+    fn rows<'r>(
+        &'r self,
         number: u32,
-        response: &RateLimitResponse,
-        windows: &[String],
-    ) {
-        for (at, (descriptor, status)) in self.descriptors.iter().zip(&response.statuses).enumerate() {
+        response: &'r RateLimitResponse,
+        windows: &'r [String],
+    ) -> impl Iterator<Item = [String; 7]> + 'r {
+        self.descriptors.iter().zip(&response.statuses).enumerate().map(move |(at, (descriptor, status))| {
             let limit = |limit| limit_text(limit, windows.get(at));
-            table.add_row([
+            [
                 number.to_string(),
                 response.overall_code().as_str_name().to_owned(),
                 descriptor.to_string(),
@@ -236,8 +297,8 @@ impl Call {
                 status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit),
                 remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
                 reset_text(status),
-            ]);
-        }
+            ]
+        })
     }
 
     fn to_json(&self, response: &RateLimitResponse, windows: &[String]) -> Value {

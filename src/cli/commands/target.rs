@@ -61,7 +61,19 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
         Code::Cancelled => is_unsent(*cause),
         _ => false,
     });
+    let alert =
+        status.source().and_then(io_cause).and_then(|cause| cause.get_ref()?.downcast_ref::<rustls::Error>());
     Failure(match cause {
+        // With TLS 1.3 a server refuses a client after the client's handshake is complete.
+        Some(cause) if alert.is_some() => {
+            let remedy = alert.map(tls_remedy).unwrap_or_default();
+            format!("{address} refuses the connection: {}{remedy}", root_cause(cause))
+        }
+        _ if is_timeout(status) => {
+            format!(
+                "{address} does not answer in time; check that it is the gRPC port of a server, or give a longer --timeout"
+            )
+        }
         Some(cause) => {
             format!(
                 "{address} does not answer in HTTP/2: {}{}",
@@ -71,6 +83,13 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
         }
         None => format!("{address} answered {:?}: {}", status.code(), status.message()),
     })
+}
+
+/// Whether the time for a call was over before its response: of this client, or as the server counts it.
+fn is_timeout(status: &Status) -> bool {
+    let is_elapsed = |error: &(dyn Error + 'static)| error.is::<tonic::TimeoutExpired>();
+    let mut causes = std::iter::successors(status.source(), |&cause| cause.source());
+    causes.any(is_elapsed) || status.code() == Code::DeadlineExceeded
 }
 
 /// Whether a call was given up before it was sent, since its connection had ended.

@@ -5,7 +5,7 @@ use crate::{
     cli::Failure,
 };
 use clap::Args;
-use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
+use std::{fs::OpenOptions, io::Write, os::unix::fs::FileTypeExt as _, path::PathBuf, process::ExitCode};
 use tidegate_operations::control::Role;
 
 /// Makes a bearer token for the HTTP port of `serve --http-token-file`.
@@ -29,6 +29,9 @@ impl Token {
         match &self.file {
             None => println!("token: {}\nline:  {}", token.text(), token.line()),
             Some(path) => {
+                if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+                    eprintln!("{}: a pipe; the line is written when a program reads it", path.display());
+                }
                 let options = OpenOptions::new().append(true).create(true).open(path);
                 // One write: a server that watches the file reads the whole line.
                 let line = format!("{}\n", token.line());

@@ -59,6 +59,39 @@ impl Table {
     }
 }
 
+/// A table whose rows are printed as they are made, for output that people watch. Its columns are as wide as the header, the first row and
+/// the widest text that each is known to have.
+pub(in crate::cli) struct Stream<const N: usize> {
+    header: [&'static str; N],
+    /// Those known in advance, then those of the first row.
+    widths: [usize; N],
+    has_begun: bool,
+}
+
+impl<const N: usize> Stream<N> {
+    /// A table with that header; `widths` are those of the widest texts, or 0 where they are not known.
+    pub(in crate::cli) fn new(header: [&'static str; N], widths: [usize; N]) -> Self {
+        Self { header, widths, has_begun: false }
+    }
+
+    /// Prints a row, the first one below the header.
+    pub(in crate::cli) fn print_row(&mut self, cells: &[String; N]) {
+        if !self.has_begun {
+            self.has_begun = true;
+            for (at, width) in self.widths.iter_mut().enumerate() {
+                *width = (*width).max(self.header[at].width()).max(cells[at].width());
+            }
+            let header = self.header.map(str::to_owned);
+            self.print_line(&header);
+        }
+        self.print_line(cells);
+    }
+
+    fn print_line(&self, cells: &[String; N]) {
+        print_line(padded(cells.iter().map(String::as_str), &self.widths));
+    }
+}
+
 impl fmt::Display for Table {
     /// Writes the table without a line feed at its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,18 +114,20 @@ fn row_lines(row: &[String], widths: &[usize]) -> Vec<String> {
 fn wrapped_lines<'c>(cells: impl Iterator<Item = &'c str>, widths: &[usize]) -> Vec<String> {
     let cells: Vec<Vec<String>> = cells.zip(widths).map(|(cell, &width)| wrapped(cell, width)).collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
-    let line = |at: usize| {
-        let mut line = String::new();
-        for (position, (cell, width)) in cells.iter().zip(widths).enumerate() {
-            let text = cell.get(at).map_or("", String::as_str);
-            line.push_str(if position > 0 { GAP } else { "" });
-            line.push_str(text);
-            line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.width())));
-        }
-        line.truncate(line.trim_end().len());
-        line
-    };
-    (0..height).map(line).collect()
+    let texts = |at: usize| cells.iter().map(move |cell| cell.get(at).map_or("", String::as_str));
+    (0..height).map(|at| padded(texts(at), widths)).collect()
+}
+
+/// A line of cells, each padded to its column.
+fn padded<'c>(cells: impl Iterator<Item = &'c str>, widths: &[usize]) -> String {
+    let mut line = String::new();
+    for (position, (text, width)) in cells.zip(widths).enumerate() {
+        line.push_str(if position > 0 { GAP } else { "" });
+        line.push_str(text);
+        line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.width())));
+    }
+    line.truncate(line.trim_end().len());
+    line
 }
 
 /// The lines of a row that is too wide for a table: each cell after its name, then an empty line.

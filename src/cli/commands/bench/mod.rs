@@ -41,6 +41,9 @@ pub(in crate::cli) struct Bench {
     /// Address of the server: host:port or unix:/path/of/socket.
     #[arg(value_name = "ADDR", env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
     address: ListenAddress,
+    /// The same, as other commands have it.
+    #[arg(long, value_name = "ADDR")]
+    addr: Option<ListenAddress>,
     /// Number of connections.
     #[arg(long, short = 'c', value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
@@ -115,7 +118,10 @@ pub(in crate::cli) struct Bench {
 
 impl Bench {
     /// Runs the load and prints the report. Fails if no request was decided.
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(mut self) -> Result<ExitCode, Failure> {
+        if let Some(address) = self.addr.take() {
+            self.address = address;
+        }
         let plot = self.plot.as_deref().map(Plot::open).transpose()?;
         let interrupted = stop_on_interrupt()?;
         let bar = progress_bar();
@@ -157,7 +163,14 @@ impl Bench {
             let title = format!("{}: {}", self.address, self.describe_load());
             plot.write(&measured.tally, &title)?;
         }
-        Ok(if measured.tally.decided() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        match &measured.ended_by {
+            Some(error) => {
+                let Failure(reason) = self.failure(error);
+                Err(Failure(format!("the report is of the time until the run ended early: {reason}")))
+            }
+            None if measured.tally.decided() > 0 => Ok(ExitCode::SUCCESS),
+            None => Ok(ExitCode::FAILURE),
+        }
     }
 
     /// The failure of a run, with its remedy.

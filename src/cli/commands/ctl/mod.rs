@@ -172,6 +172,12 @@ impl Ctl {
 
     async fn run_on_runtime(&self) -> Result<(), Failure> {
         let connection = &self.connection;
+        if connection.watch.is_some() && self.command.changes() {
+            return Err(Failure(
+                "--watch repeats commands that only read: leave it out of a command that changes something"
+                    .into(),
+            ));
+        }
         let mut caller = connection.caller().await?;
         if let Command::Tail { .. } = &self.command {
             return caller.tail(self.command.tail_request()).await;
@@ -297,6 +303,16 @@ impl Caller<'_> {
 }
 
 impl Command {
+    /// Whether the command changes something in the server.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Reset { .. } | Self::GiveBack { .. } | Self::LogLevel(_) => true,
+            Self::Override(command) => !matches!(command, overlays::Override::List),
+            Self::Block(command) => !matches!(command, overlays::Block::List),
+            _ => false,
+        }
+    }
+
     fn tail_request(&self) -> pb::TailRequest {
         let Self::Tail { domain, rule, code, entry, sample } = self else {
             return pb::TailRequest::default();

@@ -60,6 +60,10 @@ impl Environment<'_> {
                 None => Ok(format!("unix:{address}")),
                 Some(password) => Ok(format!("unix:{address}?pass={}", encoded(password))),
             },
+            "single" if address.contains(',') => Err(self.wrong(
+                "REDIS_URL",
+                "one host:port, or set REDIS_TYPE: cluster for host:port,host:port, sentinel for group,host:port,host:port",
+            )),
             "single" => Ok(format!("{scheme}://{user}{address}")),
             "sentinel" => match address.split_once(',') {
                 Some((group, sentinels)) => {

@@ -29,6 +29,6 @@ impl Given<'_> {
 }
 
 /// `TIDEGATE_MAX_COUNTERS` of `--max-counters`.
-fn variable_of(flag: &str) -> String {
+pub(super) fn variable_of(flag: &str) -> String {
     format!("TIDEGATE_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase())
 }

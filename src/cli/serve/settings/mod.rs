@@ -10,6 +10,7 @@ mod given;
 #[cfg(test)]
 mod tests;
 mod variables;
+mod wrong_value;
 
 pub(in crate::cli) use effective::EffectiveSettings;
 pub(in crate::cli) use given::Given;
@@ -39,7 +40,10 @@ pub(in crate::cli) fn parse(program: &Command) -> Result<(ArgMatches, Option<Eff
         Err(_) => (args, Inserted::default()),
     };
     let command = variables::adjusted(program.clone(), |name| std::env::var_os(name));
-    let matches = command.clone().get_matches_from(args);
+    let matches = command.clone().try_get_matches_from(args).unwrap_or_else(|error| {
+        let given: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        wrong_value::with_source(error, &command, &given, &reference_env::variables()).exit()
+    });
     let serve = matches.subcommand_matches("serve");
     let settings = serve.map(|serve| effective(&command, serve, inserted));
     let unused = settings.is_some().then(|| variables::warnings(program, &reference_env::variables()));

@@ -1,0 +1,155 @@
+//! What people expect of commands: output as it arrives, exit codes that scripts can read, and errors that name where a value comes from.
+
+use crate::{
+    support::{Server, eventually, rules_file},
+    tls::Pki,
+};
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    process::{Command, Output, Stdio},
+};
+
+fn tidegate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(args).env_remove("TIDEGATE_ADDR");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    tidegate(args).output().expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const SLOW: &str = "domain: slow
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 1h, max_queue: 10}
+";
+
+#[test]
+fn call_prints_each_response_as_it_arrives_and_sums_up_at_ctrl_c() {
+    let rules = rules_file(SLOW);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut call = tidegate(&[
+        "call",
+        "slow",
+        "user=a",
+        "--repeat",
+        "1000",
+        "--timeout",
+        "1h",
+        "--addr",
+        server.address(),
+    ]);
+    let mut call = call.stdout(Stdio::piped()).spawn().expect("the command runs");
+    let mut lines =
+        BufReader::new(call.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    // The header, and the first response; the second one waits for a second.
+    assert!(lines.next().expect("a line").starts_with("call"));
+    assert!(lines.next().expect("a line").starts_with("1 "));
+    let pid = rustix::process::Pid::from_child(&call);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let last = lines.last().expect("a line");
+    assert!(last.starts_with("interrupted after ") && last.ends_with(" OK, 0 OVER_LIMIT"), "{last}");
+    assert!(call.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_denied_call_exits_with_three_where_that_is_asked_for() {
+    let server = Server::start(&[]);
+    let call = |args: &[&str]| {
+        run(&[&["call", "demo", "api_key=a", "--addr", server.address()], args].concat()).status.code()
+    };
+    assert_eq!(call(&["--repeat", "5", "--exit-code"]), Some(0));
+    assert_eq!(call(&["--exit-code"]), Some(3));
+    assert_eq!(call(&[]), Some(0));
+}
+
+#[test]
+fn an_error_of_a_variable_names_the_variable() {
+    let serve = |variable: &str, value: &str| {
+        let done = tidegate(&["serve"]).env(variable, value).output().expect("the binary runs");
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        stderr(&done)
+    };
+    let error = serve("TIDEGATE_LISTEN", "abc");
+    assert!(error.contains("the variable TIDEGATE_LISTEN: `abc` is not an address"), "{error}");
+    assert_eq!(error.matches("abc").count(), 1, "the value stands there once: {error}");
+    let error = serve("TIDEGATE_MAX_COUNTERS", "many");
+    assert!(error.contains("'many' for the variable TIDEGATE_MAX_COUNTERS"), "{error}");
+
+    let reference =
+        tidegate(&["serve", "--env", "reference"]).env("PORT", "abc").output().expect("the binary runs");
+    assert!(stderr(&reference).contains("by the variable PORT"), "{reference:?}");
+    let redis = tidegate(&["serve", "--env", "reference"])
+        .env("REDIS_URL", "a:1,b:2")
+        .output()
+        .expect("the binary runs");
+    assert!(stderr(&redis).contains("set REDIS_TYPE"), "{redis:?}");
+}
+
+#[test]
+fn a_rule_file_without_its_flag_has_the_flag_as_remedy() {
+    let error = stderr(&run(&["serve", "rules.yaml"]));
+    assert!(error.contains("write --rules rules.yaml"), "{error}");
+    let rules = rules_file(SLOW);
+    let path = rules.path().to_str().expect("UTF-8");
+    let error = stderr(&run(&["serve", "--listen", "127.0.0.1:0", "--data", path]));
+    assert!(error.contains("a file has this name"), "{error}");
+}
+
+#[test]
+fn a_server_that_requires_a_client_certificate_and_a_mute_port_have_their_remedies() {
+    let pki = Pki::new();
+    let ca = pki.path("ca.crt");
+    let server = pki.start(&["--tls-client-ca", ca.to_str().expect("UTF-8")]);
+    let error = stderr(&run(&[
+        "call",
+        "demo",
+        "api_key=a",
+        "--addr",
+        server.address(),
+        "--tls-ca",
+        ca.to_str().expect("UTF-8"),
+    ]));
+    assert!(error.contains("requires a client certificate: give it with --tls-cert"), "{error}");
+
+    // The kernel completes its connections; nothing reads them.
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = mute.local_addr().expect("an address").to_string();
+    let error = stderr(&run(&["call", "demo", "api_key=a", "--addr", &address, "--timeout", "100ms"]));
+    assert!(error.contains("does not answer in time; check that it is the gRPC port"), "{error}");
+}
+
+#[tokio::test]
+async fn bench_takes_its_address_as_call_does_and_reports_until_its_server_goes() {
+    let server = Server::start(&["--http-listen", "127.0.0.1:0"]);
+    let mut bench =
+        tidegate(&["bench", "--addr", server.address(), "-d", "10m", "--warm-up", "0s", "--rate", "200"]);
+    bench.args(["--timeout", "100ms"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let bench = bench.spawn().expect("the command runs");
+    eventually("decisions of the bench", async || {
+        let decided = server.metric("tidegate_requests_total{code=\"ok\"}").await;
+        if decided > 10 { Ok(()) } else { Err(decided) }
+    })
+    .await;
+    drop(server);
+    let done = bench.wait_with_output().expect("it ends");
+    assert_eq!(done.status.code(), Some(1));
+    assert!(!done.stdout.is_empty(), "the report of the time before");
+    assert!(
+        stderr(&done).contains("the report is of the time until the run ended early"),
+        "{}",
+        stderr(&done)
+    );
+}
+
+#[test]
+fn watch_repeats_no_command_that_changes_something() {
+    let error = stderr(&run(&["ctl", "--watch", "block", "set", "user=a"]));
+    assert!(error.contains("--watch repeats commands that only read"), "{error}");
+}
