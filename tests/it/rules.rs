@@ -107,21 +107,6 @@ fn every_example_loads() {
     }
 }
 
-/// Every block of the page that is a whole file loads.
-#[test]
-fn every_rule_file_in_the_documentation_loads() {
-    let page = fs::read_to_string(in_repository("docs/rules.md")).unwrap();
-    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let files: Vec<_> =
-        blocks.filter(|block| block.starts_with("domain:") || block.starts_with("- namespace:")).collect();
-    assert!(files.len() >= 10, "{} whole files in the page", files.len());
-    for file in files {
-        if let Err(errors) = parse("docs/rules.md", file) {
-            panic!("{errors}\n{file}");
-        }
-    }
-}
-
 /// YAML that the parser of the reference server (libyaml's grammar) accepts, although not all of it is YAML 1.2.
 #[test]
 fn yaml_that_the_reference_server_reads_is_read_alike() {

@@ -3,6 +3,7 @@
 
 mod drawing;
 mod imports;
+mod words;
 
 use std::{
     fs,

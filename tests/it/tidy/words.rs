@@ -1,0 +1,70 @@
+//! Forms of sentences that readers have to read twice stand nowhere in the pages, the sources and the messages.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Forms that are ruled out, each with what to write.
+const RULED_OUT: [(&str, &str); 4] = [
+    ("in the place of", "instead of"),
+    ("in the reference server's place", "instead of the reference server"),
+    ("At most too many", "the number, and what it is of"),
+    ("one that a later change", "the noun again"),
+];
+
+/// Folders and files that people read.
+const READ: [&str; 11] = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs",
+    "src",
+    "crates",
+    "modules",
+    "proto/tidegate",
+    "clients",
+    "deploy",
+];
+
+fn files(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_file() {
+        let is_text = path.extension().is_some_and(|extension| {
+            ["md", "rs", "lua", "proto", "js", "html", "yaml", "py", "ts", "go", "java"]
+                .iter()
+                .any(|known| extension == *known)
+        });
+        found.extend(is_text.then(|| path.to_owned()));
+        return;
+    }
+    let is_generated = path.file_name().is_some_and(|name| {
+        ["target", "node_modules", "dist", "build"].iter().any(|generated| name == *generated)
+    });
+    if is_generated {
+        return;
+    }
+    for entry in fs::read_dir(path).expect("a folder") {
+        files(&entry.expect("an entry").path(), found);
+    }
+}
+
+#[test]
+fn forms_of_sentences_that_are_ruled_out_stand_nowhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = Vec::new();
+    READ.iter().for_each(|name| files(&root.join(name), &mut all));
+    assert!(all.len() > 500, "only {} files were read", all.len());
+    let mut wrong = Vec::new();
+    for file in all {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        for (number, line) in (1..).zip(text.lines()) {
+            for (form, instead) in RULED_OUT {
+                if line.contains(form) {
+                    wrong.push(format!("{}:{number}: {form:?}: write {instead}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
