@@ -21,6 +21,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use std::{
     sync::{Arc, LazyLock},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 use tidegate_core::limit::{self, Timestamp};
@@ -31,6 +32,7 @@ use tidegate_http2::{
 use tidegate_service::{
     CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
 };
+use tidegate_shared::store::SharedStore;
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 
 /// Bytes of most responses.
@@ -109,6 +111,11 @@ impl GrpcPort {
         Self { bodies: Some(bodies), ..self }
     }
 
+    /// The store of shared counters, if there is one.
+    pub fn shared_store(&self) -> Option<&SharedStore> {
+        self.service.shared_store()
+    }
+
     /// The same port for connections of this peer, with these verified names in its certificate.
     pub fn for_peer(&self, peer: String, names: Vec<String>) -> Arc<Self> {
         Arc::new(Self { peer: peer.into(), names: names.into(), ..self.clone() })
@@ -149,8 +156,17 @@ impl GrpcPort {
                 responses.on_reset(OnReset::new(release));
             }
         });
-        if !is_decided {
-            responses.defer(self.deferred(call));
+        if is_decided {
+            return;
+        }
+        let mut deferred = self.deferred(call);
+        // At once: so it lines up before the calls after it, and what it ends is ended although its connection ends with this read.
+        match deferred.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(DeferredResponse { body, on_reset }) => {
+                responses.push_uncounted(|out| out.extend_from_slice(&body));
+                on_reset.into_iter().for_each(|on_reset| responses.on_reset(on_reset));
+            }
+            Poll::Pending => responses.defer(deferred),
         }
     }
 

@@ -133,7 +133,14 @@ impl PortThread {
             }
         };
         // Requests that are left are dropped with the runtime, and their responses not sent.
-        let _ = timeout(time, async { while tasks.join_next().await.is_some() {} }).await;
+        let ended = async {
+            while tasks.join_next().await.is_some() {}
+            // What they have left to do in the store ends with this runtime.
+            if let Some(store) = self.state.shared_store() {
+                store.finished().await;
+            }
+        };
+        let _ = timeout(time, ended).await;
     }
 
     fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {

@@ -22,6 +22,7 @@ use tidegate_operations::{
     telemetry::{self, Traces},
 };
 use tidegate_service::{DecisionReader, Grants, RateLimitService};
+use tidegate_shared::store::SharedStore;
 use tidegate_transport::{InheritedSockets, Listener};
 use tokio::{
     sync::{oneshot, watch},
@@ -279,6 +280,13 @@ impl Listening {
         let workers_end = tokio::time::timeout(settings.drain_timeout, self.workers.finished());
         if tokio::join!(workers_end, http_ends).0.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
+        }
+        let lost = settings.shared_store.as_ref().map_or(0, SharedStore::lose_releases);
+        if lost > 0 {
+            tracing::error!(
+                lost,
+                "ends of requests did not reach the shared store: their slots and reservations end after `max_hold`"
+            );
         }
         let time = LAST_PUSH_TIMEOUT.min(settings.drain_timeout);
         let (control_task, pushes) = (self.control_task, self.pushes);

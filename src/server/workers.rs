@@ -101,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// Completes when every connection has ended. Nothing is dispatched any more.
+    /// Completes when every connection has ended, and what they have left to do in the store is done. Nothing is dispatched any more.
     pub(super) async fn finished(self) {
         let Self { dispatcher, mut finished, .. } = self;
         drop(dispatcher);
@@ -174,6 +174,10 @@ impl WorkerThread {
             }
         }
         while running.join_next().await.is_some() {}
+        // What connections have left to do in the store ends with this runtime.
+        if let Some(store) = self.port.shared_store() {
+            store.finished().await;
+        }
     }
 
     fn serve(&self, accepted: Accepted, admission: Admission) -> impl Future<Output = ()> + use<> {

@@ -265,3 +265,39 @@ pub(crate) async fn acknowledged(connection: &mut RawConnection) {
     connection.send(PING, 0, 0, b"handled?").await;
     while connection.next().await.expect("the connection stands").kind != PING {}
 }
+
+/// They were admitted last come, first served, and after a request that came with the release of a slot.
+#[tokio::test]
+async fn requests_of_one_read_have_slots_in_the_order_of_their_arrival() {
+    let rules = rules_file(&RULES.replace("requests_in_flight: 2", "requests_in_flight: 1, max_wait: 20s"));
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    let held = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    let (ticket, _) = slot(&held).expect("a ticket");
+    let frame = |kind, flags, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let call = |stream, entries: &[(&str, &str)]| {
+        let (domain, descriptors) = ("edge".into(), vec![descriptor(entries)]);
+        let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
+        let message = http2::plain(&request.encode_to_vec());
+        [frame(HEADERS, END_HEADERS, stream, &call_head()), frame(DATA, END_STREAM, stream, &message)]
+            .concat()
+    };
+    let start = |stream| call(stream, &[("user", "ann")]);
+    let mut connection = RawConnection::open(server.address()).await;
+    let read = [start(1), start(3), start(5), call(7, &[("slot", &ticket)]), start(9)].concat();
+    assert!(connection.send_bytes(&read).await);
+    for expected in [1, 3, 5, 9] {
+        let (stream, response) = loop {
+            let frame = connection.next().await.expect("the connection stands");
+            if frame.kind == DATA && frame.stream != 7 {
+                break (frame.stream, RateLimitResponse::decode(&frame.payload[5..]).expect("a response"));
+            }
+        };
+        assert_eq!((stream, response.overall_code()), (expected, Code::Ok));
+        let (ticket, _) = slot(&response).expect("a ticket");
+        client.hit("edge", &[("slot", &ticket)]).await.unwrap();
+    }
+}

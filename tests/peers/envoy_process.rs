@@ -122,6 +122,13 @@ impl Envoy {
         assert!(self.is_ready().await, "Envoy did not start again:\n{}", self.log());
     }
 
+    /// Ends it by SIGTERM.
+    pub fn terminate(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.child.wait().expect("a child can be waited for");
+    }
+
     /// Waits until it is ready; false if it ended before.
     async fn is_ready(&mut self) -> bool {
         eventually("Envoy is ready", async || {

@@ -8,15 +8,27 @@ use super::{
 };
 use http::{Request, Response};
 use http_body::Body as _;
-use std::{future::poll_fn, pin::pin, sync::Arc};
-use tokio::{sync::oneshot, task::AbortHandle};
+use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
+use tokio::sync::oneshot;
 
-/// A task that ends with its stream.
-pub(super) struct Task(AbortHandle);
+/// A task that ends with its stream, but not before it was polled once: what a request changes at its first poll is done, although its
+/// stream or its connection has ended since it was read.
+pub(super) struct Task {
+    /// Dropped with the stream, which cancels the task.
+    _stream: oneshot::Sender<Infallible>,
+}
 
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Task {
+    fn start(responding: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (stream, ended) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = responding => {}
+                _ = ended => {}
+            }
+        });
+        Self { _stream: stream }
     }
 }
 
@@ -27,18 +39,16 @@ pub(super) fn start<S: Service>(
     request: Request<RequestBody>,
     to: &TaskSender,
 ) -> Task {
-    let responding = respond(Arc::clone(service), stream, request, to.clone());
-    Task(tokio::spawn(responding).abort_handle())
+    Task::start(respond(Arc::clone(service), stream, request, to.clone()))
 }
 
 /// Starts the task that responds to a call of the fast path.
 pub(super) fn start_deferred(stream: u32, body: DeferredBody, to: &TaskSender) -> Task {
     let sender = ResponseSender { stream, to: to.clone(), has_ended: false };
-    let responding = async move {
+    Task::start(async move {
         let body = body.await;
         sender.end(TaskEvent::FastPath(body));
-    };
-    Task(tokio::spawn(responding).abort_handle())
+    })
 }
 
 /// Sends a task's events, and [`TaskEvent::Failed`] if the task ends without an end of its response.
@@ -50,7 +60,7 @@ struct ResponseSender {
 
 impl ResponseSender {
     fn send(&self, event: TaskEvent) {
-        // A connection that is gone has aborted the task, or is about to.
+        // A connection that is gone has cancelled the task, or is about to.
         let _ = self.to.send((self.stream, event));
     }
 

@@ -53,6 +53,7 @@ pub async fn serve<S: Service>(
         has_had_request: false,
         tasks,
         from_tasks,
+        running: 0,
         long_lived: LongLived::default(),
         ticks,
         started: None,
@@ -82,6 +83,7 @@ pub async fn serve<S: Service>(
     .await;
     let by_client = if ended.is_ok() { CloseReason::Client } else { CloseReason::Io };
     publisher.closed = driver.connection.end_reason().or(Some(by_client));
+    driver.end_tasks().await;
     ended
 }
 
@@ -105,6 +107,8 @@ struct Driver<'a, I, S: Service> {
     has_had_request: bool,
     tasks: TaskSender,
     from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
+    /// Number of tasks whose last event was not received.
+    running: usize,
     long_lived: LongLived,
     ticks: Interval,
     started: Option<Instant>,
@@ -146,6 +150,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         }
         for _ in 0..READS_IN_A_ROW {
             while let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context) {
+                self.running -= usize::from(event.is_last());
                 self.connection.on_task(stream, event);
             }
             self.poll_write(context)?;
@@ -243,6 +248,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         }
     }
 
+    /// Ends the connection, and with it its tasks: each is polled once before, if it has not been.
+    async fn end_tasks(self) {
+        let Self { connection, mut from_tasks, mut running, .. } = self;
+        drop(connection);
+        while running > 0
+            && let Some((_, event)) = from_tasks.recv().await
+        {
+            event.run_hook();
+            running -= usize::from(event.is_last());
+        }
+    }
+
     fn start_tasks(&mut self) {
         while let Some((stream, mut request)) = self.connection.take_routed() {
             if let Some(refusal) = self.service.refuse(&request) {
@@ -251,10 +268,138 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             }
             request.extensions_mut().insert(self.long_lived.clone());
             let task = routed::start(&self.service, stream, request, &self.tasks);
+            self.running += 1;
             self.connection.set_task(stream, task);
         }
         while let Some((stream, body)) = self.connection.take_deferred() {
+            self.running += 1;
             self.connection.set_task(stream, routed::start_deferred(stream, body, &self.tasks));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DeferredResponse, FieldNames, Fields, OnReset, RequestBody, Responses, frame, frame::PREFACE,
+    };
+    use http::{Request, Response};
+    use std::{
+        future::{pending, ready},
+        sync::atomic::{AtomicU32, Ordering},
+        time::Duration,
+    };
+    use tokio::io::AsyncWriteExt as _;
+
+    /// Defers calls to `/fast`, and routes all others; counts the futures that are polled, and the hooks that are run.
+    #[derive(Default)]
+    struct Polled {
+        polled: Arc<AtomicU32>,
+        hooks: Arc<AtomicU32>,
+        /// Whether its responses are there at the first poll.
+        is_ready: bool,
+    }
+
+    impl Service for Polled {
+        type FastPath = ();
+        type Call<'b> = &'b [u8];
+        type Body = String;
+
+        fn field_names() -> &'static FieldNames {
+            FieldNames::none()
+        }
+
+        fn fast_path(&self, head: Fields<'_>) -> Option<()> {
+            (head.get(b":path") == Some(b"/fast")).then_some(())
+        }
+
+        fn decode<'b>(&self, (): (), body: &'b [u8], call: &mut &'b [u8]) -> bool {
+            *call = body;
+            true
+        }
+
+        fn respond(&self, calls: &[&[u8]], responses: &mut impl Responses) {
+            for _ in calls {
+                let (polled, hooks, is_ready) =
+                    (Arc::clone(&self.polled), Arc::clone(&self.hooks), self.is_ready);
+                responses.defer(Box::pin(async move {
+                    polled.fetch_add(1, Ordering::Relaxed);
+                    if !is_ready {
+                        pending::<()>().await;
+                    }
+                    let on_reset = OnReset::new(move || _ = hooks.fetch_add(1, Ordering::Relaxed));
+                    DeferredResponse { body: "late".into(), on_reset: Some(on_reset) }
+                }));
+            }
+        }
+
+        async fn route(self: Arc<Self>, _: Request<RequestBody>) -> Response<String> {
+            self.polled.fetch_add(1, Ordering::Relaxed);
+            if !self.is_ready {
+                pending::<()>().await;
+            }
+            let mut response = Response::new("late".to_owned());
+            let hooks = Arc::clone(&self.hooks);
+            let on_reset = OnReset::new(move || _ = hooks.fetch_add(1, Ordering::Relaxed));
+            response.extensions_mut().insert(on_reset);
+            ready(response).await
+        }
+    }
+
+    fn frame_bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        frame::write(kind, flags, stream, payload, &mut bytes);
+        bytes
+    }
+
+    /// Ten calls, every other one routed, and these frames after each, for its stream.
+    fn ten_calls(after_each: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+        let mut bytes = [PREFACE, &frame_bytes(frame::SETTINGS, 0, 0, &[])].concat();
+        for stream in (1..20).step_by(2) {
+            let path: &[u8] = if stream % 4 == 1 { b"/fast" } else { b"/else" };
+            let block = [&b"\x83\x86\x04\x05"[..], path, b"\x0f\x10\x10application/grpc"].concat();
+            bytes.extend(frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, &block));
+            bytes.extend(frame_bytes(frame::DATA, frame::END_STREAM, stream, b"call"));
+            bytes.extend(after_each(stream));
+        }
+        bytes
+    }
+
+    /// The ends of 15 to 20 of 20 requests were lost when their connection was closed right after them.
+    #[tokio::test]
+    async fn requests_that_were_received_are_polled_although_their_stream_or_connection_has_ended() {
+        let reset = |stream| frame_bytes(frame::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        let closed = ten_calls(|_| Vec::new());
+        let broken = [&closed[..], &frame_bytes(frame::PING, 0, 0, b"short")].concat();
+        for (bytes, is_left_open) in [(ten_calls(reset), true), (closed, false), (broken, true)] {
+            for is_ready in [false, true] {
+                let service = Arc::new(Polled { is_ready, ..Polled::default() });
+                let (mut client, server) = tokio::io::duplex(1 << 16);
+                client.write_all(&bytes).await.expect("it fits");
+                let client = is_left_open.then_some(client);
+                let serving = serve(
+                    server,
+                    Arc::clone(&service),
+                    Http2Settings::default(),
+                    Arc::default(),
+                    None,
+                    pending(),
+                );
+                let until = async {
+                    // A connection that is left open is served until each call was polled.
+                    while service.polled.load(Ordering::Relaxed) < 10 {
+                        tokio::task::yield_now().await;
+                    }
+                    drop(client);
+                };
+                let served = async { tokio::join!(serving, until) };
+                let served = tokio::time::timeout(Duration::from_secs(20), served).await;
+                assert!(served.is_ok(), "{} of 10 were polled", service.polled.load(Ordering::Relaxed));
+                // None of the responses was written, but for those of a client that has closed and is gone.
+                let hooks = service.hooks.load(Ordering::Relaxed);
+                assert_eq!(hooks, if is_ready { 10 } else { 0 });
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ pub trait Responses {
     fn on_reset(&mut self, hook: OnReset);
 
     /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
-    /// client cancels the call.
+    /// client cancels the call or its connection ends, but not before it was polled once.
     fn defer(&mut self, body: DeferredBody);
 }
 
@@ -93,7 +93,8 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
-    /// Responds to any other request. The future is dropped if the client cancels it.
+    /// Responds to any other request. The future is dropped if the client cancels it or its connection ends, but not before it was
+    /// polled once.
     fn route(
         self: Arc<Self>,
         request: Request<RequestBody>,

@@ -35,7 +35,16 @@ pub(super) enum TaskEvent {
 }
 
 impl TaskEvent {
-    /// Runs the hook of a response whose stream the client has reset before.
+    /// Whether it is the last event of its task. Every task sends one.
+    pub(super) fn is_last(&self) -> bool {
+        match self {
+            Self::Head { is_end, .. } => *is_end,
+            Self::FastPath(_) | Self::Trailers(_) | Self::End | Self::Failed => true,
+            Self::Read(_) | Self::Data(..) | Self::Body(_) | Self::Confirm(_) => false,
+        }
+    }
+
+    /// Runs the hook of a response that is not written, since its stream or its connection has ended before.
     pub(super) fn run_hook(&self) {
         let hook = match self {
             Self::Head { head, .. } => head.extensions.get::<OnReset>(),

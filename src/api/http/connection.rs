@@ -4,7 +4,12 @@ use super::{
     state::{ClientAddress, HttpState, RequestProgress},
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
-use axum::{Router, body::Body, http::StatusCode};
+use axum::{
+    Router,
+    body::Body,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use std::{
@@ -18,7 +23,10 @@ use std::{
     },
 };
 use tidegate_service::HttpRefusal;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{Mutex, oneshot},
+};
 use tonic::codegen::Service as _;
 
 /// Serves the connection until it ends, or until the request in progress when `drain` completes is answered.
@@ -34,6 +42,8 @@ pub(crate) async fn serve_connection(
     let bounds = state.bounds;
     let times = PhaseTimes { idle: bounds.idle_timeout, message: bounds.timeout };
     let stream = TimedStream::new(stream, Arc::clone(&progress), times);
+    // Locked by the task of the request in progress.
+    let running = Arc::<Mutex<()>>::default();
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         progress.enter(Phase::Handling);
         progress.set_recency(events.fetch_add(1, Relaxed) + 1);
@@ -41,37 +51,65 @@ pub(crate) async fn serve_connection(
         request.extensions_mut().insert(RequestProgress(Arc::clone(&progress)));
         let response = router.clone().call(request.map(Body::new));
         let (progress, state) = (Arc::clone(&progress), state.clone());
+        let response = respond(response, Arc::clone(&running));
         async move {
             let response = response.await;
-            if let Some(refusal) = response.as_ref().ok().and_then(|response| refusal_of(response.status())) {
+            if let Some(refusal) = refusal_of(response.status()) {
                 state.refusals().count(refusal);
             }
             progress.enter(Phase::Writing);
-            response as Result<_, Infallible>
+            Ok::<_, Infallible>(response)
         }
     });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .max_header_size(bounds.header_bytes_max)
-            // The stream bounds it, together with the other times.
-            .header_read_timeout(None)
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        () = drain => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = {
+        let mut connection = pin!(
+            http1::Builder::new()
+                .max_header_size(bounds.header_bytes_max)
+                // The stream bounds it, together with the other times.
+                .header_read_timeout(None)
+                .serve_connection(TokioIo::new(stream), service)
+        );
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = drain => None,
+        };
+        match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
+    // The task of a request whose client is gone.
+    drop(running.lock().await);
     if let Some(refusal) = ended.as_ref().err().and_then(|error| refusal_of_error(error, progress.phase())) {
         state.refusals().count(refusal);
     }
     ended
+}
+
+/// The response to a request, in a task that is cancelled with the connection, but not before it was polled with all that was received:
+/// an end of a request that was received is made.
+fn respond(
+    response: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
+    running: Arc<Mutex<()>>,
+) -> impl Future<Output = Response> {
+    let (connection, ended) = oneshot::channel::<Infallible>();
+    let task = tokio::spawn(async move {
+        let _running = running.lock().await;
+        tokio::select! {
+            biased;
+            response = response => response.ok(),
+            _ = ended => None,
+        }
+    });
+    async move {
+        let response = task.await;
+        drop(connection);
+        // One that panicked has no response.
+        response.ok().flatten().unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
 }
 
 /// The reason of a refusal with this status. Of other statuses either the service counts the reason, or nothing was refused.

@@ -15,6 +15,7 @@ use tidegate_counts::Counts;
 use tidegate_http2::BodyMemory;
 use tidegate_operations::{config::Config, telemetry::Metrics};
 use tidegate_service::{HttpRefusal, RateLimitService};
+use tidegate_shared::store::SharedStore;
 
 /// Bounds on the clients of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,6 +129,11 @@ impl HttpState {
     /// The metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// The store of shared counters, if there is one.
+    pub fn shared_store(&self) -> Option<&SharedStore> {
+        self.service.shared_store()
     }
 
     /// The bounds on clients.

@@ -11,7 +11,7 @@ use crate::{
         BackEnd, Counts, KILLS, LIMIT, LISTENER, RULES, restless_clients_until, sequential_clients,
     },
     envoy_process::{Envoy, Program},
-    support::{Server, descriptor, eventually},
+    support::{Client, Server, descriptor, eventually},
     tests_with,
 };
 use std::{
@@ -22,11 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 use tidegate::api::pb::common::RateLimitDescriptor;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 tests_with! {
     ENVOY, REDIS:
     no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_the_store_are_killed,
-    a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limit_of_one_in_a_store
+    a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limit_of_one_in_a_store,
+    no_slot_of_an_envoy_that_is_terminated_stays_held,
 }
 
 const MAX_HOLD: Duration = Duration::from_secs(2);
@@ -104,6 +106,44 @@ async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_
     assert!(sum.responses > 0 && sum.denials > 0, "{sum:?}");
     assert_eq!(most, LIMIT, "the limit is reached, and not exceeded");
     assert!(free_after < MAX_HOLD + Duration::from_millis(500), "free after {free_after:?}");
+}
+
+/// Envoy resets its requests, reports their ends, and closes its connections, all at once: 1 to 8 of 10 slots stayed held.
+async fn no_slot_of_an_envoy_that_is_terminated_stays_held() {
+    let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
+    let store = RedisServer::start();
+    let rules = RULES.replace("in_flight: 3", "in_flight: 10");
+    let world = World::with_rules(&rules, 3, &store.url(), &DENY);
+    let mut client = world.servers[0].client().await;
+    let expect_free = async |client: &mut Client, expected: u32| {
+        eventually(&format!("{expected} are free"), async || {
+            let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("api_key", "one")]) };
+            let response = client.should_rate_limit("edge", vec![peek]).await.expect("a decision");
+            match response.statuses[0].limit_remaining {
+                free if free == expected => Ok(()),
+                free => Err(free),
+            }
+        })
+        .await;
+    };
+    for _ in 0..3 {
+        // The back end responds within an hour.
+        let (_back_end, application) = BackEnd::start(3_600_000);
+        let [second, third] = FURTHER_SERVERS;
+        let given =
+            [(8080, application), (second, port(&world.servers[1])), (third, port(&world.servers[2]))];
+        let mut envoy = Envoy::start_program(&program, &config(), world.servers[0].address(), &given).await;
+        let mut requests = Vec::new();
+        for _ in 0..10 {
+            let mut request =
+                TcpStream::connect(("127.0.0.1", envoy.port(LISTENER))).await.expect("it listens");
+            request.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nx-api-key: one\r\n\r\n").await.expect("written");
+            requests.push(request);
+        }
+        expect_free(&mut client, 0).await;
+        envoy.terminate();
+        expect_free(&mut client, 10).await;
+    }
 }
 
 /// Envoy sends the end of a request to one server, and the next start to another, perhaps before it.

@@ -19,6 +19,7 @@ mod process;
 mod proxy;
 pub mod quota_script;
 mod random_rules;
+pub mod received_ends;
 pub mod reference_env;
 pub mod renewal_policies;
 pub mod reserve_script;

@@ -105,8 +105,8 @@ pub struct Connection<S: Service> {
     initial_window: u32,
     /// Requests to be given tasks, in the order received.
     to_route: VecDeque<(u32, Request<RequestBody>)>,
-    /// Deferred responses to be given tasks.
-    deferred: Vec<(u32, DeferredBody)>,
+    /// Deferred responses to be given tasks, in the order of their calls.
+    deferred: VecDeque<(u32, DeferredBody)>,
     tasks: TaskSender,
     budget: Budget,
     time: Times,
@@ -142,7 +142,7 @@ impl<S: Service> Connection<S> {
             send_window: SendWindow::new(DEFAULT_WINDOW),
             initial_window: DEFAULT_WINDOW,
             to_route: VecDeque::new(),
-            deferred: Vec::new(),
+            deferred: VecDeque::new(),
             tasks,
             budget: Budget::default(),
             time: Times::default(),
@@ -261,10 +261,10 @@ impl<S: Service> Connection<S> {
 
     /// The next deferred response.
     pub(super) fn take_deferred(&mut self) -> Option<(u32, DeferredBody)> {
-        self.deferred.pop()
+        self.deferred.pop_front()
     }
 
-    /// Gives a request its task.
+    /// Gives a request its task. That of a stream that has ended meanwhile is cancelled.
     pub(super) fn set_task(&mut self, stream: u32, task: Task) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.task = Some(task);
@@ -348,12 +348,10 @@ impl<S: Service> Connection<S> {
         self.stop_reading();
     }
 
-    /// Drops all streams; the connection ends when everything is written.
+    /// Drops all streams; the connection ends when everything is written. Requests that were received before are given their tasks.
     fn stop_reading(&mut self) {
         self.phase = Phase::Closing;
         self.streams.clear();
-        self.to_route.clear();
-        self.deferred.clear();
         self.incoming = ReadBuffer::default();
         self.partial_block = None;
         self.partial = None;

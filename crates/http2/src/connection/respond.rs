@@ -47,7 +47,7 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
         if let Some((stream, send_window)) = self.streams.next() {
             // A client that keeps to its bound on streams has room for this one.
             self.connection.open(stream, RecvState::Ended, send_window);
-            self.connection.deferred.push((stream, body));
+            self.connection.deferred.push_back((stream, body));
         }
     }
 }

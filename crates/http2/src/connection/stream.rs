@@ -33,7 +33,7 @@ pub(super) struct Stream<Q> {
     pub(super) blocked_since: Option<Duration>,
     /// Whether the headers of a routed response are sent.
     pub(super) has_response: bool,
-    /// The task that makes the response. Dropped with the stream, which aborts it.
+    /// The task that makes the response. Dropped with the stream, which cancels it.
     pub(super) task: Option<Task>,
 }
 

@@ -79,6 +79,11 @@ impl EncodedRequest {
         self.counters.iter().map(|counter| counter.key)
     }
 
+    /// Whether it gives hits back.
+    pub fn gives_back(&self) -> bool {
+        self.counters.iter().any(|counter| counter.given > 0)
+    }
+
     /// The keys of the counters that it gives hits back to.
     fn given(&self) -> impl Iterator<Item = Key> {
         let given = |counter: &&EncodedCounter| counter.given > 0 && counter.slot == 0;

@@ -54,7 +54,7 @@ pub(super) struct Call {
 /// Work for the task of a node.
 #[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
 pub(super) enum Task {
-    /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent.
+    /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent, unless it gives hits back.
     Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
     /// Take hits back, once for each token.
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
@@ -82,7 +82,7 @@ impl Call {
     }
 
     fn is_closed(&self) -> bool {
-        matches!(&self.task, Task::Decide { reply, .. } if reply.is_closed())
+        matches!(&self.task, Task::Decide { reply, request } if reply.is_closed() && !request.gives_back())
     }
 
     pub(super) fn fail(self) {
@@ -203,6 +203,7 @@ impl Link {
             };
             let (store, node) = (Arc::clone(&self.store), Arc::clone(&self.node));
             let deadline = store.settings.timeout;
+            let work = store.unfinished.begin();
             let sending = tokio::spawn(async move {
                 // The commands are written together, since nothing is awaited between them.
                 let mut others = JoinSet::new();
@@ -213,6 +214,7 @@ impl Link {
                 }
                 store.send(&node, connection, first).await;
                 others.join_all().await;
+                drop(work);
             });
             // A late response does not hold up the calls after it.
             self.in_flight.spawn(async move { _ = tokio::time::timeout(deadline, sending).await });

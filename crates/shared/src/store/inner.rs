@@ -5,6 +5,7 @@ use super::{
     layout::{Digests, Layout},
     nodes::{Node, Nodes},
     settings::SharedSettings,
+    unfinished::Unfinished,
 };
 use crate::holders::Holders;
 use std::{
@@ -38,6 +39,8 @@ pub(super) struct Inner {
     pub(super) counts: StoreCounts,
     /// Number of releases of slots that are under way.
     pub(super) releases: AtomicUsize,
+    /// Work that goes on when its caller is gone.
+    pub(super) unfinished: Unfinished,
     /// Credits and denials of this server; denials alone if nothing is leased.
     pub(super) holders: Arc<Holders>,
     /// Resets of rules, as of the time at which the store was joined.

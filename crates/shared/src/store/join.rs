@@ -11,6 +11,7 @@ use super::{
     inner::Inner,
     layout::{Digests, Layout},
     nodes::{Node, Nodes},
+    unfinished::Unfinished,
 };
 use crate::{
     holders::Holders,
@@ -79,6 +80,7 @@ impl Inner {
             servers: AtomicU32::new(1),
             counts: StoreCounts::default(),
             releases: AtomicUsize::new(0),
+            unfinished: Unfinished::default(),
             holders: Holders::new(leases, getrandom::u64()?).into(),
             resets: ArcSwap::from_pointee(SharedResets::default()),
             settings,

@@ -33,6 +33,7 @@ mod side_connection;
 mod slots;
 mod tls;
 mod transfer;
+mod unfinished;
 
 pub use address::StoreAddress;
 pub use connect_error::ConnectError;
@@ -123,6 +124,20 @@ impl SharedStore {
                 Err(Failure::Timeout)
             }
         }
+    }
+
+    /// Completes when nothing is under way that goes on without its caller, such as the release of slots.
+    pub async fn finished(&self) {
+        self.0.unfinished.none().await;
+    }
+
+    /// Counts the releases and ends that are under way as lost; returns their number. The process ends now.
+    pub fn lose_releases(&self) -> u64 {
+        let lost = self.0.releases.load(Ordering::Relaxed) as u64;
+        if lost > 0 {
+            self.0.counts.events.add(StoreEvent::LostRelease, lost);
+        }
+        lost
     }
 
     /// Takes back what the store has charged for a request that it admitted and that local counters have denied.

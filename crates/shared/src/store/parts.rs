@@ -9,7 +9,7 @@ use super::{
 };
 use crate::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of};
 use std::{sync::Arc, time::Duration};
-use tidegate_core::limiter::RemoteRequest;
+use tidegate_core::{limit::Code, limiter::RemoteRequest};
 use tidegate_counts::Attempt;
 use tokio::sync::oneshot;
 
@@ -28,6 +28,8 @@ struct Pending {
     responses: Vec<oneshot::Receiver<Response>>,
     /// Of the first parts.
     verdicts: Vec<Response>,
+    /// Hits that the request gives back if all parts admit it, by group.
+    give_back: Vec<(u16, EncodedRequest)>,
 }
 
 /// Decides a request with counters of several groups.
@@ -48,7 +50,8 @@ pub(super) async fn decide(
         Links::send(store, Call::new(part.group, Task::Decide { request: part.request.clone(), reply }));
         responses.push(response);
     }
-    let mut pending = Pending { store: Arc::clone(store), parts, responses, verdicts: Vec::new() };
+    let give_back = request.give_backs(&parts);
+    let mut pending = Pending { store: Arc::clone(store), parts, responses, verdicts: Vec::new(), give_back };
     if tokio::time::timeout(timeout, pending.respond()).await.is_err() {
         // A caller in a hurry is no sign of a slow store.
         let late = pending.parts.get(pending.verdicts.len()).filter(|_| timeout == store.settings.timeout);
@@ -66,12 +69,7 @@ pub(super) async fn decide(
     for (group, undo) in undo {
         spawn_undo(store, group, undo);
     }
-    for (group, request) in give_back {
-        // Lost, it leaves hits that should not count.
-        let (reply, response) = oneshot::channel();
-        Links::send(store, Call::new(group, Task::Decide { request, reply }));
-        tokio::spawn(response);
-    }
+    give_back.into_iter().for_each(|(group, request)| spawn_give_back(store, group, request));
     Ok(verdict)
 }
 
@@ -99,7 +97,7 @@ impl Pending {
     }
 }
 
-/// Takes back what was charged, unless all of the request was decided.
+/// Takes back what was charged, unless all of the request was decided. What it gives back is given back if no part denied it.
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.parts.is_empty() || tokio::runtime::Handle::try_current().is_err() {
@@ -110,9 +108,15 @@ impl Drop for Pending {
             parts: std::mem::take(&mut self.parts),
             responses: std::mem::take(&mut self.responses),
             verdicts: std::mem::take(&mut self.verdicts),
+            give_back: std::mem::take(&mut self.give_back),
         };
+        let work = rest.store.unfinished.begin();
         tokio::spawn(async move {
             rest.respond().await;
+            if rest.verdicts.iter().all(|verdict| matches!(verdict, Ok(Verdict { code: Code::Ok, .. }))) {
+                let give_back = std::mem::take(&mut rest.give_back).into_iter();
+                give_back.for_each(|(group, request)| spawn_give_back(&rest.store, group, request));
+            }
             for (part, verdict) in std::mem::take(&mut rest.parts).iter().zip(&rest.verdicts) {
                 match verdict {
                     Ok(verdict) => {
@@ -122,18 +126,31 @@ impl Drop for Pending {
                     Err(_) => rest.store.release_of(part.group, &part.request),
                 }
             }
+            drop(work);
         });
     }
 }
 
+/// Gives hits back in the background. Lost, they stay charged.
+fn spawn_give_back(store: &Arc<Inner>, group: u16, request: EncodedRequest) {
+    let (reply, response) = oneshot::channel();
+    Links::send(store, Call::new(group, Task::Decide { request, reply }));
+    let work = store.unfinished.begin();
+    tokio::spawn(async move {
+        let _ = response.await;
+        drop(work);
+    });
+}
+
 /// Takes hits back in the background. They stay charged if that does not succeed in about a minute.
 pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
-    let (store, undo) = (Arc::clone(store), Arc::new(undo));
+    let (store, undo, work) = (Arc::clone(store), Arc::new(undo), store.unfinished.begin());
     tokio::spawn(async move {
         let Some(token) = token() else { return store.counts.undone.count(Attempt::Failed) };
         let task = |reply| Task::Undo { undo: Arc::clone(&undo), token, reply };
         let done = until_done(&store, group, UNDO_ATTEMPTS, task).await;
         store.counts.undone.count(if done.is_some() { Attempt::Succeeded } else { Attempt::Failed });
+        drop(work);
     });
 }
 

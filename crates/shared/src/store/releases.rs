@@ -10,6 +10,7 @@ use super::{
     counts::StoreEvent,
     inner::Inner,
     parts::{UNDO_ATTEMPTS, until_done},
+    unfinished::Work,
 };
 use crate::script::{COUNTERS_MAX, EncodedRequest, End, Release};
 use std::{
@@ -69,6 +70,33 @@ fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
     groups
 }
 
+/// A release that is under way. Dropped before it is done, also with its runtime, it is lost.
+struct UnderWay {
+    store: Arc<Inner>,
+    is_done: bool,
+    _work: Work,
+}
+
+impl UnderWay {
+    fn begin(store: &Arc<Inner>) -> Self {
+        Self { store: Arc::clone(store), is_done: false, _work: store.unfinished.begin() }
+    }
+
+    /// It is done.
+    fn end(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.store.counts.events.count(StoreEvent::LostRelease);
+        }
+        self.store.releases.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Inner {
     fn start_releases(
         self: &Arc<Self>,
@@ -116,15 +144,15 @@ impl Inner {
             Closing::Slots(release) => release.is_repeatable(),
             Closing::Reservations(_) => true,
         };
-        let (store, attempts) = (Arc::clone(self), if is_repeatable { UNDO_ATTEMPTS } else { 1 });
+        let attempts = if is_repeatable { UNDO_ATTEMPTS } else { 1 };
         let closing = Arc::new(closing);
+        let (store, under_way) = (Arc::clone(self), UnderWay::begin(self));
         Some(runtime.spawn(async move {
             let task = |reply| Task::Close { closing: Arc::clone(&closing), reply };
-            match until_done(&store, group, attempts, task).await {
-                Some(closed) => done(closed),
-                None => store.counts.events.count(StoreEvent::LostRelease),
+            if let Some(closed) = until_done(&store, group, attempts, task).await {
+                under_way.end();
+                done(closed);
             }
-            store.releases.fetch_sub(1, Ordering::Relaxed);
         }))
     }
 

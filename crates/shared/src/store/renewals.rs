@@ -25,17 +25,21 @@ impl SharedStore {
         if renewal.slots().len() + renewal.reserved().len() > COUNTERS_MAX {
             return Ok(false);
         }
-        let parts = parts(renewal);
-        let renewed = async {
+        let (store, parts, work) = (Arc::clone(&self.0), parts(renewal), self.0.unfinished.begin());
+        // It is made although its caller does not wait any more.
+        let renewed = tokio::spawn(async move {
+            let _work = work;
             if parts.len() > 1
-                && !are_held(&self.0, parts.iter().map(|(group, part)| (*group, part.peek()))).await?
+                && !are_held(&store, parts.iter().map(|(group, part)| (*group, part.peek()))).await?
             {
                 return Ok(false);
             }
-            are_held(&self.0, parts).await
-        };
+            are_held(&store, parts).await
+        });
         let timeout = self.0.settings.timeout.min(wait_max);
-        tokio::time::timeout(timeout, renewed).await.unwrap_or(Err(Failure::Timeout))
+        // A task that panicked has renewed nothing, as far as is known.
+        let in_time = tokio::time::timeout(timeout, renewed).await;
+        in_time.map_or(Err(Failure::Timeout), |joined| joined.unwrap_or(Err(Failure::Failed)))
     }
 }
 

@@ -104,13 +104,13 @@ fn a_batch_shares_the_connections_window() {
 }
 
 #[test]
-fn a_deferred_response_is_written_when_it_is_there() {
+fn deferred_calls_keep_their_order_and_their_responses_are_written_when_they_are_there() {
     let mut client = Client::new();
     let sent = [call(1, b"before"), call(3, b"defer"), call(5, b"defer"), call(7, b"after")];
     let expected = [response(1, b"before"), response(7, b"after")].concat();
     assert_eq!(receives(&mut client, &sent), expected);
     let deferred: Vec<_> = std::iter::from_fn(|| client.server.take_deferred()).map(|(id, _)| id).collect();
-    assert_eq!(deferred, [5, 3]);
+    assert_eq!(deferred, [3, 5]);
     assert_eq!(client.server.streams.len(), 2);
 
     let cancelled = frame_bytes(frame::RST_STREAM, 0, 3, &8_u32.to_be_bytes());
