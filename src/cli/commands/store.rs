@@ -44,7 +44,8 @@ enum Action {
         at: At,
     },
     /// Writes the counters to a file of JSON lines, of which `tidegate snapshot import` makes a data directory. The servers must be
-    /// stopped. The file contains the secret of the keys; only its owner can read it.
+    /// stopped. The file contains the secret of the keys; only its owner can read it. Exit code 1: a counter that is listed cannot be
+    /// read.
     Export {
         #[command(flatten)]
         at: At,
@@ -55,7 +56,7 @@ enum Action {
         json: bool,
     },
     /// Writes the counters of a file, which `tidegate snapshot export` or `tidegate store export` has written, to a store that no
-    /// server has used with this prefix.
+    /// server has used with this prefix. Exit code 1: counters of limits that are listed cannot be shared, and all others are moved.
     Import {
         #[command(flatten)]
         at: At,
@@ -109,14 +110,15 @@ impl Store {
                 Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
             Action::Export { at, file, json } => {
+                let moved = run(export(&at.settings()?, &file))?;
                 // Standard output may be the export.
-                eprintln!("{}", moved_text(&run(export(&at.settings()?, &file))?, "exported", json));
-                Ok(ExitCode::SUCCESS)
+                eprintln!("{}", moved_text(&moved, "exported", json));
+                Ok(exit_code(&moved))
             }
             Action::Import { at, file, json } => {
                 let moved = run(import(&at.settings()?, &file))?;
                 table::print_line(moved_text(&moved, "imported", json));
-                Ok(ExitCode::SUCCESS)
+                Ok(exit_code(&moved))
             }
         }
     }
@@ -157,8 +159,16 @@ async fn import(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure
     Ok(moved)
 }
 
+/// Lists the counters that cannot be moved; 1 if there are any.
+fn exit_code(moved: &Moved) -> ExitCode {
+    for (what, counters) in &moved.left_out {
+        eprintln!("not moved: {counters} of {what}");
+    }
+    if moved.not_shareable + moved.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn moved_text(moved: &Moved, action: &str, as_json: bool) -> String {
-    let Moved { counters, expired, present, not_shareable, damaged } = moved;
+    let Moved { counters, expired, present, not_shareable, damaged, left_out: _ } = moved;
     if as_json {
         let numbers = json!({
             "counters": counters, "expired": expired, "present": present, "not_shareable": not_shareable, "damaged": damaged,

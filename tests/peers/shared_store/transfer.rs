@@ -1,6 +1,9 @@
 //! Counters moved from a data directory into a store, and back.
 
-use super::RedisServer;
+use super::{
+    RedisServer,
+    slot_servers::{free, release, renew, take},
+};
 use crate::{
     support::{Client, Server, descriptor, rules_file},
     tests_with,
@@ -12,11 +15,13 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use tidegate::api::pb::service::rate_limit_response::Code;
+use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 
 tests_with! {
     REDIS:
     counters_moved_into_a_store_and_back_decide_as_before,
+    slots_and_reservations_move_into_a_store_and_back,
+    counters_that_cannot_be_moved_are_listed_and_the_exit_code_is_1,
     an_import_into_a_store_with_another_secret_changes_nothing,
 }
 
@@ -115,10 +120,109 @@ async fn counters_moved_into_a_store_and_back_decide_as_before() {
     assert!(shared.terminate().success());
 
     done(&["store", "export", &url, text(&file_back)]);
+    // By way of another store, which has no rules either. Logs and buckets were lost on it, with exit code 0.
+    let other = RedisServer::start();
+    assert_eq!(done(&["store", "import", &other.url(), text(&file_back)]), "9 counters imported\n");
+    fs::remove_file(&file_back).expect("it was written");
+    done(&["store", "export", &other.url(), text(&file_back)]);
     let imported = done(&["snapshot", "import", text(&file_back), text(&data_back)]);
     assert!(imported.ends_with("9 counters imported\n"), "{imported}");
     let back = Server::with_rules(rules.path(), &["--data", text(&data_back)]);
     assert_alike(&decisions(&mut back.client().await, 0).await, &spent);
+}
+
+/// A window that reserves, and requests in flight: a data directory, a store, another store, a data directory.
+async fn slots_and_reservations_move_into_a_store_and_back() {
+    let rules = rules_file(
+        "domain: d
+descriptors:
+  - {key: slots, rate_limit: {algorithm: concurrency, requests_in_flight: 5, max_hold: 1h}}
+  - {key: log, rate_limit: {unit: day, requests_per_unit: 100, algorithm: sliding_log, reserve: 20}}
+  - {key: bucket, rate_limit: {unit: day, requests_per_unit: 100, algorithm: token_bucket, reserve: 20}}
+",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let [data, data_back, file, file_back] = ["data", "data_back", "file", "file_back"].map(path);
+    let keys = [("slots", 5, 1), ("log", 100, 20), ("bucket", 100, 20)];
+
+    let local = Server::with_rules(rules.path(), &["--data", text(&data)]);
+    let mut client = local.client().await;
+    for (key, ..) in keys {
+        take(&mut client, &[key]).await.expect("a ticket");
+    }
+    assert!(local.terminate().success());
+    let (store, other) = (RedisServer::start(), RedisServer::start());
+    done(&["snapshot", "export", text(&data), text(&file)]);
+    assert_eq!(done(&["store", "import", &store.url(), text(&file)]), "3 counters imported\n");
+    let shared = Server::with_rules(rules.path(), &["--counters", &store.url()]);
+    let mut client = shared.client().await;
+    let mut tickets = Vec::new();
+    for (key, all, each) in keys {
+        assert_eq!(free(&mut client, key).await, all - each, "{key}");
+        tickets.push(take(&mut client, &[key]).await.expect("a ticket"));
+    }
+    assert!(shared.terminate().success());
+    done(&["store", "export", &store.url(), text(&file_back)]);
+    assert_eq!(done(&["store", "import", &other.url(), text(&file_back)]), "3 counters imported\n");
+    fs::remove_file(&file_back).expect("it was written");
+    // By the tickets of the first store.
+    let shared = Server::with_rules(rules.path(), &["--counters", &other.url()]);
+    let mut client = shared.client().await;
+    let mut left = Vec::new();
+    for ((key, all, each), ticket) in keys.into_iter().zip(&tickets) {
+        assert_eq!(free(&mut client, key).await, all - 2 * each, "{key}");
+        assert!(renew(&mut client, &[key], ticket).await, "{key}");
+        release(&mut client, ticket).await;
+        // The actual cost of a reservation is 1.
+        left.push(if key == "slots" { all - each } else { all - each - 1 });
+        assert_eq!(free(&mut client, key).await, left[left.len() - 1], "{key}");
+    }
+    assert!(shared.terminate().success());
+    done(&["store", "export", &other.url(), text(&file_back)]);
+    done(&["snapshot", "import", text(&file_back), text(&data_back)]);
+    let back = Server::with_rules(rules.path(), &["--data", text(&data_back)]);
+    let mut client = back.client().await;
+    for ((key, ..), left) in keys.into_iter().zip(left) {
+        assert_eq!(free(&mut client, key).await, left, "{key}");
+    }
+}
+
+async fn counters_that_cannot_be_moved_are_listed_and_the_exit_code_is_1() {
+    let rules = rules_file(
+        "domain: d
+descriptors:
+  - {key: good, rate_limit: {unit: year, requests_per_unit: 5}}
+  - {key: queue, rate_limit: {unit: day, requests_per_unit: 5, algorithm: leaky_bucket, max_wait: 1s}}
+  - {key: log, rate_limit: {unit: day, requests_per_unit: 20000, algorithm: sliding_log}}
+",
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, file, file_back] = ["data", "file", "back"].map(|name| folder.path().join(name));
+    let local = Server::with_rules(rules.path(), &["--data", text(&data)]);
+    let mut client = local.client().await;
+    for (key, hits) in [("good", 1), ("queue", 1), ("log", 10_001)] {
+        let taken = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[(key, "v")]) };
+        let response = client.should_rate_limit("d", vec![taken]).await.expect("a decision");
+        assert_eq!(response.overall_code(), Code::Ok, "{key}");
+    }
+    assert!(local.terminate().success());
+    done(&["snapshot", "export", text(&data), text(&file)]);
+    let store = RedisServer::start();
+    let imported = tidegate(&["store", "import", &store.url(), text(&file)]);
+    let (listed, numbers) =
+        (String::from_utf8_lossy(&imported.stderr), String::from_utf8_lossy(&imported.stdout));
+    assert_eq!(imported.status.code(), Some(1));
+    assert_eq!(numbers, "1 counters imported, 2 of limits that a shared store cannot count\n");
+    assert!(listed.contains("not moved: 1 of d: log: a shared log holds at most 10000 hits"), "{listed}");
+    assert!(listed.contains("not moved: 1 of d: queue: requests are queued by one process"), "{listed}");
+
+    let damaged = format!("tidegate:{:032x}", 7);
+    let _: () = redis::cmd("SET").arg(&damaged).arg("x").query(&mut store.connection()).expect("written");
+    let exported = tidegate(&["store", "export", &store.url(), text(&file_back)]);
+    assert_eq!(exported.status.code(), Some(1));
+    let listed = String::from_utf8_lossy(&exported.stderr);
+    assert!(listed.contains("1 counters exported, 1 damaged") && listed.contains(&damaged), "{listed}");
 }
 
 async fn an_import_into_a_store_with_another_secret_changes_nothing() {

@@ -4,10 +4,10 @@
 //! algorithm in this form has the same results there as here, at every whole microsecond.
 
 use super::{
-    Algorithm, Concurrency, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, SubWindows,
+    Algorithm, Concurrency, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, State, SubWindows,
     TokenBucket,
 };
-use crate::limit::Window;
+use crate::limit::{Timestamp, Window};
 use std::num::NonZeroU64;
 
 const NANOS: u64 = 1_000;
@@ -35,6 +35,9 @@ pub enum NotShareable {
     /// A bucket whose times exceed what doubles represent exactly.
     #[error("a shared bucket drains within 100 years; write a smaller burst or a higher rate")]
     Bucket,
+    /// A state that is no state of a shared counter.
+    #[error("its state is not one of a shared store")]
+    State,
     /// A window that is not a whole number of microseconds.
     #[error("a shared window is a whole number of microseconds")]
     Window,
@@ -44,6 +47,17 @@ impl Algorithm {
     /// The algorithm in whole microseconds. Sub-windows differ, which are rounded up, and requests in flight: none waits for a slot, since
     /// a queue is the memory of one process.
     pub fn in_microseconds(&self) -> Result<Self, NotShareable> {
+        self.in_microseconds_with(|limit| limit)
+    }
+
+    /// The same for a counter in this state, whose hits alone are bounded: the number that its limit admits may not be known.
+    pub fn in_microseconds_of(&self, state: &State, now: Timestamp) -> Result<Self, NotShareable> {
+        let used = u32::try_from(self.used(state, now)).unwrap_or(u32::MAX);
+        self.in_microseconds_with(|_| used)
+    }
+
+    /// The same where a counter has at most `most` hits of the limit.
+    fn in_microseconds_with(&self, most: impl Fn(u32) -> u32) -> Result<Self, NotShareable> {
         let whole = |window: Window| match window.nanos().get() % NANOS {
             0 => Ok(()),
             _ => Err(NotShareable::Window),
@@ -59,7 +73,7 @@ impl Algorithm {
             }
             Self::SlidingLog(SlidingLog { limit, window }) => {
                 whole(*window)?;
-                if *limit > LOG_LIMIT_MAX {
+                if most(*limit) > LOG_LIMIT_MAX {
                     return Err(NotShareable::Log);
                 }
             }
@@ -70,9 +84,11 @@ impl Algorithm {
             Self::TokenBucket(TokenBucket { refill: Refill::Intervals { interval, .. }, .. }) => {
                 whole(*interval)?
             }
-            Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => drains(*rate, *size)?,
+            Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => {
+                drains(*rate, most(*size))?;
+            }
             Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
-            Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, *burst)?,
+            Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, most(*burst))?,
             Self::Concurrency(Concurrency { max_hold, .. }) => whole(*max_hold)?,
             Self::Ban(_) => return Err(NotShareable::Ban),
         }

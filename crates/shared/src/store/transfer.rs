@@ -11,10 +11,15 @@ use super::{
 };
 use crate::script::{encode, read_value};
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 use tidegate_core::{
-    algorithm::{Algorithm, State},
+    algorithm::{Algorithm, NotShareable, State},
     limit::Timestamp,
+    rules::LimitInfo,
     store::{Key, Seed},
 };
 
@@ -56,7 +61,7 @@ pub enum TransferError {
 }
 
 /// Numbers of counters that were moved, and that were not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
     /// Those that were moved.
     pub counters: u64,
@@ -68,7 +73,21 @@ pub struct Moved {
     pub not_shareable: u64,
     /// Those whose state cannot be read.
     pub damaged: u64,
+    /// The limits of those that a shared store cannot count, each with the reason and the number of its counters; the names of those that
+    /// cannot be read, up to [`NAMES_MAX`].
+    pub left_out: BTreeMap<String, u64>,
 }
+
+impl Moved {
+    fn leave_out(&mut self, what: String) {
+        if self.left_out.len() < NAMES_MAX || self.left_out.contains_key(&what) {
+            *self.left_out.entry(what).or_default() += 1;
+        }
+    }
+}
+
+/// Limits and names that are listed.
+const NAMES_MAX: usize = 100;
 
 /// A store that no server uses.
 pub struct Transfer {
@@ -151,7 +170,10 @@ impl Transfer {
                         moved.counters += 1;
                     }
                     Some(_) => moved.expired += 1,
-                    None => moved.damaged += 1,
+                    None => {
+                        moved.damaged += 1;
+                        moved.leave_out(format!("{name}: its value is not one of this version"));
+                    }
                 }
             }
             if cursor == 0 {
@@ -175,7 +197,7 @@ impl Transfer {
     pub async fn import(
         &mut self,
         secret: &Seed,
-        counters: impl IntoIterator<Item = (Key, Algorithm, State)>,
+        counters: impl IntoIterator<Item = (Key, Arc<LimitInfo>, State)>,
         mut progress: impl FnMut(u64),
     ) -> Result<Moved, TransferError> {
         if self.seed.as_ref().is_some_and(|seed| seed != secret) {
@@ -185,12 +207,16 @@ impl Transfer {
         set_if_new(&mut self.connection, &key, &layout(secret)).await?;
         self.seed = Some(secret.clone());
         let (mut moved, mut batch, mut read) = (Moved::default(), Vec::new(), 0);
-        for (key, algorithm, state) in counters {
+        for (key, info, state) in counters {
+            let LimitInfo { identity, algorithm } = &*info;
             read += 1;
-            match self.value(&algorithm, state) {
-                Some(Some(value)) => batch.push((key, value)),
-                Some(None) => moved.expired += 1,
-                None => moved.not_shareable += 1,
+            match self.value(algorithm, state) {
+                Ok(Some(value)) => batch.push((key, value)),
+                Ok(None) => moved.expired += 1,
+                Err(reason) => {
+                    moved.not_shareable += 1;
+                    moved.leave_out(format!("{identity}: {reason}"));
+                }
             }
             if batch.len() == KEYS_AT_ONCE {
                 self.write(&mut batch, &mut moved).await?;
@@ -201,15 +227,21 @@ impl Transfer {
         Ok(moved)
     }
 
-    /// The value of a counter, and the time for which it is kept; none if it is empty, or cannot be shared.
-    fn value(&self, algorithm: &Algorithm, state: State) -> Option<Option<(Vec<u8>, Duration)>> {
-        let shared = algorithm.in_microseconds().ok()?;
+    /// The value of a counter, and the time for which it is kept; none if it is empty.
+    fn value(
+        &self,
+        algorithm: &Algorithm,
+        state: State,
+    ) -> Result<Option<(Vec<u8>, Duration)>, NotShareable> {
+        let state = algorithm.without_leases(state, self.now);
+        if state == State::EMPTY || algorithm.expires(&state) <= self.now {
+            return Ok(None);
+        }
+        let shared = algorithm.in_microseconds_of(&state, self.now)?;
         let state = shared.take_over(algorithm, state, self.now);
         let expires = shared.expires(&state);
-        if state == State::EMPTY || expires <= self.now {
-            return Some(None);
-        }
-        Some(Some((encode(&state, &shared)?, expires.since(self.now) + SLACK)))
+        let value = encode(&state, &shared).ok_or(NotShareable::State)?;
+        Ok(Some((value, expires.since(self.now) + SLACK)))
     }
 
     async fn write(

@@ -5,12 +5,13 @@ use crate::{OpenError, Writer, disk, disk::DiskError, open::lock, state_bytes, w
 use std::{
     io::{self, BufRead},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tidegate_core::{
-    algorithm::{Algorithm, State},
+    algorithm::State,
     clock::ManualClock,
     limit::{LimitId, Timestamp},
-    rules::LimitTable,
+    rules::{LimitInfo, LimitTable},
     store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
 };
 
@@ -63,14 +64,14 @@ impl Portable {
         self.len() == 0
     }
 
-    /// Every counter: its key, the algorithm of its limit, and its state.
-    pub fn counters(&self) -> impl Iterator<Item = (Key, Algorithm, State)> + '_ {
+    /// Every counter: its key, its limit, and its state.
+    pub fn counters(&self) -> impl Iterator<Item = (Key, Arc<LimitInfo>, State)> + '_ {
         let Read { store, table, .. } = &self.0;
         let of_shard = |shard| {
             let shard = store.lock(shard);
             let counters = shard.iter().filter_map(|(key, counter)| {
                 let limit = table.get(counter.limit())?;
-                Some((key, limit.algorithm.clone(), counter.state().into_owned()))
+                Some((key, limit, counter.state().into_owned()))
             });
             counters.collect::<Vec<_>>()
         };
