@@ -44,7 +44,8 @@ impl Naive {
         charges: &[Charge],
         now: u64,
     ) -> Outcome {
-        let statuses = (0..descriptors.len()).map(|index| self.status(descriptors, charges, index, now));
+        let statuses =
+            (0..descriptors.len()).map(|index| self.status(descriptors, charges, index, is_over, now));
         Outcome::Decided(is_over, statuses.collect())
     }
 

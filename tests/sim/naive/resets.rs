@@ -28,6 +28,7 @@ impl Naive {
         descriptors: &[DescriptorHits],
         charges: &[Charge],
         descriptor: usize,
+        is_denied: bool,
         now: u64,
     ) -> Status {
         let DescriptorHits { rule, own, .. } = descriptors[descriptor];
@@ -35,7 +36,13 @@ impl Naive {
         let mut status = Status { is_over: false, limit: None };
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
         // Without a schedule what is admitted stays so, so that the longest wait is that of all.
-        let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference;
+        let charged = if is_denied { self.charged_by_denial(descriptors, charges) } else { Vec::new() };
+        let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference
+            || !charged.is_empty();
+        let jointly = || {
+            let others = charged.iter().copied().filter(|charge| charge.descriptor != descriptor);
+            of_descriptor().chain(others).collect::<Vec<&Charge>>()
+        };
         for (index, charge) in charges.iter().enumerate() {
             if charge.descriptor != descriptor || is_of_ban(charge.key) {
                 continue;
@@ -49,7 +56,7 @@ impl Naive {
                 _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
                 _ if is_over && ban.is_some() => {
                     let all: Vec<&Charge> = match joint {
-                        true => of_descriptor().collect(),
+                        true => jointly(),
                         false => [charge].into_iter().chain(ban).collect(),
                     };
                     Tightest { remaining: 0, reset: self.until_all_admit(charges, &all, now) }
@@ -60,7 +67,7 @@ impl Naive {
                     Tightest { remaining, reset: Wait::After(nanos) }
                 }
                 _ if is_over => {
-                    let all: Vec<&Charge> = if joint { of_descriptor().collect() } else { vec![charge] };
+                    let all = if joint { jointly() } else { vec![charge] };
                     let until_admits = || self.until_all_admit(charges, &all, now);
                     Tightest {
                         remaining: remaining(),
@@ -80,6 +87,29 @@ impl Naive {
             }
         }
         status
+    }
+
+    /// The charges that fitted, and were counted although the request is denied. It waits for them too, unless their rule does not deny by
+    /// itself. In the reference, a reset is of one limit.
+    fn charged_by_denial<'c>(
+        &self,
+        descriptors: &[DescriptorHits],
+        charges: &'c [Charge],
+    ) -> Vec<&'c Charge> {
+        let denies = |charge: &Charge| match descriptors[charge.descriptor] {
+            DescriptorHits { own: None, rule, .. } => {
+                self.rules.0.get(rule).is_some_and(|rule| !(rule.shadow || rule.quota))
+            }
+            DescriptorHits { own: Some(_), .. } => true,
+        };
+        let is_charged = |charge: &&Charge| {
+            charge.always
+                && !charge.is_over()
+                && takes(charge.hits) > 0
+                && !is_of_ban(charge.key)
+                && denies(charge)
+        };
+        if self.settings.is_reference { Vec::new() } else { charges.iter().filter(is_charged).collect() }
     }
 
     /// The wait until the hits of the request for the counters of all these charges are admitted.

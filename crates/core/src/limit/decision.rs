@@ -196,6 +196,8 @@ pub struct ServiceLimit<'r> {
     /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.
     /// Never for a limit that admits nothing.
     pub effective_window: Reset,
+    /// The wait until it would admit the hits of the request, if it does not admit them now.
+    pub denied_for: Option<Reset>,
     /// Time until the end of the ban of its key, if one is in force.
     pub banned_for: Option<Duration>,
     /// The slots that are held, for operators: only of a limit of requests in flight, and where they are asked for.

@@ -52,7 +52,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             // Nothing remains: it is in force, since before this request or because of it.
             let fit = if ban.fit == Fit::Over { Fit::Banned } else { Fit::BanBegins };
             let is_shadow = self.descriptors[ban.descriptor as usize].reached.is_shadow();
-            let after = self.until_admits(index - 1, self.now.saturating_add(wait));
+            let after = self.until_admits(index - 1, wait);
             let limit = &mut self.charges[index - 1];
             limit.fit = fit;
             if !is_shadow {

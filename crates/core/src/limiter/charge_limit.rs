@@ -40,14 +40,27 @@ impl ChargeLimit<'_> {
         }
     }
 
-    /// The least wait after which `hits` would be admitted if no other hits arrived.
+    /// The least wait after which `hits` would be admitted if no other hits arrived. Where they are estimates, they are those of the limit
+    /// that applies then.
     #[inline]
-    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+    pub(super) fn until_admits(
+        &self,
+        state: &State,
+        (hits, are_estimates): (u64, bool),
+        now: Timestamp,
+    ) -> Reset {
         match self {
+            Self::Rule(limit) if limit.schedule.is_none() => limit.until_admits(state, hits, now),
             Self::Rule(declared) | Self::Scheduled { declared, .. } => {
-                declared.until_admits(state, hits, now)
+                declared.until_admits_any(state, |limit| self.hits_of(limit, hits, are_estimates), now)
             }
             Self::Override(limit) => limit.until_admits(state, hits, now),
         }
+    }
+
+    /// The hits that `limit`, of the same schedule, would charge instead of these.
+    fn hits_of(&self, limit: &RuleLimit, hits: u64, are_estimates: bool) -> u64 {
+        // The sum of as many estimates.
+        if are_estimates { hits / self.hits_of_peek() * limit.hits_of_peek() } else { hits }
     }
 }

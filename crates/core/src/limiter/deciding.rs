@@ -24,7 +24,7 @@ pub(super) struct Deciding<'d, 'r, C> {
     pub(super) by_key: &'d [u32],
     pub(super) counters: &'d [PlannedCounter],
     pub(super) has_bans: bool,
-    has_schedules: bool,
+    pub(super) has_schedules: bool,
     pub(super) shards: &'d mut C,
     pub(super) compat: Compat,
     /// Whether counters of the reference server's limits are charged one descriptor after another.
@@ -242,17 +242,6 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     fn is_over(&self, counter: &PlannedCounter) -> bool {
         let mut charges = self.by_key[counter.charges()].iter().map(|&charge| &self.charges[charge as usize]);
         charges.any(|charge| self.descriptors[charge.descriptor as usize].is_over)
-    }
-
-    /// Sets the resets that depend on more than one counter: those of bans, and of descriptors with schedules.
-    #[inline]
-    pub(super) fn combine(&mut self) {
-        if self.has_bans {
-            self.fold_bans();
-        }
-        if self.has_schedules {
-            self.join_resets();
-        }
     }
 }
 

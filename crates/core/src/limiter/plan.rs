@@ -2,6 +2,7 @@
 
 use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, ticket};
 use crate::{
+    algorithm::State,
     limit::{BanPhase, CurrentLimit, Descriptor, Hits, Override, Request, Reset, Timestamp},
     rules::{
         Charge as ChargePolicy, ConditionalLimits, DomainRules, Reserve, RuleLimit, Semantics, SharedValue,
@@ -124,6 +125,13 @@ impl<'r> Charge<'r> {
     /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
     pub(super) fn is_always(&self) -> bool {
         self.is_report || self.limit.charge == ChargePolicy::Always
+    }
+
+    /// The least wait after which its limit would admit the hits of the request for its counter, of which it takes `taken`, if no other hits
+    /// arrived; of a ban, until it ends. A peek is about the hits of a request that starts.
+    pub(super) fn until_admits(&self, state: &State, taken: u64, now: Timestamp) -> Reset {
+        let hits = if self.hits == Hits::Peek { self.limit.hits_of_peek() } else { taken };
+        self.limit.until_admits(state, (hits, self.reserves().is_some()), now)
     }
 
     /// The ban that denies its hits.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Slot, State},
-    limit::{HeldSlot, HeldSlots, Request, ReservedHits, Reset, ServiceLimit, Timestamp},
+    limit::{HeldSlot, HeldSlots, Hits, Request, ReservedHits, Reset, ServiceLimit, Timestamp},
     rules::RuleLimit,
 };
 use std::time::Duration;
@@ -102,7 +102,7 @@ fn limits<'r>(
             if is_listed(charge) && !charge.is_ban {
                 let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
                 let state = states.state(counter);
-                let mut limit = service_limit(charge, &state, ban, now);
+                let mut limit = service_limit(charge, counter.hits.taken, &state, ban, now);
                 if with_held {
                     let has_slots = charge.limit.algorithm.holds_slots();
                     limit.slots = has_slots.then(|| held_slots(&state, now));
@@ -135,6 +135,7 @@ fn banned_for(
 
 fn service_limit<'r>(
     charge: &Charge<'r>,
+    taken: u64,
     state: &State,
     banned_for: Option<Duration>,
     now: Timestamp,
@@ -144,16 +145,25 @@ fn service_limit<'r>(
     let free = algorithm.remaining(state, now).min(u64::from(quota));
     let available = if banned_for.is_some() { 0 } else { free };
     let effective_window = if let Some(wait) = banned_for {
-        match charge.limit.until_admits(state, 1, now.saturating_add(wait)) {
+        match charge.limit.until_admits(state, (1, false), now.saturating_add(wait)) {
             Reset::After(more) => Reset::After(wait.saturating_add(more)),
             Reset::Never => Reset::Never,
         }
     } else if available < u64::from(quota) {
-        charge.limit.until_admits(state, available + 1, now)
+        charge.limit.until_admits(state, (available + 1, false), now)
     } else if quota > 0 {
         Reset::After(window)
     } else {
         Reset::Never
+    };
+    let gives_back = matches!(charge.hits, Hits::GiveBack(_));
+    let wait = banned_for.unwrap_or_default();
+    let denied_for = match charge.until_admits(state, taken, now.saturating_add(wait)) {
+        _ if gives_back => None,
+        Reset::After(more) => {
+            Some(Reset::After(wait.saturating_add(more))).filter(|&wait| wait != Reset::NOW)
+        }
+        Reset::Never => Some(Reset::Never),
     };
     ServiceLimit {
         descriptor: charge.descriptor as usize,
@@ -162,6 +172,7 @@ fn service_limit<'r>(
         window,
         available: available as u32,
         effective_window,
+        denied_for,
         banned_for,
         slots: None,
         reserved: None,
@@ -200,7 +211,7 @@ fn policy(limit: &RuleLimit) -> (u32, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Code, Descriptor, Entry, Hits};
+    use crate::limit::{Code, Descriptor, Entry};
     use crate::{
         limiter::Limiter,
         rules::{LoadOptions, RuleSet, Source},

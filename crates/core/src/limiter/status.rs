@@ -55,8 +55,7 @@ pub(super) fn report<'s>(
             concurrency.expected_wait(&state(), taken, now)
         }
         (_, _, Code::OverLimit) => {
-            let taken = if charge.hits == Hits::Peek { charge.limit.hits_of_peek() } else { hits.taken };
-            charge.limit.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)
+            charge.until_admits(&after_give_back(algorithm, state(), hits, now), hits.taken, now)
         }
     };
     charge.remaining = reading.remaining;

@@ -121,6 +121,19 @@ impl RuleLimit {
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         match &self.schedule {
             None => self.algorithm.until_admits(state, hits, now),
+            Some(schedule) => schedule.until_admits(self, state, |_| hits, now),
+        }
+    }
+
+    /// The same, with the hits that each limit of its schedule would be charged.
+    pub(crate) fn until_admits_any(
+        &self,
+        state: &State,
+        hits: impl Fn(&Self) -> u64,
+        now: Timestamp,
+    ) -> Reset {
+        match &self.schedule {
+            None => self.algorithm.until_admits(state, hits(self), now),
             Some(schedule) => schedule.until_admits(self, state, hits, now),
         }
     }
@@ -209,18 +222,18 @@ impl Schedule {
         self.limits.get(self.timetable.at(now)?)
     }
 
-    /// The least wait after which `hits` would be admitted if no other hits arrived, whichever limit applies then.
-    pub(crate) fn until_admits(
+    /// The least wait after which the hits that the limit which applies then is charged would be admitted, if no other hits arrived.
+    fn until_admits(
         &self,
         declared: &RuleLimit,
         state: &State,
-        hits: u64,
+        hits: impl Fn(&RuleLimit) -> u64,
         now: Timestamp,
     ) -> Reset {
         let all = self.limits.iter().enumerate().map(|(index, limit)| (Some(index), limit));
         // What fits a limit fits it from then on, so that of each limit only the first moment matters.
         let moments = all.chain([(None, declared)]).filter_map(|(hours, limit)| {
-            match limit.algorithm.until_admits(state, hits, now) {
+            match limit.algorithm.until_admits(state, hits(limit), now) {
                 Reset::After(wait) => self.timetable.first_at(hours, now.saturating_add(wait)),
                 Reset::Never => None,
             }

@@ -250,8 +250,13 @@ impl<'h> RemoteRequest<'h> {
     }
 
     /// Whether some of its counters are local.
-    pub fn has_local_counters(&self) -> bool {
+    fn has_local_counters(&self) -> bool {
         !self.local.is_empty()
+    }
+
+    /// Whether this server may deny it although the store admits it: by a renewal of what is not held, or by local counters.
+    pub fn may_be_denied_here(&self) -> bool {
+        self.is_denied || self.has_local_counters()
     }
 
     /// Whether no counter is to be read, so that the decision needs no store.

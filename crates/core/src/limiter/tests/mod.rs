@@ -13,6 +13,7 @@ mod reservations;
 mod schedules;
 mod semantics;
 mod slots;
+mod waits;
 
 use super::*;
 use crate::{

@@ -97,7 +97,8 @@ descriptors:
             (0, "tokens=a +8", &["over 0 60000"]),
             (0, "tokens=a -7", &["ok 1"]),
             (0, "plan=a", &["ok 0"]),
-            (0, "tokens=a +1; plan=a", &["ok 0", "over 0 1000"]),
+            // The denial has used up the tokens.
+            (0, "tokens=a +1; plan=a", &["ok 0", "over 0 60000"]),
         ],
     );
 }

@@ -1,0 +1,116 @@
+//! Resets of denials that depend on several limits.
+//!
+//! Mostly what fits a limit fits it from then on, and a descriptor admits when the last of its limits does. It is otherwise where
+//!
+//! - a limit has a schedule: it admits now, and may not when another one begins to, or when a ban ends;
+//! - a limit has `charge: always`: the denial by another one has charged it, so that the same request may not fit it any more.
+
+use super::{
+    counters::Counters,
+    deciding::Deciding,
+    plan::{Charge, DescriptorPlan, Fit, PlannedCounter},
+    status::after_give_back,
+};
+use crate::{
+    limit::{Code, Hits, Reset},
+    rules::{Charge as ChargePolicy, Semantics},
+};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// Moments that are tried: after so many at which one limit begins to admit and another does not, they never admit together.
+const MOMENTS_MAX: usize = 64;
+
+/// Indices of charges.
+type Charges = SmallVec<[usize; 4]>;
+
+impl<C: Counters> Deciding<'_, '_, C> {
+    /// Sets the resets that depend on several limits, after the decision: of bans, of descriptors with schedules, and of denials that
+    /// were charged.
+    #[inline]
+    pub(super) fn combine(&mut self, code: Code) {
+        if self.has_bans {
+            self.fold_bans();
+        }
+        if code == Code::OverLimit || self.has_schedules {
+            self.join_resets(code);
+        }
+    }
+
+    #[inline(never)]
+    fn join_resets(&mut self, code: Code) {
+        let charged = if code == Code::OverLimit { self.charged_by_denial() } else { Charges::new() };
+        if self.has_schedules || !charged.is_empty() {
+            self.join(&charged);
+        }
+    }
+
+    /// The charges that fitted, and were counted although the request is denied: it has to wait for their limits too. Without those of
+    /// shadow rules and of quotas, which do not deny by themselves.
+    fn charged_by_denial(&self) -> Charges {
+        let is_charged = |charge: &Charge<'_>| {
+            let reached = self.descriptors[charge.descriptor as usize].reached;
+            charge.limit.charge == ChargePolicy::Always
+                && charge.limit.semantics == Semantics::Exact
+                && charge.fit == Fit::Admitted
+                && matches!(charge.hits, Hits::Take(_))
+                && !(charge.is_report() || reached.is_shadow() || reached.is_quota(self.compat))
+        };
+        let charges = self.charges.iter().enumerate();
+        charges.filter(|(_, charge)| is_charged(charge)).map(|(index, _)| index).collect()
+    }
+
+    /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and no ban is in force.
+    #[cold]
+    fn join(&mut self, charged: &[usize]) {
+        let mut begin = 0;
+        for descriptor in 0..self.descriptors.len() {
+            let DescriptorPlan { reached, charges, .. } = self.descriptors[descriptor];
+            let of_descriptor = begin..begin + charges as usize;
+            begin = of_descriptor.end;
+            let has_schedule = |charge: &Charge<'_>| {
+                charge.limit.has_schedule() && charge.limit.semantics == Semantics::Exact
+            };
+            let is_scheduled = charges > 1 && self.charges[of_descriptor.clone()].iter().any(has_schedule);
+            let is_denial = |charge: &Charge<'_>| {
+                matches!(charge.fit, Fit::Over | Fit::BanBegins | Fit::Banned)
+                    && charge.limit.semantics == Semantics::Exact
+                    && !charge.is_ban
+                    && charge.reset.is_some()
+            };
+            let is_joint = is_scheduled || !charged.is_empty();
+            if !is_joint || reached.is_shadow() || !self.charges[of_descriptor.clone()].iter().any(is_denial)
+            {
+                continue;
+            }
+            let others = charged.iter().copied().filter(|charge| !of_descriptor.contains(charge));
+            let reset = self.until_all_admit(&others.chain(of_descriptor.clone()).collect::<Charges>());
+            for charge in self.charges[of_descriptor].iter_mut().filter(|charge| is_denial(charge)) {
+                charge.reset = Some(reset);
+            }
+        }
+    }
+
+    fn until_all_admit(&self, charges: &[usize]) -> Reset {
+        let mut wait = Duration::ZERO;
+        for _ in 0..MOMENTS_MAX {
+            let more = charges.iter().map(|&charge| self.until_admits(charge, wait));
+            match more.max().unwrap_or(Reset::NOW) {
+                Reset::Never => return Reset::Never,
+                Reset::After(Duration::ZERO) => return Reset::After(wait),
+                Reset::After(more) => wait = wait.saturating_add(more),
+            }
+        }
+        Reset::Never
+    }
+
+    /// The wait, after another one, until the limit of a charge admits the hits of the request for its counter; of a ban, until it ends.
+    pub(super) fn until_admits(&self, charge: usize, after: Duration) -> Reset {
+        let of_charge = |counter: &&PlannedCounter| self.by_key[counter.charges()].contains(&(charge as u32));
+        let Some(counter) = self.counters.iter().find(of_charge) else { return Reset::NOW };
+        let then = self.shards.time(counter, self.now).saturating_add(after);
+        let charge = &self.charges[charge];
+        let state = after_give_back(&charge.limit.algorithm, self.shards.state(counter), counter.hits, then);
+        charge.until_admits(&state, counter.hits.taken, then)
+    }
+}
