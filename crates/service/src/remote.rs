@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     holders::Holders,
-    lease::{Monotonic, StoreDenial},
+    lease::{CounterState, Monotonic, StoreDenial},
     store::{Closed, Failure, SharedStore},
 };
 
@@ -176,7 +176,9 @@ impl RateLimitService {
                     if let Some(slots) = limiter.stay_for_slots(&mut plan, former, self.clock.now()) {
                         return Ok(Attempted::Waits(slots));
                     }
-                    note_results(store.holders(), owned, request, &decision, verdict.has_credits, sent);
+                    let state_of = |key| verdict.state_of(&plan, key);
+                    let results = (&decision, verdict.has_credits);
+                    note_results(store.holders(), owned, request, results, state_of, sent);
                     return Ok(Attempted::Decided(decision));
                 }
                 Err(error) => {
@@ -242,8 +244,8 @@ fn note_results(
     holders: &Holders,
     owned: &OwnedPinned<'_>,
     request: &Request<'_>,
-    decision: &Decision<'_>,
-    has_credits: bool,
+    (decision, has_credits): (&Decision<'_>, bool),
+    state_of: impl Fn(Key) -> Option<CounterState>,
     sent: Monotonic,
 ) {
     let charges = owned.leasable(request).unwrap_or_default();
@@ -254,7 +256,8 @@ fn note_results(
             Some(Reset::After(reset)) if status.is_over => {
                 // Outstanding credits may be returned at any time.
                 let denied_for = if has_credits { Duration::ZERO } else { reset };
-                let denied = StoreDenial { hits: charge.hits(), remaining, denied_for, reset };
+                let (hits, state) = (charge.hits(), state_of(charge.key()));
+                let denied = StoreDenial { hits, remaining, denied_for, reset, state };
                 holders.keep_denial(charge, denied, sent);
             }
             _ if decision.code == Code::Ok => holders.admitted(charge.key(), remaining),

@@ -151,7 +151,8 @@ impl Node {
             } else {
                 let denied_for = Duration::from_micros(counter.denied_for_us);
                 let remaining = status.limit_remaining.into();
-                holder.keep_denial(StoreDenial { hits: 1, remaining, denied_for, reset }, now, now);
+                let denied = StoreDenial { hits: 1, remaining, denied_for, reset, state: None };
+                holder.keep_denial(denied, now, now);
             }
         }
         Ok(Outcome::There(is_admitted))

@@ -17,6 +17,7 @@ tests_with! {
     a_renewal_is_decided_by_the_policy_while_the_store_is_suspended,
     a_renewal_is_decided_by_the_policy_while_the_store_is_gone,
     what_was_taken_without_the_store_is_renewed_by_its_own_server_alone,
+    a_renewal_of_what_is_not_held_denies_the_request_and_leaves_the_other_statuses_as_they_are,
 }
 
 const BUDGET: u32 = 1_000;
@@ -28,6 +29,7 @@ descriptors:
   - key: budget
     rate_limit: {unit: year, requests_per_unit: 1000, algorithm: fixed_window, reserve: 40, max_hold: 1h}
   - {key: slot_of, rate_limit: {algorithm: concurrency, requests_in_flight: 6, max_hold: 1h, max_wait: 0s}}
+  - {key: plan, rate_limit: {unit: year, requests_per_unit: 3, algorithm: fixed_window}}
 ";
 const KEYS: [&str; 2] = ["budget", "slot_of"];
 
@@ -119,4 +121,35 @@ async fn what_was_taken_without_the_store_is_renewed_by_its_own_server_alone() {
     }
     let now = (free(&mut first, "budget").await, free(&mut first, "slot_of").await);
     assert_eq!(now, left, "a renewal takes nothing");
+}
+
+/// The reply of the store was taken for a disagreement: UNAVAILABLE with `error`, statuses of local counters with `local`, and an ERROR in the
+/// log each time.
+async fn a_renewal_of_what_is_not_held_denies_the_request_and_leaves_the_other_statuses_as_they_are() {
+    for (name, _) in POLICIES {
+        let store = RedisServer::start();
+        let world = World::with_rules(
+            RULES,
+            1,
+            &store.url(),
+            &["--on-store-failure", name, "--counters-timeout", "2s"],
+        );
+        let mut client = world.servers[0].client().await;
+        let ticket = take(&mut client, &KEYS).await.expect("a ticket");
+        client.hit("d", &[("slot", &ticket)]).await.expect("a response");
+        for _ in 0..2 {
+            client.hit("d", &[("plan", "v")]).await.expect("a response");
+        }
+        for _ in 0..3 {
+            let mut descriptors: Vec<_> =
+                KEYS.iter().map(|key| descriptor(&[(key, "v"), ("renew", &ticket)])).collect();
+            descriptors.push(descriptor(&[("plan", "v")]));
+            let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
+            let codes: Vec<_> = response.statuses.iter().map(|status| status.code()).collect();
+            assert_eq!(codes, [Code::OverLimit, Code::OverLimit, Code::Ok], "{name}");
+            assert_eq!(response.statuses[2].limit_remaining, 1, "{name}");
+        }
+        assert_eq!(free(&mut client, "plan").await, 1, "{name}");
+        assert_eq!(world.servers[0].logged("disagree"), [""; 0], "{name}");
+    }
 }

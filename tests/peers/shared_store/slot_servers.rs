@@ -39,6 +39,7 @@ tests_with! {
     a_call_without_a_response_of_the_store_in_time_holds_no_slot,
     an_end_reaches_the_store_when_it_is_back,
     slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_ticket,
+    a_request_that_quotas_deny_charges_nothing_beside_its_slots,
 }
 
 const LIMIT: u32 = 6;
@@ -49,6 +50,7 @@ descriptors:
   - {key: short, rate_limit: {algorithm: concurrency, requests_in_flight: 6, max_hold: 500ms}}
   - {key: two, rate_limit: {algorithm: concurrency, requests_in_flight: 2, max_hold: 1h}}
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000000}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1, algorithm: fixed_window}}
 ";
 
 pub(super) struct World {
@@ -345,6 +347,29 @@ async fn slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_
     }
     assert_eq!((free(&mut first, "k").await, free(&mut first, "two").await), (LIMIT, 2));
     assert_eq!(world.metric(1, "tidegate_slots_total{event=\"released\"}").await, 4);
+}
+
+/// It charged all of them, and took the hits back a moment later: meanwhile others were denied.
+async fn a_request_that_quotas_deny_charges_nothing_beside_its_slots() {
+    let store = RedisServer::start();
+    let world = World::start(1, &store.url(), &DENY);
+    let mut client = world.servers[0].client().await;
+    let first = take(&mut client, &["quota", "window", "k"]).await.expect("a slot");
+    let written = || -> u64 {
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut store.connection()).expect("statistics");
+        let calls = |line: &str| line.split_once(":calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
+        let is_write = |line: &&str| line.starts_with("cmdstat_set:") || line.starts_with("cmdstat_psetex:");
+        stats.lines().filter(is_write).filter_map(calls).sum()
+    };
+    let before = written();
+    for _ in 0..40 {
+        assert_eq!(take(&mut client, &["quota", "window", "k"]).await, None);
+    }
+    let taken_back = world.metric(0, "tidegate_shared_store_undone_total{result=\"done\"}").await;
+    assert_eq!((written(), taken_back), (before, 0));
+    assert_eq!(free(&mut client, "window").await, 1_000_000 - 1);
+    release(&mut client, &first).await;
 }
 
 /// Half a second at a time, from a server that has not admitted it.

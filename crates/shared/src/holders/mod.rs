@@ -129,7 +129,7 @@ impl Holders {
         }
         let statuses = charges.iter().flatten().map(|charge| {
             let Shard { entries, look_at, .. } = shards.of(charge.key());
-            let Entry { holder, .. } =
+            let Entry { holder, algorithm, .. } =
                 entries.get_mut(&charge.key()).expect("it was evaluated under the same lock");
             let decision = if is_admitted {
                 holder.spend(charge.hits(), now);
@@ -138,7 +138,7 @@ impl Holders {
                 holder.preview(charge.hits(), now)
             };
             holder.lower_next_look(look_at, now);
-            status(holder, decision, now)
+            status((holder, algorithm), charge.hits(), decision, now)
         });
         let decision = leased_decision(charges, statuses);
         self.counts.events.count(decision.code.into());
@@ -156,13 +156,13 @@ impl Holders {
         let mut shard = self.shards[shard_of(charge.key())].lock();
         let now = clock();
         let Shard { entries, look_at, .. } = &mut *shard;
-        let Entry { holder, .. } = self.entry(entries, look_at, charge, now)?;
+        let Entry { holder, algorithm, .. } = self.entry(entries, look_at, charge, now)?;
         let decision = holder.decide(charge.hits(), now);
         holder.lower_next_look(look_at, now);
         if decision == HolderDecision::Undecided {
             return None;
         }
-        let status = status(holder, decision, now);
+        let status = status((holder, algorithm), charge.hits(), decision, now);
         drop(shard);
         let decision = leased_decision(charges, [status].into_iter());
         self.counts.events.count(decision.code.into());
@@ -358,18 +358,25 @@ impl Holders {
     }
 }
 
-/// The status of a counter of whose holder this is the decision.
+/// The status of a counter of whose holder this is the decision on so many hits.
 #[inline]
-fn status(holder: &Holder, decision: HolderDecision, now: Monotonic) -> LeasedStatus {
+fn status(
+    (holder, algorithm): (&Holder, &Algorithm),
+    hits: u64,
+    decision: HolderDecision,
+    now: Monotonic,
+) -> LeasedStatus {
     let (code, remaining, reset) = match decision {
         HolderDecision::Denied { until, remaining } => {
-            (Code::OverLimit, remaining, Duration::from_nanos(until.nanos_since(now).max(1)))
+            let as_kept = (remaining, Reset::After(Duration::from_nanos(until.nanos_since(now).max(1))));
+            let (remaining, reset) = holder.denied(hits, algorithm, now).unwrap_or(as_kept);
+            (Code::OverLimit, remaining, reset)
         }
         HolderDecision::Covered | HolderDecision::Undecided => {
-            (Code::Ok, holder.remaining(now), holder.until_full(now))
+            (Code::Ok, holder.remaining(now), Reset::After(holder.until_full(now)))
         }
     };
-    LeasedStatus { code, remaining, reset: Reset::After(reset) }
+    LeasedStatus { code, remaining, reset }
 }
 
 #[cfg(test)]

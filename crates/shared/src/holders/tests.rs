@@ -161,7 +161,7 @@ fn credits_of_a_former_rule_are_released_under_the_new_one() {
 }
 
 fn denial(hits: u64, remaining: u64, wait: Duration) -> StoreDenial {
-    StoreDenial { hits, remaining, denied_for: wait, reset: wait }
+    StoreDenial { hits, remaining, denied_for: wait, reset: wait, state: None }
 }
 
 /// A limit of 10 of which 8 are used, and requests for 5.

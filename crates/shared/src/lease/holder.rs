@@ -5,6 +5,10 @@ use super::{
     terms::REPORT_NANOS_MIN,
 };
 use std::time::Duration;
+use tidegate_core::{
+    algorithm::{Algorithm, State},
+    limit::{Reset, Timestamp},
+};
 
 /// The longest time for which a denial is kept: a give-back, reset or rule change elsewhere takes effect within it.
 const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
@@ -57,10 +61,12 @@ pub struct Holder {
 const ALLOWANCE_MAX: u64 = 64;
 
 /// A denial of the store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Denial {
-    /// As many hits, or more, are denied.
+    /// As many hits are denied.
     hits: u64,
+    /// Whether more are too.
+    covers: Covers,
     /// End of the time for which it is kept.
     until: Monotonic,
     /// Time at which the store would admit the hits.
@@ -71,8 +77,28 @@ struct Denial {
     allowance: u64,
 }
 
+/// What is known of more hits than were denied. Fewer may be admitted.
+#[derive(Clone, Debug)]
+enum Covers {
+    /// Nothing: they may be denied for longer.
+    Nothing,
+    /// By the state of the counter, received at this moment.
+    State(CounterState, Monotonic),
+    /// They are denied while the store is asked for no more.
+    All,
+}
+
+/// The state of a counter at a moment of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CounterState {
+    /// The state.
+    pub state: State,
+    /// Time of the store's clock.
+    pub at: Timestamp,
+}
+
 /// A denial that the store responded with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreDenial {
     /// Hits that were denied.
     pub hits: u64,
@@ -82,6 +108,8 @@ pub struct StoreDenial {
     pub denied_for: Duration,
     /// Time after which as many are admitted, as far as known.
     pub reset: Duration,
+    /// The state that the store denied them by, if it is known: from it follow the waits of more hits.
+    pub state: Option<CounterState>,
 }
 
 /// Decision of a node on hits, by its credits and denials.
@@ -91,7 +119,7 @@ pub enum HolderDecision {
     Covered,
     /// They are denied.
     Denied {
-        /// The moment at which as many hits as the store denied may be admitted.
+        /// The moment at which as many hits as the store denied may be admitted. See [`Holder::denied`].
         until: Monotonic,
         /// Hits that remain.
         remaining: u64,
@@ -169,11 +197,7 @@ impl Holder {
         if hits <= self.credits(now) {
             return HolderDecision::Covered;
         }
-        if let Some(denial) = self.denial
-            && hits >= denial.hits
-            && hits > denial.allowance
-            && now < denial.until
-        {
+        if let Some(denial) = self.kept_denial(hits, now) {
             return HolderDecision::Denied { until: denial.reset, remaining: denial.remaining };
         }
         let is_scarce = self.supply == Supply::Scarce
@@ -183,6 +207,29 @@ impl Holder {
             true => HolderDecision::Denied { until: self.next_poll(), remaining: self.remaining(now) },
             false => HolderDecision::Undecided,
         }
+    }
+
+    /// The kept denial that denies these hits, if one does.
+    #[inline]
+    fn kept_denial(&self, hits: u64, now: Monotonic) -> Option<&Denial> {
+        let denies = |denial: &&Denial| {
+            let covers_more = !matches!(denial.covers, Covers::Nothing);
+            (hits == denial.hits || covers_more && hits > denial.hits)
+                && hits > denial.allowance
+                && now < denial.until
+        };
+        self.denial.as_ref().filter(denies)
+    }
+
+    /// Hits that remain, and the wait for these, which a kept denial denies: none if the state that it was made by is not known. A counter
+    /// of the holder counts by this algorithm.
+    pub fn denied(&self, hits: u64, algorithm: &Algorithm, now: Monotonic) -> Option<(u64, Reset)> {
+        let Covers::State(CounterState { state, at }, received) = &self.kept_denial(hits, now)?.covers else {
+            return None;
+        };
+        let now = at.saturating_add_nanos(now.nanos_since(*received));
+        let wait = algorithm.until_admits(state, hits, now);
+        (wait != Reset::NOW).then(|| (algorithm.remaining(state, now), wait))
     }
 
     /// Spends credits that cover the hits.
@@ -232,12 +279,13 @@ impl Holder {
 
     /// Keeps a denial that the store responded with at `now` to a request sent at `sent`.
     pub fn keep_denial(&mut self, denied: StoreDenial, sent: Monotonic, now: Monotonic) {
-        let StoreDenial { hits, remaining, denied_for, reset } = denied;
+        let StoreDenial { hits, remaining, denied_for, reset, state } = denied;
         let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
         let hold = self.hold_nanos(now);
         let until = sent.plus_nanos(nanos.min(DENIAL_NANOS_MAX)).max(now.plus_nanos(hold));
         let reset = now.plus(reset).max(until);
-        let denial = Denial { hits, until, reset, remaining, allowance: 0 };
+        let covers = state.map_or(Covers::Nothing, |state| Covers::State(state, now));
+        let denial = Denial { hits, covers, until, reset, remaining, allowance: 0 };
         self.denial = (nanos > 0 || hold > 0).then_some(denial);
     }
 
@@ -247,7 +295,8 @@ impl Holder {
         let hold = if self.denial.is_some() { self.hold_nanos(now) } else { 0 };
         if hold > 0 {
             let until = now.plus_nanos(hold);
-            let denial = Denial { hits: 1, until, reset: until, remaining: 0, allowance: remaining };
+            let covers = Covers::All;
+            let denial = Denial { hits: 1, covers, until, reset: until, remaining: 0, allowance: remaining };
             self.denial = (remaining < ALLOWANCE_MAX).then_some(denial);
         }
     }
@@ -358,7 +407,8 @@ impl Holder {
         match response.empty_for {
             Duration::ZERO => self.denial = None,
             wait => {
-                let denied = StoreDenial { hits: 1, remaining: 0, denied_for: wait, reset: wait };
+                let denied =
+                    StoreDenial { hits: 1, remaining: 0, denied_for: wait, reset: wait, state: None };
                 self.keep_denial(denied, self.sent, now);
             }
         }
@@ -380,7 +430,7 @@ impl Holder {
         self.credits(now) == 0
             && self.spent == self.acknowledged
             && self.pending.is_none()
-            && self.denial.is_none_or(|denial| denial.until <= now)
+            && self.denial.as_ref().is_none_or(|denial| denial.until <= now)
             && self.demand.hits(self.terms.settings.length_nanos(), now) == 0
     }
 

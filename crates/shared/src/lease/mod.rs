@@ -56,7 +56,7 @@ pub(crate) mod simulation;
 mod tests;
 
 pub use epoch::Epoch;
-pub use holder::{Holder, HolderDecision, StoreDenial};
+pub use holder::{CounterState, Holder, HolderDecision, StoreDenial};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
 pub use shared_counter::{ExactDecision, SharedCounter};
 pub use store_grant::StoreGrant;

@@ -1,13 +1,13 @@
 //! Scenarios of one counter, one or two nodes and a store.
 
 use super::{
-    Epoch, ExactDecision, Holder, HolderDecision, LeaseRequest, Monotonic, NodeId, Settings, SharedCounter,
-    StoreDenial, Supply, Terms,
+    CounterState, Epoch, ExactDecision, Holder, HolderDecision, LeaseRequest, Monotonic, NodeId, Settings,
+    SharedCounter, StoreDenial, Supply, Terms,
 };
 use proptest::prelude::*;
 use std::{num::NonZeroU32, time::Duration};
 use tidegate_core::{
-    algorithm::{Algorithm, FixedWindow, Schedule, SlidingLog, TokenBucket},
+    algorithm::{Algorithm, FixedWindow, Rate, Refill, Schedule, SlidingLog, State, TokenBucket},
     limit::{Reset, Timestamp, Window},
 };
 
@@ -142,7 +142,7 @@ fn a_request_in_a_learning_phase_declares_and_gets_nothing() {
 }
 
 fn denied(hits: u64, wait: Duration) -> StoreDenial {
-    StoreDenial { hits, remaining: 0, denied_for: wait, reset: wait }
+    StoreDenial { hits, remaining: 0, denied_for: wait, reset: wait, state: None }
 }
 
 /// Denied by outstanding credits, which may be returned at any time: other requests need not find out one by one.
@@ -417,4 +417,28 @@ proptest! {
         };
         prop_assert_eq!(renewed_beyond_its_share(terms(&algorithm), 1_000, &claims), None);
     }
+}
+
+/// A bucket of 10 per 10 s, of which 6 are used: 5 fit in a second, 8 in four, and 11 never. Each stated the wait of the first.
+#[test]
+fn a_kept_denial_denies_more_hits_by_their_own_numbers() {
+    let rate = Rate::new(NonZeroU32::new(10).unwrap(), Window::from_secs(10).unwrap());
+    let algorithm = Algorithm::TokenBucket(TokenBucket { size: 10, refill: Refill::Greedy(rate) });
+    let mut holder = Holder::new(terms(&algorithm).for_holder(), clock(0));
+    let state = algorithm.add(State::EMPTY, 6, at(0));
+    let second = Duration::from_secs(1);
+    let five = StoreDenial { state: Some(CounterState { state, at: at(0) }), ..denied(5, second) };
+    holder.keep_denial(five, clock(0), clock(0));
+    for (hits, millis, remaining, wait) in
+        [(5, 0, 4, Some(1_000)), (8, 0, 4, Some(4_000)), (8, 500, 4, Some(3_500)), (11, 500, 4, None)]
+    {
+        assert!(matches!(holder.decide(hits, clock(millis)), HolderDecision::Denied { .. }), "{hits}");
+        let wait = wait.map_or(Reset::Never, |wait| Reset::After(Duration::from_millis(wait)));
+        assert_eq!(holder.denied(hits, &algorithm, clock(millis)), Some((remaining, wait)), "{hits}");
+    }
+    assert_eq!(holder.decide(4, clock(0)), HolderDecision::Undecided);
+    // Without the state, the store is asked for more.
+    holder.keep_denial(denied(5, second), clock(0), clock(0));
+    assert!(matches!(holder.decide(5, clock(1)), HolderDecision::Denied { .. }));
+    assert_eq!(holder.decide(8, clock(1)), HolderDecision::Undecided);
 }

@@ -21,7 +21,7 @@ use tidegate_core::{
 pub struct Part {
     /// The group.
     pub group: u16,
-    /// The counters and their charges. Quotas and hits to be given back are left to [`conclude`].
+    /// The counters and their charges. Hits to be given back are left to [`conclude`], and so are quotas of several parts.
     pub request: EncodedRequest,
     /// The indices of its counters among those of the request.
     counters: SmallVec<[usize; 2]>,
@@ -54,7 +54,7 @@ impl EncodedRequest {
         rest.iter().all(|counter| counter.group == first.group).then_some(first.group)
     }
 
-    /// Its parts, in ascending order of their groups.
+    /// Its parts, in ascending order of their groups. A single part has the quotas, so that a request that they deny is charged nothing.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for (index, counter) in self.counters.iter().enumerate() {
@@ -69,7 +69,16 @@ impl EncodedRequest {
             parts[at].request.counters.push(counter);
             parts[at].counters.push(index);
         }
+        if let [all] = &mut parts[..] {
+            all.request.quotas = self.quotas;
+        }
         parts
+    }
+
+    /// Hits that it gives back if all of `parts` admit it, by group.
+    pub fn give_backs(&self, parts: &[Part]) -> Vec<(u16, Self)> {
+        let of_part = |part: &Part| Some((part.group, self.give_back(part, |_| true)?));
+        if self.gives_back() { parts.iter().filter_map(of_part).collect() } else { Vec::new() }
     }
 
     /// The hits that the counters of a part are given back, if any.

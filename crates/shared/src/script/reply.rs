@@ -1,13 +1,14 @@
 //! The reply of the script: the time, a verdict for each request, and the states that each request read.
 
 use super::{batch::Batch, signature::NANOS, state, value};
-use crate::lease::{StoreGrant, Supply};
+use crate::lease::{CounterState, StoreGrant, Supply};
 use smallvec::SmallVec;
 use std::time::Duration;
 use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Decision, Timestamp},
     limiter::{ListedLimits, RemoteRequest},
+    store::Key,
 };
 
 /// The reply to a batch.
@@ -145,8 +146,19 @@ impl EncodedGrant {
 }
 
 impl Verdict {
+    /// The state of a counter of the request when it was read, as far as it is worth to be kept: of an algorithm whose states are small.
+    pub fn state_of(&self, request: &RemoteRequest<'_>, key: Key) -> Option<CounterState> {
+        let (index, (counter, _)) =
+            request.counters().enumerate().find(|(_, (counter, _))| counter.key == key)?;
+        let algorithm = &counter.limit.algorithm;
+        let state = self.states.get(index).filter(|_| algorithm.keeps_words())?;
+        let at = self.times.get(index).copied().unwrap_or(self.now);
+        Some(CounterState { state: value::decode(state, algorithm)?, at })
+    }
+
     /// The decision on a request, with the service limits that are `listed`. `local_now` is the time of this server, by which its
-    /// local counters are decided: if they deny the request, although the store has admitted it, the store has to take back the hits.
+    /// local counters are decided: if they deny the request, or a renewal of it does, although the store has admitted it, the store has to
+    /// take back the hits.
     pub fn decide<'h>(
         &self,
         request: &mut RemoteRequest<'h>,
@@ -162,7 +174,7 @@ impl Verdict {
             .map(|((counter, _), state)| value::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
         let decision = request.decide(states, self.now, &self.times, listed, local_now);
-        let is_denied_here = request.has_local_counters() && decision.code == Code::OverLimit;
+        let is_denied_here = request.may_be_denied_here() && decision.code == Code::OverLimit;
         if decision.code == self.code || is_denied_here {
             Ok(decision)
         } else {

@@ -383,8 +383,13 @@ impl Exchanges {
                 over |= 1 << index;
                 let reset = std::time::Duration::from_secs(status.reset_seconds);
                 let reset = if learnt.denied_for.is_zero() { reset } else { learnt.denied_for };
-                let denied =
-                    StoreDenial { hits: hits[index], remaining, denied_for: learnt.denied_for, reset };
+                let denied = StoreDenial {
+                    hits: hits[index],
+                    remaining,
+                    denied_for: learnt.denied_for,
+                    reset,
+                    state: None,
+                };
                 holder.keep_denial(denied, sent, now);
             } else if !response.is_denied {
                 holder.admitted(remaining, now);

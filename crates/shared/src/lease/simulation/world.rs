@@ -345,7 +345,8 @@ impl<'c> World<'c> {
                 let holder = &mut node.holders[counter];
                 match decision {
                     ExactDecision::Denied { denied_for, free: remaining, .. } => {
-                        let denied = StoreDenial { hits, remaining, denied_for, reset: denied_for };
+                        let denied =
+                            StoreDenial { hits, remaining, denied_for, reset: denied_for, state: None };
                         holder.keep_denial(denied, asked, clock);
                     }
                     ExactDecision::Admitted { free, .. } => holder.admitted(free, clock),

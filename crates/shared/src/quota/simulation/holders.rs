@@ -121,7 +121,8 @@ impl Node {
             holder.admitted(0, at);
         } else {
             let reset = terms.denied_for.max(Duration::from_millis(1));
-            let denial = StoreDenial { hits: 1, remaining: 0, denied_for: terms.denied_for, reset };
+            let denial =
+                StoreDenial { hits: 1, remaining: 0, denied_for: terms.denied_for, reset, state: None };
             holder.keep_denial(denial, at, at);
         }
         is_admitted
