@@ -69,6 +69,8 @@ enum AlgorithmRecord {
         after: u32,
         within: u64,
         lasts: u64,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        epoch: u32,
     },
 }
 
@@ -168,11 +170,15 @@ impl From<&Algorithm> for AlgorithmRecord {
                 max_hold: (*max_hold).into(),
                 queue: queue.map(QueueRecord::from),
             },
-            Algorithm::Ban(Ban { after, within, lasts }) => {
-                Self::Ban { after: *after, within: (*within).into(), lasts: (*lasts).into() }
+            Algorithm::Ban(Ban { after, within, lasts, epoch }) => {
+                Self::Ban { after: *after, within: (*within).into(), lasts: (*lasts).into(), epoch: *epoch }
             }
         }
     }
+}
+
+fn is_zero(epoch: &u32) -> bool {
+    *epoch == 0
 }
 
 impl AlgorithmRecord {
@@ -207,11 +213,12 @@ impl AlgorithmRecord {
                 max_hold: decode_window(max_hold)?,
                 queue: queue.map(QueueRecord::decode).transpose()?,
             }),
-            Self::Ban { after, within, lasts } => {
+            Self::Ban { after, within, lasts, epoch } => {
                 if !(1..=Ban::AFTER_MAX).contains(&after) {
                     return Err(format!("a ban after {after} denials is out of bounds"));
                 }
-                Algorithm::Ban(Ban { after, within: decode_window(within)?, lasts: decode_window(lasts)? })
+                let (within, lasts) = (decode_window(within)?, decode_window(lasts)?);
+                Algorithm::Ban(Ban { after, within, lasts, epoch })
             }
         })
     }
@@ -358,7 +365,8 @@ mod tests {
             Algorithm::TokenBucket(TokenBucket::by_intervals(limit, seven, window)),
             Algorithm::LeakyBucket(LeakyBucket { burst: limit, rate, queue: None }),
             Algorithm::LeakyBucket(LeakyBucket { burst: 1, rate, queue: Some(queue) }),
-            Algorithm::Ban(Ban { after: limit, within: window, lasts: window }),
+            Algorithm::Ban(Ban { after: limit, within: window, lasts: window, epoch: 0 }),
+            Algorithm::Ban(Ban { after: limit, within: window, lasts: window, epoch: 3 }),
         ]
     }
 

@@ -4,7 +4,7 @@
 //!
 //! - a ban begins with the denial that is the `after`th in any stretch of `within`, and lasts exactly `lasts`;
 //! - nothing is counted while it is in force, so that it is never extended, and none of the denials before it counts after it;
-//! - a ban that is in force keeps its end when the numbers change.
+//! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
 use super::{SlidingLog, State};
 use crate::limit::{Reset, Timestamp, Window};
@@ -19,6 +19,9 @@ pub struct Ban {
     pub within: Window,
     /// The length of a ban.
     pub lasts: Window,
+    /// Higher by one than that of the same limit's ban before it, if the rules had none in between: what was counted for that one does not
+    /// count any more.
+    pub epoch: u32,
 }
 
 /// `10m after 5 denials within 1m`.
@@ -102,7 +105,7 @@ mod tests {
 
     fn ban(after: u32) -> Ban {
         let window = |secs| Window::from_secs(secs).unwrap();
-        Ban { after, within: window(10), lasts: window(60) }
+        Ban { after, within: window(10), lasts: window(60), epoch: 0 }
     }
 
     fn at(millis: u64) -> Timestamp {

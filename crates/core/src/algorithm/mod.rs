@@ -326,6 +326,14 @@ impl Algorithm {
         each!(self, algorithm => algorithm.expires(state))
     }
 
+    /// The state without leases: outstanding credits are hits of this moment.
+    pub fn without_leases(&self, state: State, now: Timestamp) -> State {
+        match state {
+            State::Leased(leased) => leased.seen(self, now).into_owned(),
+            state => state,
+        }
+    }
+
     /// The state under changed parameters, or under another algorithm: hits that are used stay used, as if taken now.
     pub fn take_over(&self, former: &Self, state: State, now: Timestamp) -> State {
         if self.reads_as(former) {
@@ -390,7 +398,7 @@ impl Algorithm {
             // Each slot has its own deadline.
             (Self::Concurrency(_), Self::Concurrency(_)) => true,
             // So has a ban in force, and of denials their times are known.
-            (Self::Ban(_), Self::Ban(_)) => true,
+            (Self::Ban(a), Self::Ban(b)) => a.epoch <= b.epoch,
             _ => false,
         }
     }

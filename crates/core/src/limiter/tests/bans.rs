@@ -143,16 +143,113 @@ fn a_reset_lifts_a_ban_and_a_reload_keeps_it() {
     check(&limiter, &[(81_000, "user=a", &["ok 1"])]);
 }
 
-#[test]
-fn an_override_of_a_key_has_no_ban() {
+/// The table in docs/rules.md, row by row: what becomes of a ban from 0 to 60 s.
+mod after_changes {
+    use super::*;
     use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
-    let limiter = limiter(RULES);
-    (0..6).for_each(|_| _ = send(&limiter, 0, "user=a"));
-    let limits = vec![OverrideLimit::new(10, "1s", None, None).expect("valid")];
-    let (entries, action) = (vec![("user".into(), "a".into())], OverrideAction::Limits(limits));
-    let rule = OverrideRule { id: "o".into(), domain: "d".into(), entries, action };
-    put_overlays(&limiter, RULES, vec![Source::of_override(rule)]);
-    check(&limiter, &[(10_000, "user=a", &["ok 9"])]);
+
+    fn banned() -> Limiter {
+        let limiter = limiter(RULES);
+        (0..6).for_each(|_| _ = send(&limiter, 0, "user=a"));
+        check(&limiter, &[(1_000, "user=a", &["over 0 59000"])]);
+        limiter
+    }
+
+    fn without_ban() -> String {
+        RULES.replace(", ban: { after: 3 denials, within: 10s, for: 60s }", "")
+    }
+
+    fn put_override(limiter: &Limiter) {
+        let limits = vec![OverrideLimit::new(10, "1s", None, None).expect("valid")];
+        let (entries, action) = (vec![("user".into(), "a".into())], OverrideAction::Limits(limits));
+        let rule = OverrideRule { id: "o".into(), domain: "d".into(), entries, action };
+        put_overlays(limiter, RULES, vec![Source::of_override(rule)]);
+    }
+
+    #[test]
+    fn a_reload_that_changes_other_rules_or_the_number_of_the_limit_keeps_it() {
+        let limiter = banned();
+        replace_rules(&limiter, &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9"));
+        check(&limiter, &[(59_999, "user=a", &["over 0 1"]), (60_000, "user=a", &["ok 8"])]);
+    }
+
+    #[test]
+    fn a_reload_that_changes_the_ban_keeps_its_end() {
+        let limiter = banned();
+        replace_rules(&limiter, &RULES.replace("for: 60s", "for: 5s").replace("after: 3", "after: 1"));
+        check(&limiter, &[(59_999, "user=a", &["over 0 1"]), (60_000, "user=a", &["ok 1"])]);
+    }
+
+    /// It came back with its old end when the rules had a ban again.
+    #[test]
+    fn a_reload_that_removes_the_ban_ends_it_for_good() {
+        for is_asked_meanwhile in [false, true] {
+            let limiter = banned();
+            replace_rules(&limiter, &without_ban());
+            if is_asked_meanwhile {
+                check(&limiter, &[(10_000, "user=a", &["ok 1"])]);
+            }
+            replace_rules(&limiter, &RULES.replace("for: 60s", "for: 1m"));
+            check(&limiter, &[(20_000, "user=a +2", &["ok 0"])]);
+            // Nor do the denials count that were before.
+            check(&limiter, &[(20_001, "user=a", &["over 0 999"]), (20_002, "user=a", &["over 0 998"])]);
+            check(&limiter, &[(20_003, "user=a", &["over 0 60000"])]);
+            // And so each time.
+            replace_rules(&limiter, &without_ban());
+            replace_rules(&limiter, RULES);
+            check(&limiter, &[(30_000, "user=a", &["ok 1"])]);
+        }
+    }
+
+    #[test]
+    fn a_reload_that_removes_the_rule_ends_it_for_good() {
+        let limiter = banned();
+        replace_rules(&limiter, "domain: d\ndescriptors: [{ key: other }]\n");
+        replace_rules(&limiter, RULES);
+        check(&limiter, &[(20_000, "user=a", &["ok 1"])]);
+    }
+
+    #[test]
+    fn an_override_lifts_it_for_as_long_as_the_override_is_in_force() {
+        let limiter = banned();
+        put_override(&limiter);
+        check(&limiter, &[(10_000, "user=a", &["ok 9"])]);
+        put_overlays(&limiter, RULES, Vec::new());
+        check(&limiter, &[(20_000, "user=a", &["over 0 40000"]), (60_000, "user=a", &["ok 1"])]);
+    }
+
+    #[test]
+    fn denials_by_an_override_begin_no_ban() {
+        let limiter = limiter(RULES);
+        put_override(&limiter);
+        (0..6).for_each(|_| _ = send(&limiter, 0, "user=a +9"));
+        put_overlays(&limiter, RULES, Vec::new());
+        check(&limiter, &[(1_000, "user=a", &["ok 1"])]);
+    }
+
+    #[test]
+    fn a_reload_without_the_ban_under_an_override_ends_it_for_good() {
+        let limiter = banned();
+        put_override(&limiter);
+        replace_rules(&limiter, &without_ban());
+        replace_rules(&limiter, RULES);
+        check(&limiter, &[(20_000, "user=a", &["ok 1"])]);
+    }
+
+    #[test]
+    fn a_reset_of_the_key_or_of_the_rule_ends_it_for_good() {
+        let now = Timestamp::from_millis(MIDNIGHT_MILLIS + 10_000);
+        let limiter = banned();
+        assert_eq!(limiter.pin().reset_rule("d", Some("user"), now).map(|removed| removed.counters), Ok(2));
+        check(&limiter, &[(10_000, "user=a", &["ok 1"])]);
+        let mut request = Request::new("d");
+        request.push(descriptor("user=a"));
+        let limiter = banned();
+        put_override(&limiter);
+        limiter.pin().reset(&request, now).expect("a known domain");
+        put_overlays(&limiter, RULES, Vec::new());
+        check(&limiter, &[(10_000, "user=a", &["over 0 50000"])]);
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Walk<'_, '_> {
             field.reject(report, message);
             return None;
         }
-        Some(Ban { after: after?, within: within?, lasts: lasts? })
+        Some(Ban { after: after?, within: within?, lasts: lasts?, epoch: 0 })
     }
 }
 

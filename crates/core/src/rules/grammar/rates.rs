@@ -173,7 +173,7 @@ impl Walk<'_, '_> {
     fn register_ban(&mut self, limit: &RuleLimit, path: &Arc<str>, ban: Ban) -> RuleLimit {
         let tag = tag_of_ban(limit.tag);
         let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
-        let algorithm = Algorithm::Ban(ban);
+        let algorithm = Algorithm::Ban(Ban { epoch: self.limits.epoch_of_ban(&identity), ..ban });
         let id = self.limits.register_beside(LimitInfo { identity, algorithm: algorithm.clone() });
         RuleLimit {
             id,

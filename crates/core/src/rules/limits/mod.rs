@@ -122,12 +122,21 @@ pub(super) struct Registrar {
     /// Those of `used`.
     pub(super) series: Vec<UsedSeries>,
     series_max: usize,
+    /// The epochs of the bans of rules, those of the rules in force before too.
+    bans: HashMap<LimitIdentity, u32, FixedState>,
 }
 
 impl Registrar {
-    /// Numbers from this table, in which at most so many names have a series of their own.
-    pub(super) fn new(table: LimitTable, series_max: usize) -> Self {
+    /// Numbers from this table, in which at most so many names have a series of their own. `former` are those of the rules in force before
+    /// that have no name of their own.
+    pub(super) fn new(table: LimitTable, series_max: usize, former: &[Registered]) -> Self {
         table.0.series.write().free_unused(series_max);
+        let mut bans = table.next_epochs();
+        let epoch_of = |info: &LimitInfo| match &info.algorithm {
+            Algorithm::Ban(ban) => Some((info.identity.clone(), ban.epoch)),
+            _ => None,
+        };
+        bans.extend(former.iter().filter_map(|registered| epoch_of(&registered.info)));
         Self {
             table,
             used: Vec::new(),
@@ -135,7 +144,13 @@ impl Registrar {
             names: Vec::new(),
             series: Vec::new(),
             series_max,
+            bans,
         }
+    }
+
+    /// The epoch of the ban of this identity: that of the one in force, or another than that of any before.
+    pub(super) fn epoch_of_ban(&self, identity: &LimitIdentity) -> u32 {
+        self.bans.get(identity).copied().unwrap_or(0)
     }
 
     /// The numbers of this limit.
@@ -216,6 +231,19 @@ impl LimitTable {
         slot.registered = registered;
         known.ids.insert(Arc::clone(&info), id);
         Registered { id, info }
+    }
+
+    /// The epoch that a new ban has, of each identity of which there was one.
+    fn next_epochs(&self) -> HashMap<LimitIdentity, u32, FixedState> {
+        let mut epochs = HashMap::<_, _, FixedState>::default();
+        let known = self.0.known.read();
+        for info in known.slots.iter().filter_map(|slot| slot.info.as_ref()) {
+            if let Algorithm::Ban(ban) = &info.algorithm {
+                let next: &mut u32 = epochs.entry(info.identity.clone()).or_default();
+                *next = ban.epoch.saturating_add(1).max(*next);
+            }
+        }
+        epochs
     }
 
     /// Every series of a name, those of names that no rule has any more too until their slots are reused.

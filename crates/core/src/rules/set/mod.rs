@@ -47,13 +47,13 @@ pub struct RuleSet {
 impl RuleSet {
     /// Compiles the documents, or returns every error in them. The rules are the first ones of their [`LimitTable`].
     pub fn parse(sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
-        Self::build(sources, options, LimitTable::default())
+        Self::build(sources, options, &Self::default())
     }
 
     /// Compiles the documents into the rules that follow these: limits that did not change keep their numbers. Only
     /// the owner of the rules in force can put the result in their place.
     pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
-        Self::build(sources, options, self.limits.clone())
+        Self::build(sources, options, self)
     }
 
     /// The same rules with these overrides and blocks, in the place of those they have. The rules themselves are not read again, and
@@ -67,7 +67,7 @@ impl RuleSet {
         let mut overlaid = DeclaredOverlay::default();
         overlays.iter().for_each(|source| overlaid.read(source, &mut problems));
         problems.or(())?;
-        let mut limits = Registrar::new(self.limits.clone(), options.series_max);
+        let mut limits = Registrar::new(self.limits.clone(), options.series_max, &self.beside);
         limits.used = self.registered[..self.of_rules].to_vec();
         limits.beside = self.beside.to_vec();
         limits.names = self.names[..self.of_rules].to_vec();
@@ -95,9 +95,9 @@ impl RuleSet {
         (self.registered, self.names, self.series) = (used.into(), names.into(), series.into());
     }
 
-    fn build(sources: &[Source], options: &LoadOptions, limits: LimitTable) -> Result<Self, RuleErrors> {
+    fn build(sources: &[Source], options: &LoadOptions, former: &Self) -> Result<Self, RuleErrors> {
         let mut problems = Problems::default();
-        let mut limits = Registrar::new(limits, options.series_max);
+        let mut limits = Registrar::new(former.limits.clone(), options.series_max, &former.beside);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         let mut overlaid = DeclaredOverlay::default();
         let documents = ExtensionDocuments::read(sources, &mut problems);

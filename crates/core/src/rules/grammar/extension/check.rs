@@ -37,7 +37,7 @@ impl Extensions<'_> {
         for (name, of_domain) in &self.0 {
             let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
             let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
-            let mut limits = Registrar::new(LimitTable::default(), 0);
+            let mut limits = Registrar::new(LimitTable::default(), 0, &[]);
             let mut found = Problems::default();
             domains(&source, &options, self, &mut limits, &mut found);
             problems.extend_from(found, |origin| origin.source != source.id);
