@@ -30,7 +30,7 @@ pub enum Schedule {
 
 impl Schedule {
     /// The last nanosecond of the window that a hit opens now. Windows that would outlast time end with it.
-    fn last(&self, now: Timestamp) -> u64 {
+    pub(super) fn last(&self, now: Timestamp) -> u64 {
         let now = now.as_nanos();
         match self {
             Self::Clock(window) => {
@@ -144,10 +144,18 @@ impl FixedWindow {
         count.pack()
     }
 
-    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since.
+    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since. Of a window from
+    /// the first hit, it is the end of the one that these hits would open: they are in that of a hit before them, and it is theirs if they
+    /// are the first.
     pub(super) fn insert(&self, state: &State, hits: u64, last: u64) -> State {
         let [open_last, open_hits] = state.words();
         let open_hits = open_hits as u32;
+        if let Schedule::FirstHit(window) = self.schedule
+            && open_hits > 0
+            && open_last.abs_diff(last) < window.nanos().get()
+        {
+            return Count { last: open_last.min(last), hits: saturating_count(open_hits, hits) }.pack();
+        }
         let count = if open_hits == 0 || open_last < last {
             Count { last, hits: saturating_count(0, hits) }
         } else if open_last == last {

@@ -3,7 +3,7 @@
 -- The value of such a counter is a byte, the signature of its limit, a head, the settled state, the one that is seen, and the open
 -- reservations in the order of their starts. Places are of two numbers. Of a bucket they are a time: the second one is in parts of a hit of
 -- which `limit.hits` are a microsecond, or in tokens of which `limit.tokens` are an interval. Of windows and logs the first one is the number
--- or the end of the window, or the instant.
+-- or the end of the window, or the instant; of a window from the first hit the end of the one that the hits would open alone.
 
 -- Made when a call meets the first reservation: most calls meet none.
 make_reserving = function()
@@ -170,8 +170,12 @@ make_reserving = function()
       else
         local ends, count = 0, 0
         if state ~= '' then ends, count = unpack_from('<dI4', state, body) end
-        if count == 0 or ends < place then ends, count = place, 0 end
-        if ends == place then count = min(count + hits, U32) end
+        if kind == FIRST_HIT and count > 0 and math.abs(ends - place) < limit.length then
+          ends, count = min(ends, place), min(count + hits, U32)
+        else
+          if count == 0 or ends < place then ends, count = place, 0 end
+          if ends == place then count = min(count + hits, U32) end
+        end
         state = pack(limit.state, limit.signature, ends, count)
       end
     end
@@ -180,9 +184,38 @@ make_reserving = function()
 
   local function insert_one(limit, state, hits, place) return insert(limit, state, { place }, { [place] = hits }) end
 
-  -- The place of the hits that were added last to a window or a log.
+  -- The place of the hits that were added last, now, to a window or a log.
   local function place_of(limit, state)
+    if limit.kind == FIRST_HIT then return now + limit.length end
     return (unpack_from('<d', state, limit.kind == LOG and #state - 11 or limit.body))
+  end
+
+  -- Whether a place is in the window of a state, or in a later one; false only of windows from the first hit.
+  local function is_in_window(limit, place, state)
+    return limit.kind ~= FIRST_HIT or state == '' or place >= unpack_from('<d', state, limit.body)
+  end
+
+  -- The settled state, empty if it is of an earlier window from the first hit than the one that is seen.
+  local function settled_of_window(limit, counter)
+    local settled = counter.settled
+    if limit.kind ~= FIRST_HIT or settled == '' then return settled end
+    return is_in_window(limit, unpack_from('<d', settled, limit.body), counter.seen) and settled or ''
+  end
+
+  -- Dates all hits of a window from the first hit at its beginning, so that it keeps its end.
+  local function keep_window(limit, counter)
+    if counter.seen == '' then return end
+    local ends = unpack_from('<d', counter.seen, limit.body)
+    local settled, open, dated = settled_of_window(limit, counter), counter.open, {}
+    if settled ~= '' then
+      local _, count = unpack_from('<dI4', settled, limit.body)
+      if count > 0 then counter.settled = pack(limit.state, limit.signature, ends, count) end
+    end
+    for at = 1, #open, OPEN_BYTES do
+      local place = unpack_from('<d', open, at + 16)
+      dated[#dated + 1] = sub(open, at, at + 15) .. pack('<d', place >= ends and ends or place) .. sub(open, at + 24, at + 36)
+    end
+    counter.open = table.concat(dated)
   end
 
   -- Makes the state that is seen from the settled one and the open reservations.
@@ -192,8 +225,10 @@ make_reserving = function()
     for at = 17, #open, OPEN_BYTES do
       local place, place_low, hits = unpack_from('<ddI4', open, at)
       if not bucket then
-        if not hits_at[place] then places[#places + 1], hits_at[place] = place, 0 end
-        hits_at[place] = min(hits_at[place] + hits, U32)
+        if is_in_window(limit, place, counter.seen) then
+          if not hits_at[place] then places[#places + 1], hits_at[place] = place, 0 end
+          hits_at[place] = min(hits_at[place] + hits, U32)
+        end
       else
         if hits ~= last_hits then last_hits, weight_high, weight_low = hits, weight_of(limit, hits) end
         if is_later(place, place_low, through, low) then through, low = place, place_low end
@@ -203,7 +238,8 @@ make_reserving = function()
     if bucket then
       counter.seen = latest(limit, counter.settled, through, low)
     else
-      counter.seen = #places > 0 and insert(limit, counter.settled, places, hits_at) or counter.settled
+      local settled = settled_of_window(limit, counter)
+      counter.seen = #places > 0 and insert(limit, settled, places, hits_at) or settled
     end
   end
 
@@ -221,7 +257,7 @@ make_reserving = function()
         local added, added_low = weight_of(limit, cost)
         through, low = plus(limit, place, place_low, added, added_low)
         kept[#kept + 1] = { added, added_low }
-      elseif cost > 0 then
+      elseif cost > 0 and is_in_window(limit, place, counter.seen) then
         if not hits_at[place] then places[#places + 1], hits_at[place] = place, 0 end
         hits_at[place] = min(hits_at[place] + cost, U32)
       end
@@ -244,13 +280,23 @@ make_reserving = function()
     if bucket then
       counter.settled = latest(limit, counter.settled, through, low)
     elseif #places > 0 then
-      counter.settled = insert(limit, counter.settled, places, hits_at)
+      counter.settled = insert(limit, settled_of_window(limit, counter), places, hits_at)
     end
   end
 
   -- Ends the reservations that have passed their deadlines; returns how many.
   local function expire(limit, counter)
     local expired, is_changed = 0, false
+    if limit.kind == FIRST_HIT then
+      local open = counter.open
+      for at = 1, #open, OPEN_BYTES do
+        local deadline, _, _, _, returns = unpack_from('<dddI4B', open, at + 8)
+        if deadline <= now and returns == 1 then
+          keep_window(limit, counter)
+          break
+        end
+      end
+    end
     settle(limit, counter, function(_, deadline, hits, returns)
       if deadline > now then return nil end
       expired, is_changed = expired + 1, is_changed or returns == 1
@@ -289,8 +335,7 @@ make_reserving = function()
     local counter = split(value)
     counter.seen = add(limit, counter.seen, hits)
     if not is_bucket(limit) then
-      -- In the window that is open, which reserved hits may have opened.
-      counter.settled = insert_one(limit, counter.settled, hits, place_of(limit, counter.seen))
+      counter.settled = insert_one(limit, settled_of_window(limit, counter), hits, place_of(limit, counter.seen))
     else
       local more, more_low = weight_of(limit, hits)
       local open, moved = counter.open, {}
@@ -407,7 +452,9 @@ make_reserving = function()
       else
         local place = unpack_from('<d', counter.open, at + 16)
         counter.open = sub(counter.open, 1, at - 1) .. sub(counter.open, at + OPEN_BYTES)
-        if known > 0 then counter.settled = insert_one(limit, counter.settled, known, place) end
+        if known > 0 and is_in_window(limit, place, counter.seen) then
+          counter.settled = insert_one(limit, settled_of_window(limit, counter), known, place)
+        end
       end
       if stays + known ~= estimate then see(limit, counter) end
     end)

@@ -1,7 +1,7 @@
 //! Hits at an earlier time: where they are in a state, and how more are inserted there.
 
 use crate::{
-    algorithm::{Algorithm, LeakyBucket, Rate, Refill, State, TokenBucket, meter},
+    algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket, meter},
     limit::{Timestamp, Window},
 };
 use std::num::NonZeroU32;
@@ -79,15 +79,28 @@ impl Algorithm {
         }
     }
 
-    /// The place of the hits that were added last to a state of a window or a log: the end of their window, or the number of
-    /// their (sub-)window, or their instant.
-    pub(super) fn place(&self, state: &State) -> u128 {
+    /// The place of the hits that were added last, now, to a state of a window or a log: the end of their window, or the number of
+    /// their (sub-)window, or their instant. Of a window from the first hit it is the end of the one that they would open alone.
+    pub(super) fn place_at(&self, state: &State, now: Timestamp) -> u128 {
+        if let Self::FixedWindow(FixedWindow { schedule: schedule @ Schedule::FirstHit(_), .. }) = self {
+            return schedule.last(now).into();
+        }
         match state {
             State::Words([number, _]) => (*number).into(),
             State::Counts(counts) => counts.number().into(),
             State::Log(runs) => runs.newest().into(),
             State::Slots(_) | State::Leased(_) | State::Reserved(_) => 0,
         }
+    }
+
+    /// Whether a place is in the window of a state, or in a later one; false only of windows from the first hit.
+    pub(super) fn is_in_window(&self, place: u128, state: &State) -> bool {
+        !self.is_from_first_hit() || place >= u128::from(state.words()[0])
+    }
+
+    /// A state, empty if it is of an earlier window from the first hit than another one.
+    pub(super) fn of_window(&self, state: State, other: &State) -> State {
+        if self.is_from_first_hit() && state.words()[0] < other.words()[0] { State::EMPTY } else { state }
     }
 
     /// Counts hits at a place of a window or a log: the state is that of hits that were added there in the order of time. Hits

@@ -9,8 +9,12 @@
 //! anew. Hence an end takes away no hits of others, whatever happened in between.
 //!
 //! **Windows and logs.** They count hits by the (sub-)window or the instant in which they are; hits that are inserted there later are
-//! the same hits ([`Algorithm::insert`]). If that has left the window, there is nothing to correct. A window from the first
-//! hit begins with the start that opened it, also if the actual cost of that is zero, as long as it has other hits.
+//! the same hits ([`Algorithm::insert`]). If that has left the window, there is nothing to correct.
+//!
+//! **Windows from the first hit.** A start has the end of the window that it would open as its place, and `settled` has the window of the first
+//! hit that is known: so `seen` has that of the first of all. It moves if the start that opened it ends with the cost 0. Two windows are not
+//! made anew: one that is past when the cost of its first start becomes known, if a later one has been opened since; and one of a start
+//! whose hits are returned at its deadline, which would then last longer than was stated.
 //!
 //! **Buckets** ([`Drain`]) do not remember when hits were added, and it matters: a bucket that ran dry in between has wasted the time in which
 //! it was. The moment at which a bucket runs dry, to which hits of weight `w` are added at `t`, becomes `max(dry, t) + w`. After
@@ -107,6 +111,9 @@ impl Reserved {
     /// Ends the reservations that have passed their deadlines; returns how many.
     fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) -> usize {
         let (before, mut is_changed) = (self.open.len(), false);
+        if algorithm.is_from_first_hit() && self.open().any(|open| open.returns && open.deadline <= now) {
+            self.keep_window();
+        }
         let is_expired = |open: &Open| open.reservation.deadline <= now;
         while let Some(index) = self.open.iter().position(is_expired) {
             let Reservation { hits, returns, .. } = self.open[index].reservation;
@@ -119,6 +126,17 @@ impl Reserved {
         before - self.open.len()
     }
 
+    /// Dates all hits of a window from the first hit at its beginning, so that it keeps its end.
+    fn keep_window(&mut self) {
+        let [last, _] = self.seen.words();
+        let [of_settled, hits] = self.settled.words();
+        if hits > 0 && of_settled >= last {
+            self.settled = State::Words([last, hits]);
+        }
+        let last = u128::from(last);
+        self.open.iter_mut().filter(|open| open.place >= last).for_each(|open| open.place = last);
+    }
+
     /// Closes a reservation, and counts its hits as known. [`Self::see`] is to follow if they are not those that were reserved.
     fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, now: Timestamp) {
         let Open { place, .. } = self.open.remove(index);
@@ -127,7 +145,8 @@ impl Reserved {
         }
         let settled = std::mem::take(&mut self.settled);
         self.settled = match algorithm.drain() {
-            None => algorithm.insert(settled, hits, place),
+            None if !algorithm.is_in_window(place, &self.seen) => settled,
+            None => algorithm.insert(algorithm.of_window(settled, &self.seen), hits, place),
             Some(drain) => {
                 let weight = drain.weight(hits);
                 let through = place.saturating_add(weight);
@@ -143,9 +162,16 @@ impl Reserved {
     fn see(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let settled = self.settled.clone();
         self.seen = match algorithm.drain() {
-            None => self.open.iter().fold(settled, |seen, Open { reservation, place }| {
-                algorithm.insert(seen, reservation.hits.into(), *place)
-            }),
+            None => {
+                let of_window =
+                    self.open.iter().filter(|open| algorithm.is_in_window(open.place, &self.seen));
+                of_window.fold(
+                    algorithm.of_window(settled, &self.seen),
+                    |seen, Open { reservation, place }| {
+                        algorithm.insert(seen, reservation.hits.into(), *place)
+                    },
+                )
+            }
             Some(drain) => {
                 let through = self.open.iter().fold(0, |latest: u128, Open { reservation, place }| {
                     latest.max(*place).saturating_add(drain.weight(reservation.hits.into()))
@@ -163,8 +189,10 @@ impl Reserved {
         self.seen = algorithm.add(std::mem::take(&mut self.seen), hits, now);
         let settled = std::mem::take(&mut self.settled);
         self.settled = match algorithm.drain() {
-            // In the window that is open, which reserved hits may have opened.
-            None => algorithm.insert(settled, hits, algorithm.place(&self.seen)),
+            None => {
+                let settled = algorithm.of_window(settled, &self.seen);
+                algorithm.insert(settled, hits, algorithm.place_at(&self.seen, now))
+            }
             Some(drain) => {
                 let weight = drain.weight(hits);
                 self.open.iter_mut().for_each(|open| open.place = open.place.saturating_add(weight));
@@ -187,7 +215,7 @@ impl Reserved {
     fn start(&mut self, algorithm: &Algorithm, reservation: Reservation, now: Timestamp) {
         let before = algorithm.drain().map(|drain| drain.dry(&self.settled).max(drain.clock(now)));
         self.seen = algorithm.add(std::mem::take(&mut self.seen), reservation.hits.into(), now);
-        let place = before.unwrap_or_else(|| algorithm.place(&self.seen));
+        let place = before.unwrap_or_else(|| algorithm.place_at(&self.seen, now));
         if self.open.len() == self.open.capacity() {
             // Doubled, as a vector grows by itself, most counters would hold room for nearly as many again.
             self.open.reserve_exact(2 + self.open.len() / 4);

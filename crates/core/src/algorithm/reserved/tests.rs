@@ -287,26 +287,84 @@ fn reservation(id: u64, hits: u32, deadline: Timestamp) -> Reservation {
     Reservation { id, hits, deadline, returns: false }
 }
 
-/// Hits of a window from the first hit against a list of hits, each with the end of the window that was open when it was charged.
+fn from_first_hit() -> Algorithm {
+    Algorithm::FixedWindow(FixedWindow { limit: LIMIT, schedule: Schedule::FirstHit(window()) })
+}
+
+/// The first of two starts costs nothing: 3 and 6 hits fitted within the 10 ms from the second on.
 #[test]
-fn a_window_from_the_first_hit_keeps_its_end_while_it_has_hits() {
-    let fixed = FixedWindow { limit: LIMIT, schedule: Schedule::FirstHit(window()) };
-    let algorithm = Algorithm::FixedWindow(fixed);
-    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 4, at(60)), at(0));
-    let state = algorithm.add(state, 1, at(5));
-    let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 0, at(6));
-    assert_eq!(ended, Ended::Reserved(reservation(1, 4, at(60))));
-    assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (1, 4));
-    // Without other hits it is closed, as by hits that are given back.
-    let (state, _) = algorithm.reserve(state, reservation(2, 4, at(60)), at(20));
-    let (state, ..) = algorithm.end_reservation(state, 2, |_| 0, at(21));
+fn a_window_from_the_first_hit_begins_with_the_first_start_that_costs_something() {
+    let algorithm = from_first_hit();
+    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 2, at(60)), at(0));
+    let (state, _) = algorithm.reserve(state, reservation(2, 3, at(60)), at(3));
+    let state = algorithm.add(state, 1, at(4));
+    assert_eq!(algorithm.until_full(&state, at(5)).as_millis(), 5);
+    let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 0, at(5));
+    assert_eq!(ended, Ended::Reserved(reservation(1, 2, at(60))));
+    assert_eq!((algorithm.used(&state, at(5)), algorithm.until_full(&state, at(5)).as_millis()), (4, 8));
+    let (state, ..) = algorithm.end_reservation(state, 2, |_| 0, at(6));
+    assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (1, 8));
+    // Without other hits it is closed.
+    let (state, _) = algorithm.reserve(state, reservation(3, 4, at(60)), at(20));
+    let (state, ..) = algorithm.end_reservation(state, 3, |_| 0, at(21));
     let state = algorithm.add(state, 1, at(25));
     assert_eq!(algorithm.until_full(&state, at(25)).as_millis(), 10);
     // An end after the window corrects nothing in the next one.
-    let (state, _) = algorithm.reserve(state, reservation(3, 2, at(90)), at(40));
+    let (state, _) = algorithm.reserve(state, reservation(4, 2, at(90)), at(40));
     let state = algorithm.add(state, 1, at(55));
-    let (state, ended, _) = algorithm.end_reservation(state, 3, |_| 9, at(56));
-    assert_eq!((ended, algorithm.used(&state, at(56))), (Ended::Reserved(reservation(3, 2, at(90))), 1));
+    let (state, ended, _) = algorithm.end_reservation(state, 4, |_| 9, at(56));
+    assert_eq!((ended, algorithm.used(&state, at(56))), (Ended::Reserved(reservation(4, 2, at(90))), 1));
+}
+
+/// Otherwise the wait that was stated would not suffice.
+#[test]
+fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_their_deadline() {
+    let algorithm = from_first_hit();
+    let first = Reservation { returns: true, ..reservation(1, 2, at(5)) };
+    let (state, _) = algorithm.reserve(State::EMPTY, first, at(0));
+    let (state, _) = algorithm.reserve(state, reservation(2, 3, at(60)), at(3));
+    for millis in [4, 6] {
+        assert_eq!(algorithm.until_full(&state, at(millis)).as_millis(), 10 - u128::from(millis));
+    }
+    let state = algorithm.add(state, 1, at(6));
+    assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (4, 4));
+    let (state, ..) = algorithm.end_reservation(state, 2, |_| 1, at(7));
+    assert_eq!((algorithm.used(&state, at(7)), algorithm.until_full(&state, at(7)).as_millis()), (2, 3));
+}
+
+proptest! {
+    /// As of all algorithms, while the window has not been followed by another.
+    #[test]
+    fn a_window_from_the_first_hit_equals_one_that_was_charged_the_actual_cost(
+        starts in vec((0..WINDOW_NANOS, 1..4u32, 0..4u64, 0..WINDOW_NANOS), 1..8),
+    ) {
+        let algorithm = from_first_hit();
+        let mut times: Vec<u64> = starts.iter().map(|(start, ..)| *start).collect();
+        times.sort_unstable();
+        let mut state = State::EMPTY;
+        let begin = |nanos: u64| at(0).saturating_add_nanos(nanos);
+        for (id, (start, (_, hits, ..))) in (1..).zip(times.iter().zip(&starts)) {
+            state = algorithm.reserve(state, reservation(id, *hits, at(1_000)), begin(*start)).0;
+        }
+        let mut ends: Vec<(u64, u64)> = (1..).zip(&starts).map(|(id, (.., end))| (WINDOW_NANOS + end, id)).collect();
+        ends.sort_unstable();
+        let (mut charged, mut now) = (vec![None; starts.len()], begin(0));
+        for (end, id) in ends {
+            let index = id as usize - 1;
+            let cost = starts[index].2;
+            now = begin(end);
+            state = algorithm.end_reservation(state, id, |_| cost, now).0;
+            charged[index] = Some(cost);
+        }
+        let oracle = times.iter().zip(&charged).fold(State::EMPTY, |state, (start, cost)| match cost {
+            Some(cost @ 1..) => algorithm.add(state, *cost, begin(*start)),
+            _ => state,
+        });
+        for nanos in [0, WINDOW_NANOS / 3, WINDOW_NANOS] {
+            let then = now.saturating_add_nanos(nanos);
+            prop_assert_eq!(algorithm.used(&state, then), algorithm.used(&oracle, then));
+        }
+    }
 }
 
 /// The bucket was empty from 2 to 5 ms: what did not drain then is not to be had later.
