@@ -126,6 +126,7 @@ mod tests {
             window,
             available: 0,
             effective_window,
+            denied_for: None,
             banned_for: None,
             slots: None,
             reserved: None,

@@ -48,6 +48,7 @@ mod tests {
             window: Duration::from_secs(seconds),
             available,
             effective_window: Reset::After(Duration::from_millis(1_500)),
+            denied_for: None,
             banned_for: None,
             slots: None,
             reserved: None,

@@ -107,23 +107,22 @@ pub(super) fn headers(
     if let (Some(draft), false) = (headers.structured, limits.is_empty()) {
         made.push((RATELIMIT_POLICY, list(&distinct(limits), policy)));
         let items: Vec<Item<'_>> = match draft {
-            StructuredHeaders::Draft11 if denial.is_none() => {
-                limits.iter().map(|limit| Item::effective(limit, true)).collect()
+            StructuredHeaders::Draft11 if denial.is_none() => limits.iter().map(Item::effective).collect(),
+            StructuredHeaders::Draft11 => denying_limits(&reported, limits, Item::of_denial),
+            StructuredHeaders::Draft10 if denial.is_none() => {
+                reported.iter().map(Item::until_reset).collect()
             }
-            StructuredHeaders::Draft11 => reported
-                .iter()
-                .map(|reported| Item::effective(&reported.limit, reported.has_room()))
-                .collect(),
-            StructuredHeaders::Draft10 => reported.iter().map(Item::until_reset).collect(),
+            StructuredHeaders::Draft10 => denying_limits(&reported, limits, Item::until_admitted),
         };
         if !items.is_empty() {
-            made.push((RATELIMIT, list(&tightest_by_name(items), service_limit)));
+            made.push((RATELIMIT, list(&tightest_by_name(items, draft), service_limit)));
         }
     }
     let awaited: Vec<&Status<'_>> = decision.awaited().collect();
     let is_awaited = |reported: &Reported<'_>| {
         denial.is_none() || awaited.iter().any(|awaited| std::ptr::eq(*awaited, reported.status))
     };
+    let tighter = |first, second| tighter(first, second, denial.is_some());
     if let Some(tightest) = reported.into_iter().filter(is_awaited).reduce(tighter) {
         for names in &headers.plain {
             made.push((names.limit.as_str().into(), tightest.limit.quota.to_string()));
@@ -183,13 +182,46 @@ impl<'d> Item<'d> {
         Self { limit: reported.limit.limit, available: reported.available(), seconds }
     }
 
-    fn effective(limit: &ServiceLimit<'d>, has_room: bool) -> Self {
+    fn effective(limit: &ServiceLimit<'d>) -> Self {
         let ServiceLimit { limit, available, effective_window, .. } = *limit;
-        if !has_room {
-            return Self { limit, available: 0, seconds: None };
-        }
         Self { limit, available, seconds: seconds(Some(effective_window)) }
     }
+
+    /// Of a limit that denies, without a wait if it never admits the request.
+    fn of_denial(limit: &ServiceLimit<'d>) -> Self {
+        let item = Self::effective(limit);
+        if limit.denied_for == Some(Reset::Never) { Self { seconds: None, ..item } } else { item }
+    }
+
+    /// The same with the time until the limit admits the request.
+    fn until_admitted(limit: &ServiceLimit<'d>) -> Self {
+        Self { limit: limit.limit, available: limit.available, seconds: seconds(limit.denied_for) }
+    }
+}
+
+/// The limits that deny: those of the statuses, and others of their descriptors.
+fn denying_limits<'d>(
+    reported: &[Reported<'d>],
+    limits: &[ServiceLimit<'d>],
+    item: impl Fn(&ServiceLimit<'d>) -> Item<'d>,
+) -> Vec<Item<'d>> {
+    let mut items = Vec::new();
+    for reported in reported {
+        let of_descriptor = limits.iter().filter(|limit| limit.descriptor == reported.limit.descriptor);
+        for limit in of_descriptor {
+            if limit.limit != reported.limit.limit {
+                items.extend(limit.denied_for.map(|_| item(limit)));
+            } else if reported.has_room() {
+                // Of the decision: the counter may have changed since.
+                let denied_for = reported.status.reset;
+                let limit = ServiceLimit { denied_for, available: reported.available(), ..limit.clone() };
+                items.push(item(&limit));
+            } else {
+                items.push(Item { limit: limit.limit, available: 0, seconds: None });
+            }
+        }
+    }
+    items
 }
 
 /// One policy for each name, in the order of the request. Of several with one name the one with the largest quota, which
@@ -206,17 +238,22 @@ fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
     distinct
 }
 
-/// One item for each name, with the least available quota and the longest wait of all that have it.
-fn tightest_by_name<'d>(items: Vec<Item<'d>>) -> Vec<Item<'d>> {
+/// One item for each name, with the least available quota of all that have it. Its `t` is the longest wait of all, or as an effective
+/// window the longest of those with the least available: when it ends, more is.
+fn tightest_by_name<'d>(items: Vec<Item<'d>>, draft: StructuredHeaders) -> Vec<Item<'d>> {
     let mut tightest: Vec<Item<'d>> = Vec::new();
     for item in items {
-        match tightest.iter_mut().find(|known| has_one_name(&known.limit, &item.limit)) {
-            Some(known) => {
-                known.available = known.available.min(item.available);
-                known.seconds = known.seconds.zip(item.seconds).map(|(one, other)| one.max(other));
-            }
-            None => tightest.push(item),
+        let Some(known) = tightest.iter_mut().find(|known| has_one_name(&known.limit, &item.limit)) else {
+            tightest.push(item);
+            continue;
+        };
+        let counts_both = draft == StructuredHeaders::Draft10 || item.available == known.available;
+        if counts_both {
+            known.seconds = known.seconds.zip(item.seconds).map(|(one, other)| one.max(other));
+        } else if item.available < known.available {
+            known.seconds = item.seconds;
         }
+        known.available = known.available.min(item.available);
     }
     tightest
 }
@@ -227,16 +264,11 @@ fn has_one_name(one: &CurrentLimit<'_>, other: &CurrentLimit<'_>) -> bool {
     one.name == other.name && (!one.name.is_empty() || of_numbers(one) == of_numbers(other))
 }
 
-/// Of two that are over, the one with the longer wait; one that is over rather than one that is not; else the one with
-/// less available. The first, if there is no difference.
-fn tighter<'d>(first: Reported<'d>, second: Reported<'d>) -> Reported<'d> {
+/// Of two that deny, the one with the longer wait; else the one with less available, also if it is a quota that is over and does not deny.
+/// The first, if there is no difference.
+fn tighter<'d>(first: Reported<'d>, second: Reported<'d>, is_denial: bool) -> Reported<'d> {
     let (one, other) = (first.status, second.status);
-    let second_is_tighter = match (one.code, other.code) {
-        (Code::OverLimit, Code::OverLimit) => other.reset > one.reset,
-        (Code::Ok, Code::OverLimit) => true,
-        (Code::OverLimit, Code::Ok) => false,
-        (Code::Ok, Code::Ok) => other.remaining < one.remaining,
-    };
+    let second_is_tighter = if is_denial { other.reset > one.reset } else { other.remaining < one.remaining };
     if second_is_tighter { second } else { first }
 }
 
@@ -248,10 +280,9 @@ fn list<T>(items: &[T], item: impl Fn(&T) -> String) -> String {
 /// `"burst";q=100;w=60`.
 fn policy(ServiceLimit { limit, quota, window, .. }: &ServiceLimit<'_>) -> String {
     let mut item = format!("{};q={quota}", quoted(&name(limit)));
-    // Windows have whole seconds in the draft; the time to refill a bucket is rounded up, so that no rate is overstated.
-    let is_bucket = *window != limit.window.duration();
-    if window.subsec_nanos() == 0 || is_bucket {
-        item += &format!(";w={}", seconds_rounded_up(*window));
+    // Windows have whole seconds in the draft.
+    if window.subsec_nanos() == 0 {
+        item += &format!(";w={}", window.as_secs());
     }
     item
 }

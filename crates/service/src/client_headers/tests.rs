@@ -49,6 +49,7 @@ fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
             window,
             available,
             effective_window,
+            denied_for: status.reset.filter(|_| status.code == Code::OverLimit),
             banned_for: None,
             slots: None,
             reserved: None,
@@ -202,7 +203,8 @@ fn the_available_quota_never_exceeds_the_quota_of_a_bucket() {
     assert_eq!(
         made(StructuredHeaders::Draft10, &decision(&statuses), &limits)[..4],
         [
-            r#"ratelimit-policy: "bucket";q=99;w=50"#,
+            // Not a whole number of seconds.
+            r#"ratelimit-policy: "bucket";q=99"#,
             r#"ratelimit: "bucket";r=99;t=1"#,
             "x-ratelimit-limit: 99",
             "x-ratelimit-remaining: 99",
@@ -252,4 +254,52 @@ fn a_marked_request_gets_no_header() {
     let marked = Denial::Marked([&mark].into_iter().collect());
     let options = all(StructuredHeaders::Draft10);
     assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses)).is_empty());
+}
+
+/// Three limits of one descriptor, of which two deny, and one never admits the hits.
+#[test]
+fn every_limit_that_denies_is_listed_and_one_that_never_admits_has_no_wait() {
+    let statuses = [over(limit("minute", MINUTE, 0, millis(40_000)))];
+    let mut limits = limits(&[statuses[0], statuses[0], statuses[0], statuses[0]]);
+    limits.iter_mut().for_each(|limit| limit.descriptor = 0);
+    let others = [("burst", Some(Reset::After(Duration::from_secs(3)))), ("size", NEVER), ("daily", None)];
+    for (limit, (name, denied_for)) in limits[1..].iter_mut().zip(others) {
+        (limit.limit.name, limit.denied_for, limit.available) = (name, denied_for, 2);
+    }
+    let ratelimit = |draft| made(draft, &decision(&statuses), &limits).swap_remove(1);
+    assert_eq!(
+        ratelimit(StructuredHeaders::Draft11),
+        r#"ratelimit: "minute";r=0;t=2, "burst";r=2;t=2, "size";r=2"#
+    );
+    assert_eq!(
+        ratelimit(StructuredHeaders::Draft10),
+        r#"ratelimit: "minute";r=0;t=40, "burst";r=2;t=3, "size";r=2"#
+    );
+}
+
+/// Five are left until the next second, of which a client can use three more in the next minute only.
+#[test]
+fn of_limits_that_share_a_name_the_effective_window_is_that_of_the_least_available() {
+    let statuses = [limit("one", MINUTE, 5, millis(1)), limit("one", TEN_SECONDS, 3, millis(1))];
+    let mut limits = limits(&statuses);
+    limits[0].effective_window = Reset::After(Duration::from_secs(60));
+    let ratelimit = |limits: &[ServiceLimit<'_>]| {
+        made(StructuredHeaders::Draft11, &decision(&statuses), limits).swap_remove(1)
+    };
+    assert_eq!(ratelimit(&limits), r#"ratelimit: "one";r=3;t=2"#);
+    limits.reverse();
+    assert_eq!(ratelimit(&limits), r#"ratelimit: "one";r=3;t=2"#);
+    limits[0].available = 5;
+    assert_eq!(ratelimit(&limits), r#"ratelimit: "one";r=5;t=60"#);
+}
+
+#[test]
+fn a_quota_that_is_over_and_denies_nothing_is_described_only_if_it_has_the_least_left() {
+    let quota = over(limit("quota", MINUTE, 3, millis(30_000)));
+    for (remaining, described) in [(1, "1"), (4, "3")] {
+        let statuses = [quota, limit("all", MINUTE, remaining, millis(1_000))];
+        let admitted = Decision::new(Code::Ok, statuses.to_vec().into());
+        let made = made(StructuredHeaders::Draft10, &admitted, &limits(&statuses));
+        assert!(made.contains(&format!("x-ratelimit-remaining: {described}")), "{made:?}");
+    }
 }
