@@ -87,8 +87,12 @@ impl Limiter {
         let plan = Plan::of_counters(domain, &in_force.keys, &renewed_request(request));
         for Renewal { ticket, descriptors, is_peek, .. } in renewals {
             let (is_peek, is_stored) = (is_peek || request.is_check(), ticket.is_stored());
+            // Counters of limits that apply by conditions are those of one descriptor.
+            let is_of_ticket = |charge: &Charge<'_>| {
+                domain.conditional().is_some() || descriptors.contains(&charge.descriptor)
+            };
             let is_held = (has_store || !is_stored)
-                && is_of(&ticket, &plan)
+                && is_of(&ticket, plan.charges.iter().filter(|charge| is_of_ticket(charge)))
                 && self.renew_ticket(in_force, &ticket, (&plan, is_peek || is_stored), now, made);
             if is_held && is_stored {
                 let [slots, reserved] = [&ticket.stored, &ticket.stored_reserved].map(|of| holds(of, &plan));
@@ -241,10 +245,10 @@ fn renewed_request<'t>(request: &Request<'t>) -> Request<'t> {
     renewed
 }
 
-/// Whether all counters of a ticket are those of a plan, and of limits that hold.
-fn is_of(ticket: &SlotTicket, plan: &Plan<'_>) -> bool {
+/// Whether all counters of a ticket are those of its descriptors, which have these charges, and of limits that hold.
+fn is_of<'p>(ticket: &SlotTicket, charges: impl Iterator<Item = &'p Charge<'p>> + Clone) -> bool {
     let has = |key, is_kind: fn(Hold) -> bool| {
-        plan.charges.iter().any(|charge| charge.key == key && hold(charge).is_some_and(is_kind))
+        charges.clone().any(|charge| charge.key == key && hold(charge).is_some_and(is_kind))
     };
     let is_slot = |hold| matches!(hold, Hold::Slot(_));
     let is_reservation = |hold| matches!(hold, Hold::Reservation(_));

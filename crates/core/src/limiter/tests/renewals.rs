@@ -50,6 +50,16 @@ fn a_renewed_slot_is_held_for_max_hold_from_then_on_and_takes_nothing() {
     assert_eq!(counts(&limiter), [2, 1, 0, 0]);
 }
 
+/// Its counter was taken for that of the missing renewal.
+#[test]
+fn a_descriptor_without_the_ticket_is_no_part_of_its_renewal() {
+    let limiter = limiter(RULES);
+    let held = ticket(&limiter, 0, "user=a; user=a,route=r");
+    let (code, statuses) = send(&limiter, 1, &format!("user=a,renew={held}; user=a,route=r"));
+    assert_eq!((code, &*statuses[0]), (Code::OverLimit, "over full"));
+    assert!(renew(&limiter, 2, &held, &["user=a", "user=a,route=r"]));
+}
+
 #[test]
 fn a_released_or_forged_ticket_and_one_of_another_rule_are_not_renewed() {
     let limiter = limiter(RULES);
