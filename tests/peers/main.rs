@@ -115,6 +115,7 @@ fn main() -> ExitCode {
         shared_store::reserve_servers::tests,
         shared_store::resets::tests,
         shared_store::slot_script::tests,
+        shared_store::kept_denials::tests,
         shared_store::received_ends::tests,
         shared_store::slot_servers::tests,
         shared_store::slot_waits::tests,

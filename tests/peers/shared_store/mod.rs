@@ -8,6 +8,7 @@ pub mod envoy;
 pub mod envoy_slots;
 pub mod faults;
 pub mod joining;
+pub mod kept_denials;
 pub mod lease_faults;
 mod lease_script;
 pub mod lease_servers;

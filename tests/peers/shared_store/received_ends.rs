@@ -121,7 +121,7 @@ fn routed_head() -> Vec<u8> {
 /// 15 to 20 of 20 slots stayed when the connection was closed right after the ends, and 20 with RST_STREAM.
 async fn ends_that_were_received_are_made_however_their_calls_and_connections_end() {
     let store = RedisServer::start();
-    for policy in [&DENY[..], &["--on-store-failure", "error"]] {
+    for policy in [&DENY[..], &["--on-store-failure", "error", "--counters-timeout", "2s"]] {
         let world = World::with_rules(RULES, 1, &store.url(), policy);
         let server = &world.servers[0];
         let mut client = server.client().await;

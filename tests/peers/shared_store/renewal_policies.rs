@@ -150,6 +150,7 @@ async fn a_renewal_of_what_is_not_held_denies_the_request_and_leaves_the_other_s
             assert_eq!(response.statuses[2].limit_remaining, 1, "{name}");
         }
         assert_eq!(free(&mut client, "plan").await, 1, "{name}");
-        assert_eq!(world.servers[0].logged("disagree"), [""; 0], "{name}");
+        let log = world.servers[0].log();
+        assert!(log.iter().all(|line| !line.contains("disagree")), "{name}: {log:?}");
     }
 }

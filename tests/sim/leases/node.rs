@@ -47,7 +47,8 @@ impl Node {
         } else {
             let denied_for = decided.terms.denied_for;
             let reset = denied_for.max(Duration::from_millis(1));
-            let denial = StoreDenial { hits: 1, remaining: decided.remaining, denied_for, reset };
+            let denial =
+                StoreDenial { hits: 1, remaining: decided.remaining, denied_for, reset, state: None };
             holder.keep_denial(denial, asked, now);
         }
         last

@@ -193,7 +193,7 @@ fn decide_unless<'l>(
     }
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
-    deciding.combine(code);
+    deciding.combine();
     if let Some(queues) = &queues {
         deciding.report_behind(queues, None);
     }

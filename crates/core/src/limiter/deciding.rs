@@ -30,6 +30,8 @@ pub(super) struct Deciding<'d, 'r, C> {
     /// Whether counters of the reference server's limits are charged one descriptor after another.
     pub(super) in_order: bool,
     pub(super) now: Timestamp,
+    /// Whether it was denied and has charged counters.
+    pub(super) is_charged_denial: bool,
     /// The slots that the request takes.
     pub(super) slots: SlotCharges<'d>,
 }
@@ -59,6 +61,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             compat,
             in_order,
             now,
+            is_charged_denial: false,
             slots,
         }
     }
@@ -199,6 +202,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let charges = &self.by_key[counter.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
+                self.is_charged_denial |= !admitted && limit.semantics == Semantics::Exact;
                 let slots = &mut self.slots;
                 let reserve = self.charges[charges[0] as usize].reserves();
                 let change = |state| {

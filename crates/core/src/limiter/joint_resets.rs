@@ -12,7 +12,7 @@ use super::{
     status::after_give_back,
 };
 use crate::{
-    limit::{Code, Hits, Reset},
+    limit::{Hits, Reset},
     rules::{Charge as ChargePolicy, Semantics},
 };
 use smallvec::SmallVec;
@@ -28,18 +28,18 @@ impl<C: Counters> Deciding<'_, '_, C> {
     /// Sets the resets that depend on several limits, after the decision: of bans, of descriptors with schedules, and of denials that
     /// were charged.
     #[inline]
-    pub(super) fn combine(&mut self, code: Code) {
+    pub(super) fn combine(&mut self) {
         if self.has_bans {
             self.fold_bans();
         }
-        if code == Code::OverLimit || self.has_schedules {
-            self.join_resets(code);
+        if self.is_charged_denial || self.has_schedules {
+            self.join_resets();
         }
     }
 
-    #[inline(never)]
-    fn join_resets(&mut self, code: Code) {
-        let charged = if code == Code::OverLimit { self.charged_by_denial() } else { Charges::new() };
+    #[cold]
+    fn join_resets(&mut self) {
+        let charged = if self.is_charged_denial { self.charged_by_denial() } else { Charges::new() };
         if self.has_schedules || !charged.is_empty() {
             self.join(&charged);
         }
@@ -61,7 +61,6 @@ impl<C: Counters> Deciding<'_, '_, C> {
     }
 
     /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and no ban is in force.
-    #[cold]
     fn join(&mut self, charged: &[usize]) {
         let mut begin = 0;
         for descriptor in 0..self.descriptors.len() {

@@ -127,7 +127,7 @@ pub(in crate::limiter) fn decide<'p>(
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
     deciding.settle(code == Code::Ok, has_room);
-    deciding.combine(code);
+    deciding.combine();
     if would_wait {
         deciding.report_until_accepted(wait_max);
     }

@@ -50,7 +50,7 @@ impl<'h> RemoteRequest<'h> {
         self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, local_now));
         let code = if *global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
-        deciding.combine(code);
+        deciding.combine();
         let slot = deciding.slots.taken().map(TakenSlots::granted);
         let mut decision = reported_decision(code, &self.plan, 0, slot);
         let limits =
@@ -74,7 +74,7 @@ impl<'h> RemoteRequest<'h> {
         self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, now));
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
-        deciding.combine(code);
+        deciding.combine();
         let slot = deciding.slots.taken().map(TakenSlots::granted);
         let number = limiter.store.next_number();
         let mut decision = reported_decision(code, &self.plan, number, slot);
