@@ -398,6 +398,14 @@ fn mistakes() -> Vec<Mistake> {
                 "- actions: [{ remote_address: {} }]\n                                limit: { dynamic_metadata: {} } # HERE",
             )],
         ),
+        in_both(
+            PathWithQuery,
+            &RULES.replace("remote_address", "path"),
+            &[(
+                ENTRY,
+                "- actions: [{ request_headers: { header_name: \":path\", descriptor_key: path } }] # HERE",
+            )],
+        ),
         in_config(
             HostReplaced,
             &[(

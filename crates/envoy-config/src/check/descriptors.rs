@@ -54,15 +54,7 @@ pub(super) fn check(
                 empty(one, place, collected);
                 continue;
             }
-            if let Some(entry) =
-                shape.0.iter().find(|entry| entry.value == Sent::Ticket && entry.key != TICKET_KEY)
-            {
-                let message = format!(
-                    "the ticket is sent as `{}`, and Tidegate expects `slot`; write `descriptor_key: slot`",
-                    entry.key
-                );
-                collected.findings.add(Kind::TicketKey, one.entry.part, place, message);
-            }
+            check_values(shape, one.entry.part, place, collected);
             let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end);
             judge(&reach, shape, one.entry.part, &shapes, collected);
             let (Reach::Limited(reached) | Reach::Partly(reached, _)) = &reach else { continue };
@@ -73,10 +65,37 @@ pub(super) fn check(
             }
         }
     }
+    // What cannot be evaluated may be what is missing.
+    if applied.len() < selection.applied.len() {
+        return;
+    }
+    // A module returns tickets by itself.
     if !of_route.settings.is_module {
         check_tickets(&rules, &applied, place, collected);
     }
     check_absent(&applied, place, collected);
+}
+
+/// Values that are not what they seem to be.
+fn check_values(shape: &Shape, part: Part<'_>, place: &str, collected: &mut Collected<'_>) {
+    for ShapeEntry { key, value } in &shape.0 {
+        match value {
+            Sent::Ticket if key != TICKET_KEY => {
+                let message = format!(
+                    "the ticket is sent as `{key}`, and Tidegate expects `slot`; write `descriptor_key: slot`"
+                );
+                collected.findings.add(Kind::TicketKey, part, place, message);
+            }
+            Sent::Text(what) if what == "header :path" => {
+                let message = format!(
+                    "`{key}` has the query of the path too: with another query, a request misses rules for exact paths and gets a \
+                     counter of its own; write values with wildcards, such as /login*, or generic_key on the route"
+                );
+                collected.findings.add(Kind::PathWithQuery, part, place, message);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A client that leaves out all that the actions read makes a descriptor without entries.
@@ -199,7 +218,8 @@ fn not_evaluated(
         problem.starts_with("actions: ") || problem.starts_with("stage") || problem.starts_with("disable_key")
     };
     for (part, problem) in problems.iter().filter(|(_, problem)| !is_named(problem)) {
-        collected.findings.add(Kind::NotEvaluated, *part, shapes.place, problem.as_str());
+        let message = format!("this entry is not evaluated here: {problem}");
+        collected.findings.add(Kind::NotEvaluated, *part, shapes.place, message);
     }
     collected.incomplete.insert(shapes.domain.to_owned());
     let reason = problems.first().map_or_else(String::new, |(_, problem)| problem.clone());

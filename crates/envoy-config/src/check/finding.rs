@@ -91,6 +91,7 @@ kinds! {
     SomeValues = "some-values", Note, "Only some values of a descriptor have a limit.";
     EmptyDescriptor = "empty-descriptor", Note, "A descriptor that clients can leave without entries, so that it has no limit.";
     LimitOfRequest = "limit-of-request", Note, "A limit that comes with the request.";
+    PathWithQuery = "path-with-query", Note, "A descriptor with :path, which has the query.";
     HostReplaced = "host-replaced", Note, "A route has entries of its own, so those of its virtual host do not apply.";
     MissingPart = "missing-part", Note, "A request without a header or parameter makes no descriptor.";
     OtherOrigin = "other-origin", Note, "The filter applies to internal or to external requests only.";
