@@ -2,7 +2,7 @@
 //! protoc nor a compiler of protobuf in Rust. Keeps the descriptors for gRPC reflection.
 
 use prost::Message as _;
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_types::{FileDescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
 use std::{collections::BTreeSet, env, error::Error, fs, path::PathBuf, process::Command};
 
 /// What reflection lists.
@@ -31,8 +31,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), with_imports(&all, PROTOS).encode_to_vec())?;
     fs::write(out.join("control_descriptors.bin"), with_imports(&all, &[CONTROL_PROTO]).encode_to_vec())?;
     fs::write(out.join("leases_descriptors.bin"), with_imports(&all, &[LEASES_PROTO]).encode_to_vec())?;
-    tonic_prost_build::configure().include_file("includes.rs").compile_fds(all)?;
+    tonic_prost_build::configure().include_file("includes.rs").compile_fds(with_client_bytes(all)?)?;
     Ok(())
+}
+
+/// The messages whose fields `key` and `value` are what clients of a proxy choose.
+const OF_CLIENTS: &[(&str, &[&str])] = &[
+    ("envoy.extensions.common.ratelimit.v3", &["RateLimitDescriptor", "Entry"]),
+    ("envoy.service.rate_limit_quota.v3", &["BucketId", "BucketEntry"]),
+];
+
+/// Declares the keys and values of clients as bytes, which they are on the wire: the generated code would refuse a whole message for a
+/// text that is no UTF-8. A map of them is declared as the list of pairs that it is on the wire, since keys of maps are no bytes.
+fn with_client_bytes(mut all: FileDescriptorSet) -> Result<FileDescriptorSet, Box<dyn Error>> {
+    for (package, path) in OF_CLIENTS {
+        let mut messages = Vec::new();
+        for file in all.file.iter_mut().filter(|file| file.package() == *package) {
+            // The comments of the file have no place for the fields of a map's pairs.
+            file.source_code_info = None;
+            messages.extend(&mut file.message_type);
+        }
+        let (name, above) = path.split_last().ok_or("an empty path")?;
+        for above in above {
+            messages.retain(|message| message.name() == *above);
+            messages = messages.into_iter().flat_map(|message| &mut message.nested_type).collect();
+        }
+        let found = messages.into_iter().find(|message| message.name() == *name);
+        let message = found.ok_or_else(|| format!("{package} has no message {path:?}"))?;
+        message.options = None;
+        message.field.iter_mut().for_each(|field| field.set_type(Type::Bytes));
+    }
+    Ok(all)
 }
 
 /// The commit of the checkout that this package is the top of; none without git, in a development build, which would be compiled again

@@ -15,6 +15,7 @@ pub mod http;
 mod leases;
 mod port;
 pub(crate) mod protobuf_struct;
+mod refusals;
 mod rlqs;
 pub mod rls;
 mod routed_peer;

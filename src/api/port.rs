@@ -13,6 +13,7 @@ use super::{
         malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
+    refusals::{self, refuse},
     rlqs,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
     routed_peer::RoutedPeer,
@@ -20,17 +21,20 @@ use super::{
 use bytes::Bytes;
 use http::{Request, Response};
 use std::{
+    fmt::Display,
     sync::{Arc, LazyLock},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 use tidegate_core::limit::{self, Timestamp};
+use tidegate_counts::{Label as _, LogTimes};
 use tidegate_http2::{
     BodyMemory, BodyShare, ClassCounts, DeferredBody, DeferredResponse, FieldNames, Fields, OnReset,
-    RequestBody, Responses, Service,
+    RequestBody, Responses, Service, StreamRefusal,
 };
 use tidegate_service::{
-    CallOrigin, CodeCounts, Dispatch, Propagators, RateLimitService, Refusal, TraceContext,
+    CallOrigin, CodeCounts, Dispatch, Propagators, REFUSAL_LOG_INTERVAL, RateLimitService, Refusal,
+    TraceContext,
 };
 use tidegate_shared::store::SharedStore;
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
@@ -88,6 +92,8 @@ pub struct GrpcPort {
     peer: Arc<str>,
     /// The verified names in the certificate of the client.
     names: Arc<[String]>,
+    /// When the log had a line of each reason for which connections refuse requests.
+    streams_logged: Arc<LogTimes<StreamRefusal>>,
     /// Memory for incomplete requests; none without a bound.
     bodies: Option<Arc<BodyMemory>>,
 }
@@ -103,7 +109,19 @@ impl GrpcPort {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
         let (peer, names, bodies) = (Arc::default(), Arc::default(), None);
-        Self { service, of_tasks, routes, health, message_bytes_max, long_lived, peer, names, bodies }
+        let streams_logged = Arc::new(LogTimes::every(REFUSAL_LOG_INTERVAL));
+        Self {
+            service,
+            of_tasks,
+            routes,
+            health,
+            message_bytes_max,
+            long_lived,
+            peer,
+            names,
+            streams_logged,
+            bodies,
+        }
     }
 
     /// The same port, whose connections share this memory for incomplete requests.
@@ -170,6 +188,10 @@ impl GrpcPort {
         }
     }
 
+    fn count_refusal(&self, refusal: Refusal, cause: &dyn Display) {
+        refuse(&self.service, refusal, &self.peer, cause);
+    }
+
     /// The response to a call that takes time, from a copy of its message.
     fn deferred(&self, call: &Call<'_>) -> DeferredBody {
         let (service, peer, head) = (Arc::clone(&self.of_tasks), Arc::clone(&self.peer), call.head);
@@ -208,13 +230,15 @@ fn encode(
     }
 }
 
-/// The reason for which tonic refused the message, if it did. Other statuses have been counted.
-fn refusal_of_message(response: &Response<Body>) -> Option<Refusal> {
-    match Status::from_header_map(response.headers())?.code() {
-        Code::OutOfRange => Some(Refusal::LongMessage),
-        Code::Internal | Code::Unimplemented => Some(Refusal::UndecodableMessage),
-        _ => None,
-    }
+/// The reason and the cause for which tonic refused the message, if it did. Other statuses have been counted.
+fn refusal_of_message(response: &Response<Body>) -> Option<(Refusal, String)> {
+    let status = Status::from_header_map(response.headers())?;
+    let refusal = match status.code() {
+        Code::OutOfRange => Refusal::LongMessage,
+        Code::Internal | Code::Unimplemented => Refusal::UndecodableMessage,
+        _ => return None,
+    };
+    Some((refusal, status.message().to_owned()))
 }
 
 /// Whether the messages of a request may be compressed.
@@ -344,6 +368,15 @@ impl Service for GrpcPort {
         self.service.measured_time().map(Timestamp::as_nanos)
     }
 
+    fn on_refused(&self, refusal: StreamRefusal, count: u32) {
+        let now = Duration::from_nanos(self.service.clock().now().as_nanos());
+        for _ in 0..count {
+            if let Some(count) = self.streams_logged.event(refusal, now) {
+                refusals::log(refusal.name(), &self.peer, count, &"by the bounds of the connection");
+            }
+        }
+    }
+
     #[inline]
     fn on_written(&self, received: u64, [admitted, denied]: ClassCounts) {
         self.service.count_written(Timestamp::from_nanos(received), CodeCounts { admitted, denied });
@@ -351,25 +384,25 @@ impl Service for GrpcPort {
 
     fn refuse(&self, request: &Request<RequestBody>) -> Option<Response<Bytes>> {
         let refusal = not_a_call(request)?;
-        self.service.meters().count_refusal(Refusal::NotGrpc);
+        self.count_refusal(Refusal::NotGrpc, &refusal.status());
         Some(refusal)
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
-        let count = |refusal| self.service.meters().count_refusal(refusal);
         if let Some(refusal) = malformed_timeout(&request) {
-            count(Refusal::MalformedTimeout);
+            self.count_refusal(Refusal::MalformedTimeout, &"grpc-timeout is malformed");
             return refusal;
         }
         let places = match self.long_lived.start(&request, &self.peer) {
             Ok(places) => places,
             Err(refusal) => {
-                count(Refusal::StreamingCalls);
+                self.count_refusal(Refusal::StreamingCalls, &refusal.message());
                 return refusal.into_http();
             }
         };
         // Reflection and quotas stream their requests; every other method takes one message.
-        let path = request.uri().path();
+        let uri = request.uri().clone();
+        let path = uri.path();
         let is_unary = !path.starts_with("/grpc.reflection.") && path != rlqs::STREAM;
         let is_lease = path.starts_with("/tidegate.v1.Leases/");
         let bytes_max = match path == rlqs::STREAM {
@@ -394,9 +427,9 @@ impl Service for GrpcPort {
             Err(never) => match never {},
         };
         if explain_unknown_method(&mut response, is_lease) {
-            count(Refusal::UnknownMethod);
-        } else if let Some(refusal) = refusal_of_message(&response) {
-            count(refusal);
+            self.count_refusal(Refusal::UnknownMethod, &path);
+        } else if let Some((refusal, cause)) = refusal_of_message(&response) {
+            self.count_refusal(refusal, &cause);
         }
         let receipts = response.extensions_mut().remove::<rlqs::Receipts>();
         if let (Some(receipts), Some(delivery)) = (receipts, delivery) {

@@ -6,6 +6,7 @@ mod bad_input;
 mod bans;
 mod bench;
 mod block_files;
+mod client_texts;
 mod clock_changes;
 mod command_habits;
 mod commands;

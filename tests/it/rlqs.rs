@@ -14,7 +14,7 @@ use serde_json::json;
 use std::{net::Ipv4Addr, process::Command, time::Duration};
 use tidegate::api::pb::{
     quota::{
-        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
         rate_limit_quota_response::bucket_action::BucketAction,
         rate_limit_quota_service_client::RateLimitQuotaServiceClient,
         rate_limit_quota_usage_reports::BucketQuotaUsage,
@@ -112,8 +112,10 @@ impl Client {
 }
 
 pub fn bucket(pairs: &[(&str, &str)]) -> BucketId {
-    let owned = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    BucketId { bucket: owned.collect() }
+    let pair = |(key, value): &(&str, &str)| BucketEntry { key: (*key).into(), value: (*value).into() };
+    let mut bucket: Vec<_> = pairs.iter().map(pair).collect();
+    bucket.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    BucketId { bucket }
 }
 
 /// What Envoy obeys: a strategy, and whole seconds of life.
@@ -180,6 +182,27 @@ async fn two_clients_divide_a_limit_after_the_time_in_which_the_server_learns() 
         rates.push(f64::from(tokens_per_fill.expect("always sent")) / interval.seconds as f64);
     }
     assert!(rates.iter().sum::<f64>() <= 100.0, "{rates:?}");
+}
+
+/// A client of the proxy chooses values: a stream that ends for one would end the quotas of all others.
+#[tokio::test]
+async fn buckets_of_any_bytes_and_length_are_assigned_under_the_names_that_were_sent() {
+    let server = serve(RULES, &[]);
+    let mut client = Client::open(&server).await;
+    for value in [&b"\xff"[..], b"\\xff", &[b'a'; 20_000], &[0xff; 9_000]] {
+        let pairs = [(&b"plan"[..], &b"gold"[..]), (b"x", value)];
+        let bucket = pairs.map(|(key, value)| BucketEntry { key: key.into(), value: value.into() });
+        let bucket_id = BucketId { bucket: bucket.into() };
+        let usage = BucketQuotaUsage {
+            bucket_id: Some(bucket_id.clone()),
+            num_requests_allowed: 1,
+            ..BucketQuotaUsage::default()
+        };
+        let message = RateLimitQuotaUsageReports { domain: "shop".into(), bucket_quota_usages: vec![usage] };
+        client.reports.send(message).await.expect("the stream is open");
+        let assigned = client.next().await.expect("an assignment");
+        assert_eq!(assigned.iter().map(|(id, _)| id).collect::<Vec<_>>(), [&bucket_id]);
+    }
 }
 
 /// What `tidegate ctl quotas` prints.

@@ -1,15 +1,17 @@
 //! Counts of events by label, and histograms of durations, for metrics.
 //!
 //! [`labels!`](crate::labels) declares an enum of events with the label of each, [`Counts`] counts them, and [`Histogram`] counts
-//! durations by bucket. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic operation that reads and
+//! durations by bucket. [`LogTimes`] bounds the lines that the log has of them. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic operation that reads and
 //! writes, no cache line that threads share. Readers add up the threads.
 
 mod histogram;
 mod label;
+mod log_times;
 mod slot;
 
 pub use histogram::{BoundsError, DurationBounds, Histogram, HistogramSums};
 pub use label::Label;
+pub use log_times::LogTimes;
 pub use slot::{PerThread, ThreadSlot};
 
 use std::{fmt, sync::atomic::Ordering};

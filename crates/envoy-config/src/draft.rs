@@ -1,4 +1,4 @@
-//! Descriptors before their texts are checked: of bytes, as the actions of an entry have made them.
+//! Descriptors as the actions of an entry have made them: their values are bytes until each has its text.
 
 use crate::{
     actions::{Action, Added, Source},
@@ -6,10 +6,13 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tidegate_core::limit::{Descriptor, Entry, Hits, Override};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Override, client_text};
 
 /// An entry of a descriptor, as bytes.
 pub(crate) type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
+
+/// The texts of a descriptor's values.
+pub type Texts<'s> = SmallVec<[Cow<'s, str>; 3]>;
 
 /// A descriptor as actions have made it.
 pub struct Draft<'s> {
@@ -49,15 +52,24 @@ pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
     Some(Draft { entries, limit, hits, is_negative, x_ratelimit })
 }
 
-impl Draft<'_> {
-    /// The descriptor; none if a text is not UTF-8, as protobuf has to have it.
-    pub fn descriptor(&self, hits_of_request: u32) -> Option<Descriptor<'_>> {
-        let entries = self.entries.iter();
-        let entries = entries.map(|(key, value)| Some(Entry { key, value: str::from_utf8(value).ok()? }));
-        Some(Descriptor {
-            entries: entries.collect::<Option<_>>()?,
+impl<'s> Draft<'s> {
+    /// Bytes of its values.
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().map(|(_, value)| value.len()).sum()
+    }
+
+    /// The texts of its values, at most so long.
+    pub fn texts(&self, bytes_max: usize) -> Texts<'_> {
+        self.entries.iter().map(|(_, value)| client_text(value, bytes_max)).collect()
+    }
+
+    /// The descriptor with these texts.
+    pub fn descriptor<'d>(&'d self, texts: &'d Texts<'_>, hits_of_request: u32) -> Descriptor<'d> {
+        let entry = |((key, _), value): (&DraftEntry<'s>, &'d Cow<'_, str>)| Entry { key, value };
+        Descriptor {
+            entries: self.entries.iter().zip(texts).map(entry).collect(),
             limit: self.limit,
             hits: Hits::new(self.hits, hits_of_request, self.is_negative),
-        })
+        }
     }
 }

@@ -21,7 +21,7 @@ mod selection;
 mod stream;
 
 pub use actions::{PossibleEntry, Sent, Source};
-pub use draft::{Draft, draft};
+pub use draft::{Draft, Texts, draft};
 pub use files::Files;
 pub use key_source::KeySource;
 pub use node::{Node, Problems, Value, from_json, literal};

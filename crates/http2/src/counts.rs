@@ -142,6 +142,12 @@ impl Events {
         self.rare.has_any = true;
         self.rare.refused[refusal.index()] += 1;
     }
+
+    /// The numbers of refused requests.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = (StreamRefusal, u32)> {
+        let refused = if self.rare.has_any { &self.rare.refused[..] } else { &[] };
+        StreamRefusal::ALL.iter().copied().zip(refused.iter().copied()).filter(|(_, count)| *count > 0)
+    }
 }
 
 /// Publishes the events of one connection; dropped at its end.
@@ -164,7 +170,12 @@ impl<'c> Publisher<'c> {
     /// Publishes the events, which are empty afterwards.
     #[inline]
     pub(super) fn publish(&mut self, events: &mut Events, streams_open: usize) {
-        let Some(ConnectionCounts { events: counts, refused, .. }) = self.counts else { return };
+        let Some(ConnectionCounts { events: counts, refused, .. }) = self.counts else {
+            if events.rare.has_any {
+                events.rare = Rare::default();
+            }
+            return;
+        };
         let thread = ThreadSlot::current();
         counts.add_at(thread, ConnectionEvent::ByteRead, events.bytes_read as u64);
         counts.add_at(thread, ConnectionEvent::ByteWritten, events.bytes_written as u64);

@@ -73,6 +73,7 @@ pub async fn serve<S: Service>(
         }
         let polled = driver.poll(context);
         let (events, streams_open) = driver.connection.events();
+        events.refusals().for_each(|(refusal, count)| driver.service.on_refused(refusal, count));
         publisher.publish(events, streams_open);
         match polled {
             // The GOAWAY was offered to the socket; a client that does not take it must not keep its place.

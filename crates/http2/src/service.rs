@@ -2,6 +2,7 @@
 
 use super::{
     body_memory::BodyShare,
+    counts::StreamRefusal,
     deferred::{DeferredBody, OnReset},
     hpack::{FieldNames, Fields},
     request_body::RequestBody,
@@ -87,6 +88,9 @@ pub trait Service: Send + Sync + 'static {
     /// read at that time.
     #[inline]
     fn on_written(&self, _received: u64, _responses: ClassCounts) {}
+
+    /// Learns that so many requests were refused, or their streams reset, before they reached the service.
+    fn on_refused(&self, _refusal: StreamRefusal, _count: u32) {}
 
     /// The response to a request that is refused for its headers, without a task; none for any other.
     fn refuse(&self, _request: &Request<RequestBody>) -> Option<Response<Bytes>> {

@@ -32,7 +32,7 @@ pub use limit_counts::{CountsReader, LimitCountSettings, LimitCounts, OTHER_VALU
 pub use limitador_counts::{
     LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries, LimitadorSettings,
 };
-pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
+pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters, REFUSAL_LOG_INTERVAL};
 pub use quotas::{
     Assignment, BlanketCounts, Bucket, BucketFilter, BucketReport, QuotaBucket, QuotaFigures, QuotaList,
     QuotaPeer, QuotaQuery, QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment, StreamEnd,

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 use tidegate_core::limit::{Code, Decision, Request};
-use tidegate_counts::{Counts, DurationBounds, Histogram, ThreadSlot, labels};
+use tidegate_counts::{Counts, DurationBounds, Histogram, LogTimes, ThreadSlot, labels};
+
+/// Time between two log lines of one reason for refusals.
+pub const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settings of the figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -53,6 +56,8 @@ pub struct Meters {
     pub decisions: Counts<DecisionEvent>,
     /// Requests that were refused without a decision.
     pub refusals: Counts<Refusal>,
+    /// When the log had a line of each reason.
+    pub refusals_logged: LogTimes<Refusal>,
     /// Requests that the HTTP port refused.
     pub http_refusals: Counts<HttpRefusal>,
     /// Descriptors that nothing limits although no rule says so.
@@ -90,6 +95,7 @@ impl Meters {
             is_started: AtomicBool::new(false),
             decisions: Counts::default(),
             refusals: Counts::default(),
+            refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
             http_refusals: Counts::default(),
             unlimited: UnlimitedCounts::default(),
             limits: LimitCounts::new(limits),

@@ -19,8 +19,6 @@ labels! {
         ManyEntries = "many_entries",
         /// INVALID_ARGUMENT: an entry has no key.
         EmptyKey = "empty_key",
-        /// INVALID_ARGUMENT: a key or a value is too long.
-        LongText = "long_text",
         /// INVALID_ARGUMENT: the request's own limit has an unknown unit.
         UnknownUnit = "unknown_unit",
         /// INVALID_ARGUMENT: `grpc-timeout` is malformed.
@@ -85,7 +83,6 @@ impl From<&RequestError> for Refusal {
             RequestError::ManyDescriptors { .. } => Self::ManyDescriptors,
             RequestError::ManyEntries { .. } => Self::ManyEntries,
             RequestError::EmptyKey { .. } => Self::EmptyKey,
-            RequestError::LongText { .. } => Self::LongText,
             RequestError::UnknownUnit { .. } => Self::UnknownUnit,
         }
     }

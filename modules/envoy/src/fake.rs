@@ -37,7 +37,7 @@ impl Fake {
         fake.with(":path", path)
     }
 
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.request.push((name.to_owned(), value.into()));
         self
     }

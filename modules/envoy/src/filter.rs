@@ -15,9 +15,9 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_core::limit::{Code, Decision, Request};
+use tidegate_core::limit::{Code, Decision, Request, RequestLimits};
 use tidegate_envoy_abi::{ConfigHost, Flow, Headers, Host, Module};
-use tidegate_envoy_config::{Draft, Policy, Source, draft};
+use tidegate_envoy_config::{Draft, Policy, Source, Texts, draft};
 
 /// The details of responses to denied requests, as Envoy's filter has them.
 const DENIED: &str = "request_rate_limited";
@@ -27,6 +27,11 @@ const FAILED: &str = "rate_limiter_error";
 const RESOURCE_EXHAUSTED: u8 = 8;
 /// The object of filter state by which other filters set the hits of a request.
 const HITS_STATE: &str = "envoy.ratelimit.hits_addend";
+
+/// Bytes of values that a server is sent in one request. A message has room for some 32,000.
+const SENT_BYTES_MAX: usize = 24 * 1024;
+/// The bound of a value in a request with more.
+const CUT_BYTES_MAX: usize = 1024;
 
 thread_local! {
     static RANDOM: Fractions = Fractions::new(RandomState::new().hash_one(0));
@@ -227,7 +232,7 @@ enum Decided {
     /// No descriptor applies.
     Nothing,
     Made(Consequence),
-    /// The request is malformed, or the server cannot be reached.
+    /// The server cannot be reached, or the configuration makes descriptors that no server accepts.
     Undecided,
     Waits(Held),
 }
@@ -255,10 +260,11 @@ fn decide(
     }
     let domain = route.and_then(|route| route.domain.as_deref()).unwrap_or(&settings.domain);
     let hits = host.filter_state(HITS_STATE).and_then(|text| str::from_utf8(text).ok()?.parse().ok());
+    let bytes_max = text_bytes_max(&config.decider, &drafts);
+    let texts: SmallVec<[Texts<'_>; 2]> = drafts.iter().map(|draft| draft.texts(bytes_max)).collect();
     let mut request = Request::new(domain);
-    for draft in &drafts {
-        let Some(descriptor) = draft.descriptor(hits.unwrap_or(0)) else { return Decided::Undecided };
-        request.push(descriptor);
+    for (draft, texts) in drafts.iter().zip(&texts) {
+        request.push(draft.descriptor(texts, hits.unwrap_or(0)));
     }
     let x_options = drafts.iter().map(|draft| draft.x_ratelimit);
     match &config.decider {
@@ -278,6 +284,17 @@ fn decide(
             Attempt::Waits(waiting) => Decided::Waits(Held { waiting, x_options: x_options.collect() }),
             Attempt::Away => Decided::Undecided,
         },
+    }
+}
+
+/// The bound of the texts of a request. A server is sent the bytes, and cuts its texts itself; so long a message is not sent.
+fn text_bytes_max(decider: &Decider, drafts: &[Draft<'_>]) -> usize {
+    match decider {
+        Decider::Limits(_) => RequestLimits::default().text_bytes_max,
+        Decider::Server(_) if drafts.iter().map(Draft::bytes).sum::<usize>() > SENT_BYTES_MAX => {
+            CUT_BYTES_MAX
+        }
+        Decider::Server(_) => usize::MAX,
     }
 }
 

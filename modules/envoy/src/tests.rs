@@ -73,6 +73,18 @@ fn a_request_is_admitted_up_to_the_limit_of_its_descriptor() {
 }
 
 #[test]
+fn a_value_of_any_bytes_and_any_length_is_limited() {
+    let config = filter("any-bytes", json!({}), by("k"));
+    let long = |last: u8| [&[b'a'; 60_000][..], &[last]].concat();
+    for value in
+        [b"\xff".to_vec(), b"\xfe".to_vec(), b"\\xff".to_vec(), b"\0".to_vec(), long(b'a'), long(b'b')]
+    {
+        assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", value)), 3, "a counter of its own");
+    }
+    assert_eq!(config.metrics.pending(Outcome::Error), 0);
+}
+
+#[test]
 fn a_request_is_in_flight_until_its_stream_is_complete_or_gone() {
     let config = filter("flying", json!({}), by("flying"));
     let start = || {

@@ -9,7 +9,7 @@ use super::{
 use crate::api::pb::control as pb;
 use std::time::Duration;
 use tidegate_core::{
-    limit::Timestamp,
+    limit::{CUT_BYTES, Timestamp},
     rules::{
         Block, BlockedValues, Network, OVERRIDE_LIMITS_MAX, OverrideAction, OverrideLimit,
         OverrideLimitError, OverrideRule,
@@ -220,7 +220,8 @@ impl ControlApi {
     }
 
     fn check_text(&self, field: &str, text: &str) -> Result<(), Error> {
-        let max = self.control.service().request_limits().text_bytes_max;
+        // As long as the text of a value that was cut, which logs and tools show.
+        let max = self.control.service().request_limits().text_bytes_max + CUT_BYTES;
         match text.len() <= max {
             true => Ok(()),
             false => Err(Error::invalid(field, format!("is longer than {max} bytes"))),

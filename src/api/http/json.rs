@@ -2,8 +2,10 @@
 //!
 //! The response has the status 200 for OK and 429 for OVER_LIMIT, and the headers for the client that the message lists.
 
+use super::json_texts::{self, Strings};
 use crate::api::{
     pb::{self, service::RateLimitRequest},
+    refusals::refuse,
     rls::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call},
 };
 use axum::{
@@ -50,7 +52,7 @@ pub(super) async fn should_rate_limit(
     let request = match decode(body) {
         Ok(request) => request,
         Err(error) => {
-            service.meters().count_refusal(Refusal::UndecodableMessage);
+            refuse(service, Refusal::UndecodableMessage, peer, &error);
             return refusal(StatusCode::BAD_REQUEST, &error);
         }
     };
@@ -67,10 +69,23 @@ fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
     let malformed = |error: serde_json::Error| {
         format!("the body is not a RateLimitRequest in the JSON mapping of protobuf: {error}")
     };
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(DESCRIPTORS.request.clone(), &mut json).map_err(malformed)?;
-    json.end().map_err(malformed)?;
-    message.transcode_to().map_err(|error| error.to_string())
+    let read = |body: &[u8]| {
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let message = DynamicMessage::deserialize(DESCRIPTORS.request.clone(), &mut json)?;
+        json.end().map(|()| message)
+    };
+    let (message, strings) = json_texts::read(body, read).map_err(malformed)?;
+    let mut message: RateLimitRequest = message.transcode_to().map_err(|error| error.to_string())?;
+    if let Strings::AsTexts = strings {
+        let domain = String::from_utf8(strings.bytes(&message.domain));
+        message.domain = domain.map_err(|error| format!("domain is not UTF-8: {error}"))?;
+        for entry in message.descriptors.iter_mut().flat_map(|descriptor| &mut descriptor.entries) {
+            for text in [&mut entry.key, &mut entry.value] {
+                *text = strings.bytes(&String::from_utf8_lossy(text));
+            }
+        }
+    }
+    Ok(message)
 }
 
 /// The message of a body, encoded as protobuf, and its text in JSON; none if the body is refused.
@@ -153,7 +168,16 @@ mod tests {
         }
         let deep = "[".repeat(100_000);
         assert!(decode(format!("{{\"descriptors\":{deep}").as_bytes()).is_err());
-        assert!(decode(b"{\"domain\":\"\xff\"}").is_err(), "not UTF-8");
+        let error = decode(b"{\"domain\":\"\xff\"}").unwrap_err();
+        assert!(error.starts_with("domain is not UTF-8"), "{error}");
+    }
+
+    #[test]
+    fn keys_and_values_of_any_bytes_are_decoded() {
+        let body = b"{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"k\",\"value\":\"a\xff\\\\xff\"}]}]}";
+        let request = decode(body).unwrap();
+        assert_eq!(request.domain, "d");
+        assert_eq!(request.descriptors[0].entries[0].value, b"a\xff\\xff");
     }
 
     #[tokio::test]

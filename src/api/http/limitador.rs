@@ -1,6 +1,7 @@
 //! Limitador's HTTP API: its limits and counters, and decisions about one descriptor, which it calls `values`.
 
 use super::{
+    json_texts,
     operators::starting,
     state::{ClientAddress, HttpState},
 };
@@ -211,13 +212,15 @@ async fn decide(
     purpose: Purpose,
     body: &[u8],
 ) -> Result<(Info, RateLimitResponse), Refusal> {
-    let info: Info = serde_json::from_slice(body).map_err(|error| {
-        let reason =
-            format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
-        Refusal::new(StatusCode::BAD_REQUEST, reason)
-    })?;
+    let (info, strings) =
+        json_texts::read(body, |body| serde_json::from_slice::<Info>(body)).map_err(|error| {
+            let reason =
+                format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
+            Refusal::new(StatusCode::BAD_REQUEST, reason)
+        })?;
     let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
-    let entry = |(key, value): (&String, &String)| Entry { key: key.clone(), value: value.clone() };
+    let entry =
+        |(key, value): (&String, &String)| Entry { key: strings.bytes(key), value: strings.bytes(value) };
     let descriptor = RateLimitDescriptor {
         entries: info.values.iter().map(entry).collect(),
         hits_addend: Some(info.delta),

@@ -12,6 +12,7 @@ pub(in crate::api) mod fuzz_bridge;
 mod hosts;
 mod index;
 mod json;
+mod json_texts;
 mod limitador;
 mod long_text;
 mod metrics_path;

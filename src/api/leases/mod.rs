@@ -87,7 +87,8 @@ impl LeasesApi {
             |(message, decided): (&RateLimitRequest, Result<CallResponse, CallError>)| match decided {
                 Ok(CallResponse { message: response, on_reset, .. }) => {
                     resets.extend(on_reset);
-                    let counters = decode::request(message, limits).ok();
+                    let texts = decode::EntryTexts::of(message, limits);
+                    let counters = decode::request(message, &texts, limits).ok();
                     let counters = counters.and_then(|request| rules.counters(service, &request));
                     convert::decision(response, counters.unwrap_or_default())
                 }

@@ -3,6 +3,7 @@
 use crate::api::pb::{
     quota::{
         BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        bucket_id::BucketEntry,
         rate_limit_quota_response::{
             BucketAction,
             bucket_action::{self, AbandonAction, QuotaAssignmentAction},
@@ -13,8 +14,8 @@ use crate::api::pb::{
         rate_limit_strategy::{BlanketRule, Strategy},
     },
 };
-use std::time::Duration;
-use tidegate_core::limit::{Entry, RequestLimits};
+use std::{borrow::Cow, time::Duration};
+use tidegate_core::limit::RequestLimits;
 use tidegate_service::{Assignment, Bucket, BucketReport, SentAssignment};
 use tidegate_shared::quota::Usage;
 use tonic::Status;
@@ -48,23 +49,15 @@ pub(super) fn reports(
                 format!("has {} keys; at most {entries_max} are accepted", id.bucket.len()),
             );
         }
-        let pairs = id.bucket.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        for (key, value) in pairs.clone() {
-            if key.is_empty() {
-                return invalid(index, "has an empty key; every value needs a key".to_owned());
-            }
-            if key.len() > bytes_max || value.len() > bytes_max {
-                return invalid(
-                    index,
-                    format!("has a text of more than {bytes_max} bytes; send shorter ones"),
-                );
-            }
+        if id.bucket.iter().any(|pair| pair.key.is_empty()) {
+            return invalid(index, "has an empty key; every value needs a key".to_owned());
         }
+        let pairs = id.bucket.iter().map(|pair| (&*pair.key, &*pair.value));
         let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
         // Envoy reports a new bucket at once, and whole seconds of others.
         let is_first = usage.time_elapsed.unwrap_or_default() == prost_types::Duration::default();
         let usage = Usage { allowed, denied, is_first };
-        reports.push(BucketReport { bucket: Bucket::new(pairs), usage });
+        reports.push(BucketReport { bucket: Bucket::of_bytes(pairs, bytes_max), usage });
     }
     Ok(reports)
 }
@@ -72,7 +65,11 @@ pub(super) fn reports(
 /// The message with these assignments.
 pub(super) fn response(assignments: &[SentAssignment]) -> RateLimitQuotaResponse {
     let action = |SentAssignment { bucket, assignment, .. }: &SentAssignment| {
-        let pairs = bucket.entries().map(|Entry { key, value }| (key.to_owned(), value.to_owned()));
+        let pair = |(key, value): (Cow<'_, [u8]>, Cow<'_, [u8]>)| BucketEntry {
+            key: key.into(),
+            value: value.into(),
+        };
+        let pairs = bucket.sent().map(pair);
         let bucket_id = Some(BucketId { bucket: pairs.collect() });
         BucketAction { bucket_id, bucket_action: Some(bucket_action(*assignment)) }
     };

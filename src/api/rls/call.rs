@@ -4,6 +4,7 @@ use super::{decode, encode::Precision, response::response};
 use crate::api::{
     grpc::timeout::{self, MalformedTimeout},
     pb::service::{RateLimitRequest, RateLimitResponse},
+    refusals::refuse,
 };
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
@@ -76,7 +77,7 @@ impl From<&CallError> for Refusal {
     }
 }
 
-/// Decides the request of `message`, or counts it as refused. Where a rule queues it, waits until its release, for at most `wait_max` and
+/// Decides the request of `message`, or counts and logs it as refused. Where a rule queues it, waits until its release, for at most `wait_max` and
 /// `grpc-timeout`.
 pub(in crate::api) async fn call(
     service: &RateLimitService,
@@ -87,7 +88,7 @@ pub(in crate::api) async fn call(
     message: &RateLimitRequest,
 ) -> Result<CallResponse, CallError> {
     let called = checked_call(service, metadata, peer, purpose, wait_max, message).await;
-    called.inspect_err(|error| service.meters().count_refusal(error.into()))
+    called.inspect_err(|error| refuse(service, error.into(), peer, error))
 }
 
 async fn checked_call(
@@ -102,7 +103,9 @@ async fn checked_call(
     let trace = service.propagators().and_then(|propagators| propagators.context(header));
     let with_windows = metadata.contains_key(WINDOWS_HEADER);
     let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata)?.min(wait_max));
-    let request = purpose.of(decode::request(message, service.request_limits())?);
+    let limits = service.request_limits();
+    let texts = decode::EntryTexts::of(message, limits);
+    let request = purpose.of(decode::request(message, &texts, limits)?);
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
         windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),

@@ -1,19 +1,67 @@
 //! Converts a protobuf message to a checked request that borrows its texts.
 
-use crate::api::pb::{common, service, service::rate_limit_response::rate_limit::Unit as WireUnit, types};
+use crate::api::pb::{
+    common::{self, rate_limit_descriptor::Entry as WireEntry},
+    service,
+    service::rate_limit_response::rate_limit::Unit as WireUnit,
+    types,
+};
+use std::borrow::Cow;
 use tidegate_core::limit::{
     Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits, Unit,
+    client_text,
 };
 
-/// The request, or why it is refused.
-pub(in crate::api) fn request<'m>(
+/// The texts of a message's entries, in their order. Most are borrowed.
+pub(in crate::api) struct EntryTexts<'m>(Vec<[Cow<'m, str>; 2]>);
+
+impl<'m> EntryTexts<'m> {
+    /// Writes the texts of those entries that [`request`] reads.
+    pub(in crate::api) fn of(message: &'m service::RateLimitRequest, limits: &RequestLimits) -> Self {
+        let text = |bytes: &'m Vec<u8>| client_text(bytes, limits.text_bytes_max);
+        let texts = |entry: &'m WireEntry| [text(&entry.key), text(&entry.value)];
+        Self(
+            read(message, limits)
+                .flat_map(|descriptor| read_entries(descriptor, limits))
+                .map(texts)
+                .collect(),
+        )
+    }
+
+    /// Whether each text is its bytes.
+    #[cfg(test)]
+    pub(super) fn are_borrowed(&self) -> bool {
+        self.0.as_flattened().iter().all(|text| matches!(text, Cow::Borrowed(_)))
+    }
+}
+
+/// The descriptors that are read: one more than are accepted, which bounds the work on a request that is refused.
+fn read<'m>(
     message: &'m service::RateLimitRequest,
     limits: &RequestLimits,
-) -> Result<Request<'m>, RequestError> {
+) -> impl Iterator<Item = &'m common::RateLimitDescriptor> {
+    message.descriptors.iter().take(limits.descriptors_max + 1)
+}
+
+/// The same for entries.
+fn read_entries<'m>(
+    descriptor: &'m common::RateLimitDescriptor,
+    limits: &RequestLimits,
+) -> impl Iterator<Item = &'m WireEntry> {
+    descriptor.entries.iter().take(limits.entries_max + 1)
+}
+
+/// The request, or why it is refused. `texts` are those of the message.
+pub(in crate::api) fn request<'t>(
+    message: &'t service::RateLimitRequest,
+    texts: &'t EntryTexts<'_>,
+    limits: &RequestLimits,
+) -> Result<Request<'t>, RequestError> {
     let mut request = Request::new(&message.domain);
-    // Bounds the work on a request with too many descriptors, which is refused below.
-    for (index, message_of) in message.descriptors.iter().take(limits.descriptors_max + 1).enumerate() {
-        request.push(descriptor(index, message_of, message.hits_addend, limits.form)?);
+    let mut texts = texts.0.iter();
+    for (index, message_of) in read(message, limits).enumerate() {
+        let texts = texts.by_ref().take(read_entries(message_of, limits).count());
+        request.push(descriptor(index, message_of, texts, message.hits_addend, limits.form)?);
     }
     if limits.keep_sent_hits {
         let of_descriptors = message.descriptors.iter().map(|descriptor| descriptor.hits_addend).collect();
@@ -23,18 +71,22 @@ pub(in crate::api) fn request<'m>(
         RequestError::ManyDescriptors { max, .. } => {
             RequestError::ManyDescriptors { count: message.descriptors.len(), max }
         }
+        RequestError::ManyEntries { descriptor, max, .. } => RequestError::ManyEntries {
+            descriptor,
+            count: message.descriptors[descriptor].entries.len(),
+            max,
+        },
         other => other,
     })
 }
 
-fn descriptor(
+fn descriptor<'t>(
     index: usize,
     message: &common::RateLimitDescriptor,
+    texts: impl Iterator<Item = &'t [Cow<'t, str>; 2]>,
     hits_addend: u32,
     form: RequestForm,
-) -> Result<Descriptor<'_>, RequestError> {
-    let entries =
-        message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
+) -> Result<Descriptor<'t>, RequestError> {
     let limit = match &message.limit {
         Some(own) => {
             let unknown = RequestError::UnknownUnit { descriptor: index, number: own.unit };
@@ -43,7 +95,7 @@ fn descriptor(
         None => None,
     };
     let hits = Hits::new(message.hits_addend, hits_addend, gives_back(message.is_negative_hits, form));
-    Ok(Descriptor { entries, limit, hits })
+    Ok(Descriptor { entries: texts.map(|[key, value]| Entry { key, value }).collect(), limit, hits })
 }
 
 /// Whether hits that are sent as negative are given back.
@@ -76,10 +128,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     fn one(entries: &[(&str, &str)], hits: Option<u64>, negative: bool) -> common::RateLimitDescriptor {
-        let entry = |(key, value): &(&str, &str)| common::rate_limit_descriptor::Entry {
-            key: (*key).into(),
-            value: (*value).into(),
-        };
+        let entry = |(key, value): &(&str, &str)| WireEntry { key: (*key).into(), value: (*value).into() };
         common::RateLimitDescriptor {
             entries: entries.iter().map(entry).collect(),
             limit: None,
@@ -95,7 +144,7 @@ mod tests {
             text_bytes_max: 4,
             ..RequestLimits::default()
         };
-        request(message, &limits).expect_err("is malformed").to_string()
+        request(message, &EntryTexts::of(message, &limits), &limits).expect_err("is malformed").to_string()
     }
 
     #[test]
@@ -105,7 +154,8 @@ mod tests {
             let descriptors = vec![one(&[("k", "")], of_descriptor, negative)];
             let message =
                 service::RateLimitRequest { domain: "d".into(), descriptors, hits_addend: of_request };
-            request(&message, &RequestLimits::default()).unwrap().descriptors()[0].hits
+            let limits = RequestLimits::default();
+            request(&message, &EntryTexts::of(&message, &limits), &limits).unwrap().descriptors()[0].hits
         };
         assert_eq!(hits(None, 0, false), take(1));
         assert_eq!(hits(None, 7, false), take(7));
@@ -127,7 +177,8 @@ mod tests {
             descriptors: vec![one(&[], None, false), with_own],
             hits_addend: 3,
         };
-        let read = request(&message, &limits).unwrap();
+        let texts = EntryTexts::of(&message, &limits);
+        let read = request(&message, &texts, &limits).unwrap();
         let [empty, weekly] = read.descriptors() else { panic!("{read:?}") };
         assert!(empty.entries.is_empty());
         assert_eq!(weekly.limit, Some(Override { requests: 1, unit: Unit::Week }));
@@ -136,7 +187,8 @@ mod tests {
         assert_eq!(read.sent_hits(), Some(&sent));
         let unknown = common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 1, unit: 8 };
         let descriptors = vec![common::RateLimitDescriptor { limit: Some(unknown), ..one(&[], None, false) }];
-        assert!(request(&service::RateLimitRequest { descriptors, ..message.clone() }, &limits).is_err());
+        let message = service::RateLimitRequest { descriptors, ..message.clone() };
+        assert!(request(&message, &EntryTexts::of(&message, &limits), &limits).is_err());
     }
 
     #[test]
@@ -155,8 +207,8 @@ mod tests {
             "descriptors[0].entries[1].key is empty; every entry needs a key"
         );
         assert_eq!(
-            refused(&with(vec![one(&[("k", "value")], None, false)])),
-            "descriptors[0].entries[0].value is 5 bytes long; at most 4 are accepted"
+            refused(&with(vec![one(&[("k", "v"); 7], None, false)])),
+            "descriptors[0].entries has 7 items; at most 2 are accepted"
         );
         let limit = common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 1, unit: 99 };
         let refusal = refused(&with(vec![common::RateLimitDescriptor { limit: Some(limit), ..good() }]));

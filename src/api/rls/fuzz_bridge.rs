@@ -13,6 +13,8 @@ pub fn request_by_fast_path(message: &[u8]) -> Option<String> {
 /// The request of a message as prost decodes it; none where it is refused.
 pub fn request_by_prost(message: &[u8]) -> Option<String> {
     let message = service::RateLimitRequest::decode(message).ok()?;
-    let request = decode::request(&message, &RequestLimits::default()).ok()?;
+    let limits = RequestLimits::default();
+    let texts = decode::EntryTexts::of(&message, &limits);
+    let request = decode::request(&message, &texts, &limits).ok()?;
     Some(format!("{request:?}"))
 }

@@ -24,7 +24,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
 use tidegate_bench::Ticket;
-use tidegate_core::limit::DescriptorText;
+use tidegate_core::limit::{DescriptorText, client_bytes};
 use tokio::time::MissedTickBehavior;
 use tonic::{
     Request,
@@ -267,8 +267,11 @@ impl Call {
     }
 
     fn message(&self) -> RateLimitRequest {
+        // A text as tools and logs show it stands for the bytes that a client has sent.
+        let bytes = |text: &String| client_bytes(text).into_owned();
+        let entry = |(key, value): &(String, String)| Entry { key: bytes(key), value: bytes(value) };
         let descriptor = |text: &DescriptorText| RateLimitDescriptor {
-            entries: text.0.iter().cloned().map(|(key, value)| Entry { key, value }).collect(),
+            entries: text.0.iter().map(entry).collect(),
             limit: None,
             hits_addend: Some(self.hits),
             is_negative_hits: self.give_back,

@@ -9,7 +9,7 @@ use tidegate_bench::Ticket;
 /// The request that renews a ticket: the one by which it was taken, with the ticket in every descriptor.
 pub(super) fn renewal(ticket: &Ticket, mut taken: RateLimitRequest) -> RateLimitRequest {
     for descriptor in &mut taken.descriptors {
-        descriptor.entries.push(Entry { key: "renew".to_owned(), value: ticket.slot.clone() });
+        descriptor.entries.push(Entry { key: "renew".into(), value: ticket.slot.clone().into() });
     }
     taken
 }
@@ -18,7 +18,7 @@ pub(super) fn renewal(ticket: &Ticket, mut taken: RateLimitRequest) -> RateLimit
 pub(super) fn end(ticket: Ticket, domain: &str, cost: Option<u64>) -> RateLimitRequest {
     let (hits, is_negative_hits) = ticket.hits_of_end(cost);
     let descriptor = RateLimitDescriptor {
-        entries: vec![Entry { key: Ticket::END_KEY.to_owned(), value: ticket.slot }],
+        entries: vec![Entry { key: Ticket::END_KEY.into(), value: ticket.slot.into() }],
         limit: None,
         hits_addend: Some(hits),
         is_negative_hits,

@@ -164,7 +164,7 @@ struct Bounds {
     #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = at_least_one(RequestLimits::default().text_bytes_max))]
     max_text_bytes: NonZeroUsize,
     /// Maximum bytes of a request message.
-    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = at_least_one(256 * 1024))]
+    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = at_least_one(1024 * 1024))]
     max_message_bytes: NonZeroUsize,
 }
 

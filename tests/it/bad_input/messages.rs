@@ -39,14 +39,6 @@ async fn a_malformed_request_is_refused_with_a_remedy() {
             "descriptors[0].entries has 1000 items; at most 32 are accepted",
         ),
         (
-            request(vec![descriptor(&[("api_key", &long)])]),
-            "descriptors[0].entries[0].value is 9000 bytes long; at most 8192 are accepted",
-        ),
-        (
-            request(vec![descriptor(&[(&long, "")])]),
-            "descriptors[0].entries[0].key is 9000 bytes long; at most 8192 are accepted",
-        ),
-        (
             RateLimitRequest { domain: long.clone(), ..request(vec![good()]) },
             "domain is 9000 bytes long; at most 8192 are accepted",
         ),
@@ -72,16 +64,14 @@ async fn the_bounds_of_a_request_are_settings() {
     let mut server = Target::start(&[]).await;
     let size = megabyte().encoded_len();
     let sentence =
-        format!("Error, decoded message length too large: found {size} bytes, the limit is: 262144 bytes");
+        format!("Error, decoded message length too large: found {size} bytes, the limit is: 1048576 bytes");
     server.refuses(megabyte(), Code::OutOfRange, &sentence).await;
 
     let mut server = Target::start(&["--max-message-bytes", "2097152", "--max-descriptors", "10000"]).await;
-    let sentence = "descriptors[0].entries[0].value is 1048576 bytes long; at most 8192 are accepted";
-    server.refuses(megabyte(), Code::InvalidArgument, sentence).await;
     let many = (0..10_000).map(|n| descriptor(&[("api_key", &n.to_string())])).collect();
     assert_eq!(server.client.should_rate_limit("demo", many).await.unwrap().statuses.len(), 10_000);
 
-    let args = ["--max-message-bytes", "2097152", "--max-text-bytes", "1048576", "--max-entries", "1"];
+    let args = ["--max-message-bytes", "2097152", "--max-text-bytes", "4", "--max-entries", "1"];
     let mut server = Target::start(&args).await;
     assert_eq!(
         server.client.0.should_rate_limit(megabyte()).await.unwrap().get_ref().overall_code(),
@@ -125,7 +115,10 @@ async fn numbers_at_their_extremes_are_decided() {
     for requests_per_unit in [0, 1, u32::MAX] {
         for unit in 1..=6 {
             let requested = RateLimitDescriptor {
-                entries: vec![Entry { key: "own".into(), value: format!("{requests_per_unit} {unit}") }],
+                entries: vec![Entry {
+                    key: "own".into(),
+                    value: format!("{requests_per_unit} {unit}").into(),
+                }],
                 ..with_limit(requests_per_unit, unit)
             };
             let answer = client.should_rate_limit("demo", vec![requested]).await.unwrap();

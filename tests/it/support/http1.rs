@@ -24,7 +24,7 @@ pub async fn fetch(
 pub async fn send(
     from: Ipv4Addr,
     port: u16,
-    request: http::Request<&str>,
+    request: http::Request<impl AsRef<[u8]>>,
 ) -> io::Result<http::Response<Vec<u8>>> {
     let response = tokio::time::timeout(PATIENCE, exchange(from, port, request));
     response.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -33,12 +33,13 @@ pub async fn send(
 async fn exchange(
     from: Ipv4Addr,
     port: u16,
-    request: http::Request<&str>,
+    request: http::Request<impl AsRef<[u8]>>,
 ) -> io::Result<http::Response<Vec<u8>>> {
+    let body = request.body().as_ref();
     let mut head =
         format!("{} {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", request.method(), request.uri());
-    if !request.body().is_empty() {
-        head += &format!("content-length: {}\r\n", request.body().len());
+    if !body.is_empty() {
+        head += &format!("content-length: {}\r\n", body.len());
     }
     for (name, value) in request.headers() {
         head += &format!("{name}: {}\r\n", value.to_str().expect("tests write ASCII headers"));
@@ -46,7 +47,7 @@ async fn exchange(
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
     let mut stream = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
-    stream.write_all((head + "\r\n" + request.body()).as_bytes()).await?;
+    stream.write_all(&[(head + "\r\n").as_bytes(), body].concat()).await?;
     let mut stream = BufReader::new(stream);
     let head = read_head(&mut stream).await?;
     // Not as far as the end of the stream: Envoy holds a connection open for a second after an answer of its own.

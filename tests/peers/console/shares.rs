@@ -8,7 +8,8 @@ use crate::{
 use serde_json::json;
 use std::{env, time::Duration};
 use tidegate::api::pb::quota::{
-    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_service_client::RateLimitQuotaServiceClient,
+    BucketId, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
+    rate_limit_quota_service_client::RateLimitQuotaServiceClient,
     rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
 use tidegate_core::clock::{Clock as _, SystemClock};
@@ -43,7 +44,7 @@ pub(super) async fn reports(server: &Server, per_second: u64) -> JoinHandle<()> 
         let read = async { while let Ok(Some(_)) = responses.message().await {} };
         let write = async {
             loop {
-                let bucket = [("plan".to_owned(), plan().to_owned())].into_iter().collect();
+                let bucket = vec![BucketEntry { key: "plan".into(), value: plan().into() }];
                 let usage = BucketQuotaUsage {
                     bucket_id: Some(BucketId { bucket }),
                     num_requests_allowed: per_second,

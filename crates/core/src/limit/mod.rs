@@ -2,6 +2,7 @@
 //!
 //! Every value is checked when it is made, and never again.
 
+mod client_text;
 mod decision;
 mod denial;
 mod descriptor_text;
@@ -10,6 +11,7 @@ mod request;
 mod time;
 mod unit;
 
+pub use client_text::{CUT_BYTES, client_bytes, client_text, has_escape};
 pub use decision::{
     AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, HeldSlot, HeldSlots, MetricLabel,
     RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,

@@ -1,19 +1,37 @@
 //! The name of a bucket: keys with values, in no order.
 
-use std::{fmt, sync::Arc};
-use tidegate_core::limit::Entry;
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use tidegate_core::limit::{Entry, client_bytes, client_text};
 
-/// Keys with values, sorted by key. In one piece, since there are many: each text with its length before it.
+/// Keys with values, sorted by key. In one piece, since there are many: each text with its length before it. Where a text is cut, an
+/// [`UNCUT`] and all texts without a bound follow, so that the client is sent its own bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(Arc<str>);
+
+/// Stands in the place of a length.
+const UNCUT: char = '!';
 
 impl Bucket {
     /// A bucket with these keys and values, in any order.
     pub fn new<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
-        let mut pairs: Vec<(&str, &str)> = pairs.into_iter().collect();
-        pairs.sort_unstable();
-        let texts = pairs.into_iter().flat_map(|(key, value)| [key, value]);
-        Self(texts.map(|text| format!("{}:{text}", text.len())).collect::<String>().into())
+        let pairs = pairs.into_iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+        Self::of_bytes(pairs, usize::MAX)
+    }
+
+    /// A bucket as a client sends it, with texts of at most so many bytes. Of a key that is sent twice, the last value counts.
+    pub fn of_bytes<'t>(pairs: impl IntoIterator<Item = (&'t [u8], &'t [u8])>, bytes_max: usize) -> Self {
+        let pairs: BTreeMap<&[u8], &[u8]> = pairs.into_iter().collect();
+        let texts = |bytes_max| {
+            let texts = pairs.iter().flat_map(|(key, value)| [*key, *value]);
+            texts.map(move |bytes| client_text(bytes, bytes_max))
+        };
+        let written = |text: Cow<'_, str>| format!("{}:{text}", text.len());
+        let mut all: String = texts(bytes_max).map(written).collect();
+        if texts(bytes_max).any(|text| text.len() > bytes_max) {
+            all.push(UNCUT);
+            all.extend(texts(usize::MAX).map(written));
+        }
+        Self(all.into())
     }
 
     /// Length of its texts.
@@ -23,14 +41,30 @@ impl Bucket {
 
     /// The keys with their values, sorted by key.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut rest = &*self.0;
-        let mut next = move || {
-            let (length, after) = rest.split_once(':')?;
-            let (text, after) = after.split_at_checked(length.parse().ok()?)?;
-            rest = after;
-            Some(text)
-        };
-        std::iter::from_fn(move || Some(Entry { key: next()?, value: next()? }))
+        let mut texts = Texts(&self.0);
+        std::iter::from_fn(move || Some(Entry { key: texts.next()?, value: texts.next()? }))
+    }
+
+    /// The keys with their values as the client has sent them.
+    pub fn sent(&self) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+        let mut texts = Texts(&self.0);
+        while texts.next().is_some() {}
+        let mut texts = Texts(texts.0.strip_prefix(UNCUT).unwrap_or(&self.0));
+        std::iter::from_fn(move || Some((client_bytes(texts.next()?), client_bytes(texts.next()?))))
+    }
+}
+
+/// The texts that are not read yet.
+struct Texts<'b>(&'b str);
+
+impl<'b> Iterator for Texts<'b> {
+    type Item = &'b str;
+
+    fn next(&mut self) -> Option<&'b str> {
+        let (length, after) = self.0.split_once(':')?;
+        let (text, after) = after.split_at_checked(length.parse().ok()?)?;
+        self.0 = after;
+        Some(text)
     }
 }
 
@@ -49,7 +83,6 @@ impl fmt::Debug for Bucket {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     proptest! {
         #[test]
@@ -62,6 +95,25 @@ mod tests {
             let read: BTreeMap<String, String> =
                 forwards.entries().map(|entry| (entry.key.to_owned(), entry.value.to_owned())).collect();
             prop_assert_eq!(read, pairs);
+        }
+
+        #[test]
+        fn a_client_is_sent_its_own_bytes(
+            pairs in proptest::collection::btree_map(
+                proptest::collection::vec(any::<u8>(), 1..4), proptest::collection::vec(any::<u8>(), 0..30), 0..4,
+            ),
+            bytes_max in 1..40_usize,
+        ) {
+            let bucket = Bucket::of_bytes(pairs.iter().map(|(key, value)| (&key[..], &value[..])), bytes_max);
+            let sent: BTreeMap<Vec<u8>, Vec<u8>> =
+                bucket.sent().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+            prop_assert_eq!(sent, pairs.clone());
+            let mut texts: Vec<_> = bucket.entries().map(|Entry { key, value }| (key.to_owned(), value.to_owned())).collect();
+            texts.sort_unstable();
+            let text = |bytes| client_text(bytes, bytes_max).into_owned();
+            let mut expected: Vec<_> = pairs.iter().map(|(key, value)| (text(key), text(value))).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(texts, expected);
         }
     }
 }

@@ -4,10 +4,10 @@ use super::client_verifier::SanNotAllowed;
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::{
     io,
-    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
     time::Duration,
 };
-use tidegate_counts::{Attempt, Counts, Label, labels};
+use tidegate_counts::{Attempt, Counts, LogTimes, labels};
 
 /// Time between two log lines about one result.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -100,16 +100,27 @@ impl HandshakeResult {
 }
 
 /// Counts of one port, with or without TLS.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TlsCounts {
     /// Handshakes.
     pub handshakes: Counts<HandshakeResult>,
     /// Reloads of the certificate; a failed one left the former in force.
     pub reloads: Counts<Attempt>,
-    /// When each result was last logged, in nanoseconds, and how many there were then.
-    logged: [(AtomicU64, AtomicU64); HandshakeResult::ALL.len()],
+    /// When each result was last logged.
+    logged: LogTimes<HandshakeResult>,
     /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
     not_after: AtomicI64,
+}
+
+impl Default for TlsCounts {
+    fn default() -> Self {
+        Self {
+            handshakes: Counts::default(),
+            reloads: Counts::default(),
+            logged: LogTimes::every(LOG_INTERVAL),
+            not_after: AtomicI64::new(0),
+        }
+    }
 }
 
 impl TlsCounts {
@@ -125,17 +136,7 @@ impl TlsCounts {
     /// Counts a result. Returns the number of results of this kind since its last log line if another is due.
     pub fn count(&self, result: HandshakeResult, now: Duration) -> Option<u64> {
         self.handshakes.count(result);
-        let (logged_at, logged_count) = &self.logged[result.index()];
-        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let last = logged_at.load(Relaxed);
-        let is_due = last == 0 || now.saturating_sub(last) >= LOG_INTERVAL.as_nanos() as u64;
-        let is_logged = result.is_noteworthy()
-            && is_due
-            && logged_at.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok();
-        is_logged.then(|| {
-            let count = self.handshakes.sum(result);
-            count - logged_count.swap(count, Relaxed).min(count)
-        })
+        if result.is_noteworthy() { self.logged.event(result, now) } else { None }
     }
 }
 

@@ -1,14 +1,17 @@
 //! Decodes the bytes of a protobuf message into a checked request that borrows its texts from them.
 //!
 //! It supports what clients send. Everything else that the format allows or forbids (groups, a message field in two parts,
-//! a field of the wrong type, text that is not UTF-8, a length beyond the end), and every request that is to be refused, is
-//! [`Unsupported`]. Of a message that it supports it makes the same request as prost and
+//! a field of the wrong type, a length beyond the end), texts that are not the bytes of the message
+//! ([`client_text`](tidegate_core::limit::client_text())), and every request that is to be refused, is [`Unsupported`]. Of a message that it supports it makes the same request as prost and
 //! [`decode`](super::super::decode) make.
 
 use super::wire::{Decoded, Fields, Piece, Unsupported};
 use crate::api::rls::decode::{gives_back, unit};
+use memchr::memchr;
 use smallvec::SmallVec;
-use tidegate_core::limit::{Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits};
+use tidegate_core::limit::{
+    Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits, has_escape,
+};
 
 /// Decodes a `RateLimitRequest` into an empty request, in place, since a request is large.
 #[inline]
@@ -17,6 +20,10 @@ pub(in crate::api) fn read<'m>(
     limits: &RequestLimits,
     request: &mut Request<'m>,
 ) -> Decoded<()> {
+    // Few messages have a backslash, and fewer an escape.
+    if memchr(b'\\', message).is_some() && has_escape(message) {
+        return Err(Unsupported);
+    }
     // If the whole message, tags and lengths included, is UTF-8, so is each text that starts and ends at a character. It is,
     // unless a length is above 127.
     match str::from_utf8(message) {
@@ -48,7 +55,7 @@ fn read_pieces<'m>(
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         if let (2, value) = field {
-            request.push(descriptor(value.message()?, hits_addend, limits.form)?);
+            request.push(descriptor(value.message()?, hits_addend, limits)?);
         }
     }
     request.check(limits).map_err(|_| Unsupported)
@@ -59,21 +66,21 @@ fn read_pieces<'m>(
 fn descriptor<'m>(
     message: impl Piece<'m>,
     hits_of_request: u32,
-    form: RequestForm,
+    limits: &RequestLimits,
 ) -> Decoded<Descriptor<'m>> {
     let mut entries = SmallVec::new();
     let (mut limit, mut hits_addend, mut is_negative_hits) = (None, None, false);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
-            (1, value) => entries.push(entry(value.message()?)?),
-            (2, value) => once(&mut limit, own_limit(value.message()?, form)?)?,
+            (1, value) => entries.push(entry(value.message()?, limits.text_bytes_max)?),
+            (2, value) => once(&mut limit, own_limit(value.message()?, limits.form)?)?,
             (3, value) => once(&mut hits_addend, wrapped(value.message()?)?)?,
             (4, value) => is_negative_hits = value.number()? != 0,
             _ => {}
         }
     }
-    let hits = Hits::new(hits_addend, hits_of_request, gives_back(is_negative_hits, form));
+    let hits = Hits::new(hits_addend, hits_of_request, gives_back(is_negative_hits, limits.form));
     Ok(Descriptor { entries, limit, hits })
 }
 
@@ -84,7 +91,7 @@ fn once<T>(field: &mut Option<T>, value: T) -> Decoded<()> {
 
 /// An `Entry`.
 #[inline]
-fn entry<'m>(message: impl Piece<'m>) -> Decoded<Entry<'m>> {
+fn entry<'m>(message: impl Piece<'m>, bytes_max: usize) -> Decoded<Entry<'m>> {
     let (mut key, mut value) = ("", "");
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -94,7 +101,8 @@ fn entry<'m>(message: impl Piece<'m>) -> Decoded<Entry<'m>> {
             _ => {}
         }
     }
-    Ok(Entry { key, value })
+    // A longer text is cut by the router.
+    if key.len().max(value.len()) <= bytes_max { Ok(Entry { key, value }) } else { Err(Unsupported) }
 }
 
 /// A `RateLimitOverride`.
@@ -151,8 +159,15 @@ mod tests {
         prop_oneof![Just(String::new()), "[a-zé]{1,4}", "[a-z]{5,8}"]
     }
 
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            8 => text().prop_map(String::into_bytes),
+            1 => prop::sample::select(vec![&b"\xff"[..], b"\\xff", b"\\x7f", b"a\\", b"\xc3"]).prop_map(<[u8]>::to_vec),
+        ]
+    }
+
     fn wire_descriptor() -> impl Strategy<Value = RateLimitDescriptor> {
-        let entry = (text(), text()).prop_map(|(key, value)| WireEntry { key, value });
+        let entry = (bytes(), bytes()).prop_map(|(key, value)| WireEntry { key, value });
         let own = (any::<u32>(), prop_oneof![1..=6, -1..9_i32])
             .prop_map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
         (vec(entry, 0..4), option::of(own), option::of(any::<u64>()), any::<bool>()).prop_map(
@@ -171,10 +186,14 @@ mod tests {
         })
     }
 
-    /// The request that prost decodes from the bytes, if it is valid.
+    /// The request that prost decodes from the bytes, if it is valid. If it `must_be_clear`, the fast path decodes it unless a text is
+    /// not its bytes.
     fn check(bytes: &[u8], must_be_clear: bool) {
-        let message = RateLimitRequest::decode(bytes);
-        let expected = message.as_ref().ok().and_then(|message| decode::request(message, &LIMITS).ok());
+        let message = RateLimitRequest::decode(bytes).ok();
+        let texts = message.as_ref().map(|message| decode::EntryTexts::of(message, &LIMITS));
+        let must_be_clear = must_be_clear && texts.as_ref().is_some_and(|texts| texts.are_borrowed());
+        let expected = message.as_ref().zip(texts.as_ref());
+        let expected = expected.and_then(|(message, texts)| decode::request(message, texts, &LIMITS).ok());
         match (request(bytes, &LIMITS), expected) {
             (Some(request), expected) => assert_eq!(Some(request), expected),
             (None, expected) => assert!(expected.is_none() || !must_be_clear, "{expected:?}"),
@@ -231,7 +250,7 @@ mod tests {
     #[test]
     fn a_message_field_in_two_parts_is_left_to_the_router() {
         let own = RateLimitOverride { requests_per_unit: 1, unit: 1 };
-        let entries = vec![WireEntry { key: "k".into(), value: String::new() }];
+        let entries = vec![WireEntry { key: "k".into(), value: Vec::new() }];
         let half = |of: RateLimitDescriptor| of.encode_to_vec();
         for twice in [
             RateLimitDescriptor { limit: Some(own), ..RateLimitDescriptor::default() },
@@ -239,11 +258,8 @@ mod tests {
         ] {
             let whole = RateLimitDescriptor { entries: entries.clone(), ..RateLimitDescriptor::default() };
             let once = [half(whole), half(twice.clone())].concat();
-            assert!(descriptor(&once[..], 0, RequestForm::Strict).is_ok());
-            assert_eq!(
-                descriptor(&[once, half(twice)].concat()[..], 0, RequestForm::Strict),
-                Err(Unsupported)
-            );
+            assert!(descriptor(&once[..], 0, &LIMITS).is_ok());
+            assert_eq!(descriptor(&[once, half(twice)].concat()[..], 0, &LIMITS), Err(Unsupported));
         }
     }
 

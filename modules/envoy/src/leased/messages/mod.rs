@@ -6,7 +6,7 @@ pub(crate) use response::{Additions, CurrentLimit, Response};
 pub(super) use response::{Decided, ExchangeResponse, LearntCounter};
 
 use crate::protobuf::Writer;
-use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Unit};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Unit, client_bytes};
 use tidegate_shared::lease::LeaseRequest;
 
 /// The path of `Exchange`.
@@ -106,7 +106,11 @@ fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     for entry in &descriptor.entries {
         writer.message(1, |writer| {
             writer.text(1, entry.key);
-            writer.text(2, entry.value);
+            // As the client sent it: the server writes the text of its bytes itself.
+            let value = client_bytes(entry.value);
+            if !value.is_empty() {
+                writer.bytes(2, &value);
+            }
         });
     }
     if let Some(limit) = descriptor.limit {

@@ -1,0 +1,19 @@
+//! Requests that are refused: each is counted, and seen in the log.
+
+use std::{fmt::Display, time::Duration};
+use tidegate_counts::Label as _;
+use tidegate_service::{RateLimitService, Refusal};
+
+/// Counts a refused request of this peer, and logs the cause of one a second and reason.
+pub(super) fn refuse(service: &RateLimitService, refusal: Refusal, peer: &str, cause: &dyn Display) {
+    service.meters().count_refusal(refusal);
+    let now = Duration::from_nanos(service.clock().now().as_nanos());
+    if let Some(count) = service.meters().refusals_logged.event(refusal, now) {
+        log(refusal.name(), peer, count, cause);
+    }
+}
+
+/// Logs refused requests: `count` since the last line of this reason.
+pub(super) fn log(reason: &str, peer: &str, count: u64, cause: &dyn Display) {
+    tracing::warn!(reason, peer, count, %cause, "request refused without a decision; a caller that admits on failure does not limit it");
+}
