@@ -21,7 +21,8 @@ fn entry() -> impl Strategy<
     >,
 > {
     (".*", ".*").prop_map(|(key, value)| {
-        let ours = common::rate_limit_descriptor::Entry { key: key.clone(), value: value.clone() };
+        let ours =
+            common::rate_limit_descriptor::Entry { key: key.clone().into(), value: value.clone().into() };
         (ours, theirs::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry { key, value })
     })
 }

@@ -197,13 +197,14 @@ fn a_denied_grpc_call_ends_with_the_status_of_the_filter() {
 
 #[test]
 fn a_request_that_cannot_be_decided_follows_the_failure_mode() {
-    let mut invalid = Fake::new("/");
-    invalid.request.push(("x-key".to_owned(), b"\xe9".to_vec()));
-    let open = filter("open", json!({}), by("k"));
-    assert_eq!(admitted(&open, None, &invalid), 10);
+    let request = Fake::new("/").with("x-key", "a");
+    // More entries than a descriptor may have, which the configuration decides.
+    let invalid = json!([{"actions": vec![by("k")[0]["actions"][0].clone(); 33]}]);
+    let open = filter("open", json!({}), invalid.clone());
+    assert_eq!(admitted(&open, None, &request), 10);
     assert_eq!(open.metrics.pending(Outcome::FailureModeAllowed), 10);
     let closed = json!({"failure_mode_deny": true, "status_on_error": {"code": "ServiceUnavailable"}});
-    let (flow, host) = run(&filter("closed", closed, by("k")), None, invalid);
+    let (flow, host) = run(&filter("closed", closed, invalid), None, request);
     assert_eq!((flow, host.responses), (Flow::Responded, vec!["503 rate_limiter_error ".to_owned()]));
 }
 

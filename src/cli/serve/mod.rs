@@ -151,7 +151,7 @@ pub(in crate::cli) struct Serve {
     decision_log: DecisionLogFlags,
 }
 
-/// Bounds of a request; a larger one is refused with INVALID_ARGUMENT.
+/// Bounds of a request; a larger one is refused with INVALID_ARGUMENT, except that a longer text is cut.
 #[derive(Args)]
 struct Bounds {
     /// Maximum number of descriptors in a request.
@@ -160,7 +160,7 @@ struct Bounds {
     /// Maximum number of entries in a descriptor.
     #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = at_least_one(RequestLimits::default().entries_max))]
     max_entries: NonZeroUsize,
-    /// Maximum bytes of a domain, a key or a value.
+    /// Maximum bytes of a domain, and of the text of a key or a value: a longer one counts by a hash of the whole.
     #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = at_least_one(RequestLimits::default().text_bytes_max))]
     max_text_bytes: NonZeroUsize,
     /// Maximum bytes of a request message.

@@ -11,13 +11,14 @@ use crate::{
     rng::Rng,
 };
 use std::{
+    borrow::Cow,
     cell::RefCell,
     collections::VecDeque,
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
     time::Duration,
 };
 use tidegate_core::{
-    limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
+    limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp, client_text},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{Key, OnFull, Seed, StoreSettings},
@@ -103,21 +104,21 @@ impl Server {
 
     fn decision(&self, message: &[u8], now: Timestamp) -> Vec<u8> {
         let pinned = self.limiter.pin();
-        let (mut request, mut hits) = (Request::new("d"), Vec::new());
-        let text = |bytes| str::from_utf8(bytes).unwrap();
+        let mut sent: Vec<(Vec<[Cow<'_, str>; 2]>, u64)> = Vec::new();
+        let text = |bytes| client_text(bytes, usize::MAX);
         fields(message, |number, wire| {
             let (2, Wire::Bytes(descriptor)) = (number, wire) else { return };
-            let (mut entries, mut own) = (smallvec::SmallVec::new(), 1);
+            let (mut entries, mut own) = (Vec::new(), 1);
             fields(descriptor, |number, wire| match (number, wire) {
                 (1, Wire::Bytes(entry)) => {
-                    let (mut key, mut value) = ("", "");
+                    let (mut key, mut value) = Default::default();
                     fields(entry, |number, wire| match (number, wire) {
                         (1, Wire::Bytes(bytes)) => key = text(bytes),
                         (2, Wire::Bytes(bytes)) => value = text(bytes),
                         _ => {}
                     })
                     .unwrap();
-                    entries.push(Entry { key, value });
+                    entries.push([key, value]);
                 }
                 (3, Wire::Bytes(wrapper)) => {
                     own = 0;
@@ -131,10 +132,15 @@ impl Server {
                 _ => {}
             })
             .unwrap();
-            hits.push(own);
-            request.push(Descriptor { entries, limit: None, hits: Hits::new(Some(own), 0, false) });
+            sent.push((entries, own));
         })
         .unwrap();
+        let (mut request, mut hits) = (Request::new("d"), Vec::new());
+        for (entries, own) in &sent {
+            hits.push(*own);
+            let entries = entries.iter().map(|[key, value]| Entry { key, value }).collect();
+            request.push(Descriptor { entries, limit: None, hits: Hits::new(Some(*own), 0, false) });
+        }
         let decision = pinned.decide(&request, now);
         if decision.code == Code::Ok {
             let first = request.descriptors()[0].entries[0].value.to_owned();
