@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         control_openapi::tests,
         control_plane::tests,
         envoy::tests,
+        envoy::any_values::tests,
         envoy::concurrency::tests,
         envoy::reserve::tests,
         envoy::denials::tests,

@@ -2,6 +2,7 @@
 //!
 //! These tests wait in real time: a client waits for a reset, two or three seconds at most.
 
+pub mod any_values;
 pub mod concurrency;
 pub mod denials;
 mod load;

@@ -13,7 +13,10 @@ use crate::{
     policy::Policy,
     selection::{LeftOut, OfRoute},
 };
-use tidegate_core::rules::Origin;
+use tidegate_core::{
+    limit::{RequestLimits, client_text},
+    rules::Origin,
+};
 
 /// What a connection manager does with a request.
 #[derive(Debug)]
@@ -276,7 +279,7 @@ fn made(policy: &Policy, routed: &Routed<'_>) -> Made {
     }
     let ticket = Some(TICKET).filter(|_| policy.on_stream_done);
     let source = Source::new(routed).with_ticket(ticket);
-    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let text = |value: &[u8]| client_text(value, RequestLimits::default().text_bytes_max).into_owned();
     match entries(policy, &source) {
         Ok(entries) => {
             Made::Descriptor(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
