@@ -130,13 +130,13 @@ func TestAUnixSocketAndSeveralAddresses(t *testing.T) {
 
 func TestErrorsOfTheCallerAreReturnedAndNeverFailOpen(t *testing.T) {
 	client := newClient(t, serve(t, hundred).address)
-	long := make([]byte, 100_000)
+	long := make([]byte, 2_000_000)
 	for i := range long {
 		long[i] = 'x'
 	}
 	var refused *RequestError
 	_, err := client.Allow(t.Context(), Key("user", string(long)))
-	if !errors.As(err, &refused) || refused.Code != codes.InvalidArgument {
+	if !errors.As(err, &refused) || refused.Code != codes.OutOfRange {
 		t.Fatal(err)
 	}
 	for _, options := range [][]CallOption{{}, {Descriptor{}}, {Key("a", "b"), InDomain("")}, {Key("a", "b").Limit(1, "fortnight")}} {
