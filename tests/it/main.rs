@@ -42,6 +42,7 @@ mod remedies;
 mod replay;
 mod replay_as_logged;
 mod replay_files;
+mod replay_formats;
 mod reserve;
 mod response_options;
 mod restoring;

@@ -191,7 +191,7 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
     assert_eq!(of["requests"], logged.requests);
     assert_eq!(
         replayed["lines"],
-        json!({"bad": 0, "first_bad": [], "omitted": 0, "dropped": 0, "assignments": 0, "without_descriptors": 0})
+        json!({"bad": 0, "first_bad": [], "omitted": 0, "dropped": 0, "assignments": 0, "without_descriptors": 0, "sorted": false})
     );
     let differences =
         ["newly_denied", "newly_admitted", "responses_changed", "out_of_order"].map(|key| &of[key]);

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
 
+mod access_logs;
 mod authority;
 mod chroot;
 mod completion;
@@ -47,6 +48,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let trials = [
+        access_logs::envoy::tests,
+        access_logs::nginx::tests,
+        access_logs::apache::tests,
         authority::envoy::tests,
         authority::python::tests,
         chroot::tests,

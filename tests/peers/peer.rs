@@ -31,6 +31,12 @@ pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h
 /// curl, on the PATH.
 pub const CURL: Peer = Peer { name: "curl", is_here: crate::handbook::has_curl };
 
+/// nginx, on the PATH.
+pub const NGINX: Peer = Peer { name: "nginx", is_here: || runs(Command::new("nginx").arg("-v")) };
+
+/// Apache's httpd as Debian has it, with its modules.
+pub const APACHE: Peer = Peer { name: "apache", is_here: crate::access_logs::has_apache };
+
 /// Bash, on the PATH.
 pub const BASH: Peer = Peer { name: "bash", is_here: || runs(Command::new("bash").arg("--version")) };
 

@@ -8,6 +8,7 @@
 //! - A replay starts without counters, as a server without a snapshot does.
 
 mod access_log;
+mod container;
 mod decision;
 mod event;
 mod fast_line;
@@ -27,9 +28,14 @@ mod tally;
 mod tests;
 mod tickets;
 mod time_format;
+mod unreached;
 mod words;
 
-pub use access_log::{Columns, Mapping, MappingError};
+pub use access_log::{
+    APACHE_COMBINED, AccessLog, Columns, ENVOY_DEFAULT, FieldsSeen, FormatError, ISTIO_DEFAULT, Layout,
+    Mapping, MappingError, NGINX_COMBINED, Notation, TextFormat, UnknownField,
+};
+pub use container::without_container_prefix;
 pub use decision::{LoggedDecision, LoggedStatus};
 pub use event::{
     CancelledStep, Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
@@ -43,3 +49,4 @@ pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Sa
 pub use run::Replay;
 pub use series::{Point, Series};
 pub use suggest::{Demand, DeniedAt, Percentiles, ShareOf, Suggestion, UnknownRule};
+pub use unreached::Unreached;

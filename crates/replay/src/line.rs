@@ -2,7 +2,9 @@
 
 use super::{
     CancelledStep, Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep,
-    RulesStep, fast_line,
+    RulesStep,
+    access_log::TIME_FORMS,
+    fast_line,
     line_fields::{
         LoggedDescriptor, LoggedEntry, LoggedKind, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules,
         LoggedRulesSource, LoggedSemantics, LoggedVersion,
@@ -61,6 +63,14 @@ pub enum LineError {
     Missing(SmolStr),
     #[error("time is {0:?}; it must be a time in RFC 3339")]
     Time(SmolStr),
+    #[error("the time is {0:?}; the forms that are read are {TIME_FORMS}")]
+    AccessTime(SmolStr),
+    #[error("the line does not fit the format: {0}")]
+    Format(String),
+    #[error(
+        "the line fits the format in several ways: the field `{field}` at column {column} might start later"
+    )]
+    Ambiguous { column: usize, field: String },
     #[error("rules.default_algorithm is {0:?}, which is no algorithm")]
     Algorithm(SmolStr),
     #[error("run is {0:?}; it must be 16 hexadecimal digits")]
@@ -73,6 +83,8 @@ pub enum LineError {
     Columns(usize, usize),
     #[error("a quoted field is not closed")]
     OpenQuote,
+    #[error("the container runtime split this line; its parts are not read")]
+    Split,
     #[error("the line is not UTF-8")]
     NotUtf8,
     #[error(transparent)]

@@ -33,6 +33,23 @@ impl LineCounts {
     }
 }
 
+impl LineCounts {
+    /// Reasons why a report on so many requests may not be one on the log.
+    pub fn warnings(&self, requests: u64) -> Vec<String> {
+        let Self { bad, without_descriptors, .. } = self;
+        let all = [
+            (*bad > requests, format!("most lines could not be read: {bad}, and {requests} could")),
+            (
+                *without_descriptors > requests,
+                format!(
+                    "no descriptor applies to most requests: {without_descriptors}, and one does to {requests}"
+                ),
+            ),
+        ];
+        all.into_iter().filter(|(applies, _)| *applies).map(|(_, warning)| warning).collect()
+    }
+}
+
 impl Report {
     /// The notes on this report. `no_room` is the number of counters that a full store had no room for.
     pub fn notes(&self, counts: &LineCounts, no_room: usize) -> Vec<String> {
@@ -59,7 +76,7 @@ impl Report {
             ),
             (
                 out_of_order > 0,
-                format!("{out_of_order} requests are older than one before them, and were decided at its time"),
+                format!("{out_of_order} requests are older than one before them, and were decided too late"),
             ),
             (
                 samples.least < 1.0,

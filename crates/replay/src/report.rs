@@ -3,6 +3,7 @@
 use super::{
     Series,
     time_format::{exact_time, time},
+    unreached::Unlimited,
 };
 use serde::{Serialize, Serializer};
 use smol_str::SmolStr;
@@ -45,12 +46,15 @@ pub struct Report {
     pub keys_newly_admitted: Keys,
     /// Requests with hashes in the place of values, which match no rule for a particular value.
     pub with_hashes: u64,
-    /// Requests that are older than the one before them, and were decided at its time.
+    /// Requests that follow one which was sent after them: they were decided too late, and without a number at its time.
     pub out_of_order: u64,
     /// Shares of requests in the log.
     pub samples: Samples,
     /// Requests and denials by time.
     pub over_time: Series,
+    /// Descriptors without a limit under the proposed rules.
+    #[serde(skip)]
+    pub(super) unlimited: Unlimited,
 }
 
 /// Requests under one set of rules.

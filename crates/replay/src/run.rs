@@ -36,6 +36,7 @@ pub struct Replay {
     of_current: Ends,
     /// Time of the latest event; never runs backwards.
     now: Timestamp,
+    order: OrderOfRequests,
     decided: u64,
     without_rules: u64,
     tally: Tally,
@@ -78,6 +79,31 @@ impl Ends {
     }
 }
 
+/// Counts the requests that are out of order.
+#[derive(Default)]
+struct OrderOfRequests {
+    /// The number of the latest request of each process.
+    numbers: Vec<(u64, u64)>,
+    out_of_order: u64,
+}
+
+impl OrderOfRequests {
+    #[inline]
+    fn note(&mut self, logged: &LoggedDecision<'_>, now: Timestamp) {
+        let Some(place) = logged.place else {
+            self.out_of_order += u64::from(logged.time < now);
+            return;
+        };
+        match self.numbers.iter_mut().rfind(|(run, _)| *run == place.run) {
+            Some((_, latest)) if *latest > place.number => self.out_of_order += 1,
+            Some((_, latest)) => *latest = place.number,
+            None => self.numbers.push((place.run, place.number)),
+        }
+        let is_late = logged.time.as_nanos() < now.as_nanos().saturating_sub(BACKWARDS_MAX);
+        self.out_of_order += u64::from(is_late);
+    }
+}
+
 /// The rules that decide.
 enum Proposed {
     /// These.
@@ -99,6 +125,7 @@ impl Replay {
             of_proposed: Ends::default(),
             of_current: Ends::default(),
             now: Timestamp::EPOCH,
+            order: OrderOfRequests::default(),
             decided: 0,
             without_rules: 0,
             demand: None,
@@ -148,6 +175,7 @@ impl Replay {
     }
 
     fn decide_logged(&mut self, logged: &LoggedDecision<'_>) {
+        self.order.note(logged, self.now);
         self.now = self.now.max(logged.time);
         // Numbers are in the order of decisions, which were made at their own times.
         let now = if logged.place.is_some() { logged.time } else { self.now };
@@ -225,6 +253,11 @@ impl Replay {
         self.without_rules
     }
 
+    /// Requests that follow one which was sent after them: what a replay decides is wrong if there are any.
+    pub fn out_of_order(&self) -> u64 {
+        self.order.out_of_order
+    }
+
     /// Requests that a full store denied, under the proposed and the current rules: the report is not exact if there are any.
     pub fn no_room(&self) -> usize {
         self.limiters().map(|limiter| limiter.store().no_room()).sum()
@@ -233,7 +266,7 @@ impl Replay {
     /// The report on all events, and the suggestions if demand was collected.
     pub fn into_report(self) -> (Report, Vec<Suggestion>) {
         let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
-        (self.tally.into_report(), suggestions)
+        (self.tally.into_report(self.order.out_of_order), suggestions)
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> {

@@ -2,7 +2,7 @@
 
 use super::{
     DeniedMinute, DomainRow, Key, KeyRow, Keys, LoggedDecision, LoggedStatus, Report, RuleRow, Samples,
-    Series, Share, Side, report::KEYS_LISTED_MAX,
+    Series, Share, Side, report::KEYS_LISTED_MAX, unreached::Unlimited,
 };
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
@@ -118,9 +118,9 @@ pub(super) struct Tally {
     keys_newly_denied: HashMap<Key, u64>,
     keys_newly_admitted: HashMap<Key, u64>,
     with_hashes: u64,
-    out_of_order: u64,
     samples: Option<Samples>,
     over_time: Series,
+    unlimited: Unlimited,
 }
 
 struct DomainTally {
@@ -180,9 +180,9 @@ impl Tally {
             keys_newly_denied: HashMap::default(),
             keys_newly_admitted: HashMap::default(),
             with_hashes: 0,
-            out_of_order: 0,
             samples: None,
             over_time: Series::default(),
+            unlimited: Unlimited::default(),
         }
     }
 
@@ -198,7 +198,6 @@ impl Tally {
         self.first.get_or_insert(now);
         self.last = Some(now);
         self.with_hashes += u64::from(logged.is_hashed);
-        self.out_of_order += u64::from(logged.place.is_none() && logged.time < now);
         let sample = logged.sample;
         let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
         samples.least = samples.least.min(sample);
@@ -208,6 +207,7 @@ impl Tally {
         self.over_time.add(now, proposed.code(), current.code());
         let is_same = self.add_to_domain(logged.request.domain(), proposed, current);
         self.responses_changed += u64::from(!is_same);
+        self.note_unlimited(&logged.request, proposed);
         match (current.code(), proposed.code()) {
             (Code::Ok, Code::OverLimit) => {
                 self.newly_denied += 1;
@@ -243,6 +243,15 @@ impl Tally {
         proposed.code() == current.code() && (are_same || !proposed.has_statuses() || !current.has_statuses())
     }
 
+    fn note_unlimited(&mut self, request: &Request<'_>, proposed: Outcome<'_, '_>) {
+        let Outcome::Decided(decision) = proposed else { return };
+        for (descriptor, _) in
+            decision.statuses.iter().enumerate().filter(|(_, status)| status.limit.is_none())
+        {
+            self.unlimited.note(request, descriptor);
+        }
+    }
+
     fn domain(&mut self, name: &str) -> &mut DomainTally {
         if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != name) {
             let added = self.of_domains.len();
@@ -259,7 +268,8 @@ impl Tally {
         &mut self.of_domains[self.last_domain]
     }
 
-    pub(super) fn into_report(self) -> Report {
+    /// The report, with the number of requests that were out of order.
+    pub(super) fn into_report(self, out_of_order: u64) -> Report {
         let span = self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
         let (mut domains, mut rules) = (Vec::new(), Vec::new());
         for tally in self.of_domains {
@@ -289,7 +299,8 @@ impl Tally {
             keys_newly_denied: keys(self.keys_newly_denied, span),
             keys_newly_admitted: keys(self.keys_newly_admitted, span),
             with_hashes: self.with_hashes,
-            out_of_order: self.out_of_order,
+            out_of_order,
+            unlimited: self.unlimited,
             samples: self.samples.unwrap_or(Samples { least: 1.0, greatest: 1.0 }),
             over_time: self.over_time,
         }

@@ -1,6 +1,6 @@
 //! A replay as scenarios: the counts, the keys, the worst minute and the waits follow from events and rules.
 
-use super::{CancelledStep, Event, EventDescriptor, RecordedStatus, Replay, Report};
+use super::{CancelledStep, Event, EventDescriptor, Place, RecordedStatus, Replay, Report};
 use std::time::Duration;
 use tidegate_core::{
     limit::{Code, Hits, Timestamp},
@@ -113,6 +113,22 @@ fn time_that_runs_backwards_is_counted_and_decided_at_the_latest_time() {
     let report = replayed(1, Some(1), &[event(61 * SECOND, "user", "a"), event(59 * SECOND, "user", "a")]);
     assert_eq!((report.out_of_order, report.proposed.denied), (1, 1), "not in the minute before");
     assert_eq!(report.last, Some(Timestamp::from_nanos(61 * SECOND)));
+}
+
+#[test]
+fn numbered_requests_are_out_of_order_by_their_numbers_and_between_processes_by_time() {
+    let numbered = |run: u64, number: u64, second: u64| Event {
+        place: Some(Place { run, number, generation: 1 }),
+        ..event(second * SECOND, "user", "a")
+    };
+    for (events, expected) in [
+        (&[numbered(1, 1, 9), numbered(1, 2, 8), numbered(2, 1, 9), numbered(1, 3, 10)][..], 0),
+        (&[numbered(1, 2, 9), numbered(1, 1, 9)], 1),
+        (&[numbered(1, 1, 100), numbered(2, 1, 9)], 1),
+        (&[numbered(1, 2, 9), numbered(2, 1, 9), numbered(1, 1, 9)], 1),
+    ] {
+        assert_eq!(replayed(1, None, events).out_of_order, expected, "{events:?}");
+    }
 }
 
 #[test]

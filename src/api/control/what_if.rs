@@ -67,7 +67,9 @@ impl From<WhatIfError> for Error {
             WhatIfError::NoRules => Self::invalid("rules", error.to_string()),
             WhatIfError::Rules(errors) => Self::invalid("rules", errors.to_string()),
             WhatIfError::UnknownRule(_) => Self::invalid("suggest_for", error.to_string()),
-            WhatIfError::Compression(_) | WhatIfError::LogBytes => Self::invalid("log", error.to_string()),
+            WhatIfError::Compression(_) | WhatIfError::LogBytes | WhatIfError::OutOfOrder(_) => {
+                Self::invalid("log", error.to_string())
+            }
             WhatIfError::NoDecisions => Self::new(Code::FailedPrecondition, error.to_string()),
             WhatIfError::InForce(_) | WhatIfError::Thread(_) | WhatIfError::Failed => {
                 Self::new(Code::Internal, error.to_string())

@@ -122,6 +122,28 @@ impl LineWriter {
         );
     }
 
+    /// A line of Envoy's default format. The user is its user agent.
+    pub(crate) fn access_envoy(&mut self, event: &Event, code: Code) {
+        let Access { second, millis, response, client, address } = self.access(event, code);
+        let _ = writeln!(
+            self.line,
+            "[{second}.{millis:03}Z] \"GET /v1/items/{client} HTTP/2\" {response} - 0 312 4 3 \"{address}\" \"u-{client:06}\" \
+             \"5b1c8f0e-4a57-4d0e-9c1b-{client:012x}\" \"shop.example\" \"10.1.0.3:8080\""
+        );
+    }
+
+    /// A line of nginx's format `combined`. The user is its user agent.
+    pub(crate) fn access_nginx(&mut self, event: &Event, code: Code) {
+        let Access { second, response, client, address, .. } = self.access(event, code);
+        let (date, time) = second.split_once('T').unwrap_or((&second, ""));
+        let day = &date[date.len() - 2..];
+        let _ = writeln!(
+            self.line,
+            "{address} - - [{day}/Mar/2026:{time} +0000] \"GET /v1/items/{client} HTTP/1.1\" {response} 312 \"https://shop.example/\" \
+             \"u-{client:06}\""
+        );
+    }
+
     /// Starts a line of an access log, and returns its fields.
     fn access<'e>(&mut self, event: &'e Event, code: Code) -> Access<'e> {
         self.line.clear();

@@ -1,5 +1,5 @@
-//! Logs for `cargo xtask perf-replay`: `replay_logs FOLDER EVENTS` writes a decision log of so many events, and an access log in
-//! JSON and in CSV of a tenth of them.
+//! Logs for `cargo xtask perf-replay`: `replay_logs FOLDER EVENTS` writes a decision log of so many events, and access logs of a tenth
+//! of them: in JSON, in CSV, and in the default formats of Envoy and nginx.
 //!
 //! The events are decided by the library, so that a replay under the rules of the log has to reproduce each of them. Everything is
 //! the same in each run: keys, times and the order of lines.
@@ -60,6 +60,7 @@ fn write_logs(folder: &Path, events: u64) -> io::Result<()> {
     let file =
         |name: &str| File::create(folder.join(name)).map(|file| BufWriter::with_capacity(1 << 20, file));
     let (mut log, mut json, mut csv) = (file("decisions.jsonl")?, file("access.json")?, file("access.csv")?);
+    let (mut envoy, mut nginx) = (file("access.envoy")?, file("access.nginx")?);
 
     let rules = RuleSet::parse(&[Source::file("rules.yaml", RULES)], &LoadOptions::default())
         .map_err(|errors| io::Error::other(errors.to_string()))?;
@@ -91,6 +92,10 @@ fn write_logs(folder: &Path, events: u64) -> io::Result<()> {
             json.write_all(lines.written())?;
             lines.access_csv(&event, decision.code);
             csv.write_all(lines.written())?;
+            lines.access_envoy(&event, decision.code);
+            envoy.write_all(lines.written())?;
+            lines.access_nginx(&event, decision.code);
+            nginx.write_all(lines.written())?;
         }
         if number % (1 << 20) == 0 {
             let store = limiter.store();
@@ -100,5 +105,5 @@ fn write_logs(folder: &Path, events: u64) -> io::Result<()> {
         }
     }
     log.write_all(&delayed)?;
-    [log, json, csv].iter_mut().try_for_each(Write::flush)
+    [log, json, csv, envoy, nginx].iter_mut().try_for_each(Write::flush)
 }

@@ -1,7 +1,7 @@
 //! The report of a replay as one HTML page with plots. It refers to no other file, has no script, and follows the reader's choice
 //! of a light or dark page.
 
-use super::report::{current_name, denied_text, limit_name, plain, share_text, time};
+use super::report::{Facts, current_name, denied_text, limit_name, plain, share_text, time};
 use std::fmt::Write as _;
 use tidegate_core::limit::Timestamp;
 use tidegate_replay::{Key, Keys, Point, Report, Series, Share, Side, Suggestion};
@@ -29,7 +29,7 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 28.0;
 
 /// The page.
-pub(super) fn page(report: &Report, suggestions: &[Suggestion], notes: &[String]) -> String {
+pub(super) fn page(report: &Report, facts: &Facts) -> String {
     let mut page = String::new();
     let current = current_name(report);
     page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
@@ -37,20 +37,27 @@ pub(super) fn page(report: &Report, suggestions: &[Suggestion], notes: &[String]
     put(&mut page, format_args!("<style>{STYLE}</style>\n</head>\n<body>\n<h1>Replay</h1>\n"));
     let (first, last) =
         (report.first.map(time).unwrap_or_default(), report.last.map(time).unwrap_or_default());
+    list(&mut page, "Warnings", &facts.warnings);
     put(&mut page, format_args!("<p>{} requests from {first} to {last}</p>\n", report.requests));
     sides(&mut page, report, current);
     over_time(&mut page, &report.over_time, current);
     shares(&mut page, report, current);
     keys(&mut page, "Newly denied", report.newly_denied, &report.keys_newly_denied);
     keys(&mut page, "Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
-    suggestions.iter().for_each(|suggestion| suggested(&mut page, suggestion));
-    if !notes.is_empty() {
-        page.push_str("<h2>Notes</h2>\n<ul>\n");
-        notes.iter().for_each(|note| put(&mut page, format_args!("<li>{}</li>\n", escaped(note))));
-        page.push_str("</ul>\n");
-    }
+    facts.suggestions.iter().for_each(|suggestion| suggested(&mut page, suggestion));
+    list(&mut page, "Notes", &facts.notes(report));
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// A list with its heading, if it has items.
+fn list(page: &mut String, heading: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    put(page, format_args!("<h2>{heading}</h2>\n<ul>\n"));
+    items.iter().for_each(|item| put(page, format_args!("<li>{}</li>\n", escaped(item))));
+    page.push_str("</ul>\n");
 }
 
 fn put(page: &mut String, text: std::fmt::Arguments<'_>) {

@@ -10,10 +10,15 @@ use std::{
     io::{self, BufReader, Read},
     path::Path,
     rc::Rc,
+    sync::Arc,
 };
 use tidegate_replay::{
-    Columns, LineContent, LineCounts, LineError, LineParser, Log, LogLine, LoggedDecision, Mapping, Step,
+    AccessLog, Columns, FieldsSeen, Layout, LineContent, LineCounts, LineError, LineParser, Log, LogLine,
+    LoggedDecision, Mapping, Step, without_container_prefix,
 };
+
+/// A byte order mark, with which some programs start a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The first two bytes of a file that gzip made.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -31,10 +36,30 @@ pub(super) fn is_standard(path: &Path) -> bool {
 pub(super) enum Format {
     /// Of the decision log.
     Decisions,
-    /// JSON objects with fields.
-    Json(Rc<Mapping>),
+    /// Of an access log.
+    Access(AccessLog),
     /// Records of CSV, after a line with the names of the columns.
-    Csv(Rc<Mapping>),
+    Csv(Arc<Mapping>),
+}
+
+/// What all logs had.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) lines: LineCounts,
+    pub(super) fields: FieldsSeen,
+}
+
+/// Why the steps of logs are not read on.
+pub(super) enum Stop {
+    Failed(Failure),
+    /// The logs have to be sorted first.
+    OutOfOrder,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// The content of one log.
@@ -43,15 +68,23 @@ pub(super) struct LogFile {
     lines: LineReader<Box<dyn Read>>,
     /// Number of the line that was read last.
     line_number: u64,
+    /// A line without what a container runtime has put around it.
+    unwrapped: Vec<u8>,
     parser: Parser,
-    counts: Rc<RefCell<LineCounts>>,
+    counts: Rc<RefCell<Counts>>,
+}
+
+/// A line that was read.
+pub(super) struct Line<'s> {
+    pub(super) content: LogLine,
+    /// Its text, from which [`Parser::parse`] reads the content again.
+    pub(super) text: &'s [u8],
 }
 
 /// Reads the lines of a format.
-enum Parser {
+pub(super) enum Parser {
     Decisions(LineParser),
-    Json(Rc<Mapping>),
-    Csv(Rc<Mapping>, Columns),
+    Access(AccessLog),
 }
 
 impl LogFile {
@@ -59,7 +92,7 @@ impl LogFile {
         path: &Path,
         format: &Format,
         bar: &ProgressBar,
-        counts: Rc<RefCell<LineCounts>>,
+        counts: Rc<RefCell<Counts>>,
     ) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let failed = |error: io::Error| Failure(format!("{name}: {error}"));
@@ -74,45 +107,32 @@ impl LogFile {
         let (mut line_number, first_line) = (0, |error: &str| Failure(format!("{name}:1: {error}")));
         let parser = match format {
             Format::Decisions => Parser::Decisions(LineParser::default()),
-            Format::Json(mapping) => Parser::Json(Rc::clone(mapping)),
+            Format::Access(log) => Parser::Access(log.clone()),
             Format::Csv(mapping) => {
                 line_number = 1;
                 let line = match lines.next().map_err(failed)? {
                     Some(ReadLine::Whole(line) | ReadLine::Unfinished(line)) => line,
                     Some(ReadLine::TooLong) | None => &[],
                 };
-                let columns = Columns::parse(line).map_err(|error| first_line(&error.to_string()))?;
-                if let [first, ..] = &*mapping.missing(&columns) {
-                    return Err(first_line(&format!("there is no column `{first}`")));
-                }
-                Parser::Csv(Rc::clone(mapping), columns)
+                let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+                let mut buffer = Vec::new();
+                let columns = without_container_prefix(line, &mut buffer).and_then(Columns::parse);
+                let columns = columns.map_err(|error| first_line(&error.to_string()))?;
+                let log = AccessLog::new(Arc::clone(mapping), Layout::Csv(columns));
+                Parser::Access(log.map_err(|error| first_line(&error.to_string()))?)
             }
         };
-        Ok(Self { name, lines, line_number, parser, counts })
+        Ok(Self { name, lines, line_number, unwrapped: Vec::new(), parser, counts })
     }
-}
 
-impl Parser {
-    /// See [`LineParser::parse`].
-    fn parse<'l>(
-        &mut self,
-        line: &'l [u8],
-        decision: &mut LoggedDecision<'l>,
-    ) -> Result<Option<LineContent>, LineError> {
-        match self {
-            Self::Decisions(parser) => parser.parse(line, decision),
-            Self::Json(mapping) => mapping.json_line(line).map(Some),
-            Self::Csv(mapping, columns) => mapping.csv_line(columns, line).map(Some),
-        }
-    }
-}
-
-impl Log for LogFile {
-    type Error = Failure;
-
-    fn read<'s>(&'s mut self, decision: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, Failure> {
-        let Self { name, lines, line_number, parser, counts } = self;
+    /// Reads the next line; none at the end. See [`Log::read`].
+    pub(super) fn next<'s>(
+        &'s mut self,
+        decision: &mut LoggedDecision<'s>,
+    ) -> Result<Option<Line<'s>>, Failure> {
+        let Self { name, lines, line_number, unwrapped, parser, counts } = self;
         *line_number += 1;
+        let counts = &mut *counts.borrow_mut();
         let read = lines.next().map_err(|error| Failure(format!("{name}: {error}")))?;
         let (line, is_whole) = match read {
             None => return Ok(None),
@@ -120,25 +140,69 @@ impl Log for LogFile {
             Some(ReadLine::Unfinished(line)) => (line, false),
             Some(ReadLine::TooLong) => {
                 let reason = format_args!("longer than {LINE_BYTES_MAX} bytes");
-                counts.borrow_mut().add_bad(name, *line_number, reason);
-                return Ok(Some(LogLine::Other));
+                counts.lines.add_bad(name, *line_number, reason);
+                return Ok(Some(Line { content: LogLine::Other, text: &[] }));
             }
         };
-        let counts = || counts.borrow_mut();
-        match parser.parse(line, decision) {
-            Ok(None) => return Ok(Some(LogLine::Decision)),
-            Ok(Some(LineContent::Decision(event))) => return Ok(Some(LogLine::Step(Step::Decision(event)))),
-            Ok(Some(LineContent::Rules(step))) => return Ok(Some(LogLine::Step(Step::Rules(step)))),
-            Ok(Some(LineContent::Reset(step))) => return Ok(Some(LogLine::Step(Step::Reset(step)))),
-            Ok(Some(LineContent::Cancelled(step))) => return Ok(Some(LogLine::Step(Step::Cancelled(step)))),
-            Ok(Some(LineContent::WithoutDescriptors)) => counts().without_descriptors += 1,
-            Ok(Some(LineContent::Omitted)) => counts().omitted += 1,
-            Ok(Some(LineContent::Assignment)) => counts().assignments += 1,
-            Ok(Some(LineContent::Dropped(count))) => counts().dropped += count,
-            Err(_) if !is_whole || line.trim_ascii().is_empty() => {}
-            Err(error) => counts().add_bad(name, *line_number, error),
+        let line = match line.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) if *line_number == 1 => rest,
+            _ => line,
+        };
+        let (mut text, mut content) = (line, Ok(LogLine::Other));
+        if !line.trim_ascii().is_empty() {
+            content = without_container_prefix(line, unwrapped).and_then(|unwrapped| {
+                text = unwrapped;
+                parser.parse(text, decision, counts)
+            });
         }
-        Ok(Some(LogLine::Other))
+        let content = content.unwrap_or_else(|error| {
+            if is_whole {
+                counts.lines.add_bad(name, *line_number, error);
+            }
+            LogLine::Other
+        });
+        Ok(Some(Line { content, text }))
+    }
+
+    /// The parser of its lines.
+    pub(super) fn into_parser(self) -> Parser {
+        self.parser
+    }
+}
+
+impl Parser {
+    /// Reads a line, and counts one that cannot be repeated. See [`Log::read`].
+    pub(super) fn parse<'l>(
+        &mut self,
+        line: &'l [u8],
+        decision: &mut LoggedDecision<'l>,
+        counts: &mut Counts,
+    ) -> Result<LogLine, LineError> {
+        let content = match self {
+            Self::Decisions(parser) => parser.parse(line, decision)?,
+            Self::Access(log) => Some(log.parse(line, &mut counts.fields)?),
+        };
+        let lines = &mut counts.lines;
+        match content {
+            None => return Ok(LogLine::Decision),
+            Some(LineContent::Decision(event)) => return Ok(LogLine::Step(Step::Decision(event))),
+            Some(LineContent::Rules(step)) => return Ok(LogLine::Step(Step::Rules(step))),
+            Some(LineContent::Reset(step)) => return Ok(LogLine::Step(Step::Reset(step))),
+            Some(LineContent::Cancelled(step)) => return Ok(LogLine::Step(Step::Cancelled(step))),
+            Some(LineContent::WithoutDescriptors) => lines.without_descriptors += 1,
+            Some(LineContent::Omitted) => lines.omitted += 1,
+            Some(LineContent::Assignment) => lines.assignments += 1,
+            Some(LineContent::Dropped(count)) => lines.dropped += count,
+        }
+        Ok(LogLine::Other)
+    }
+}
+
+impl Log for LogFile {
+    type Error = Stop;
+
+    fn read<'s>(&'s mut self, decision: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, Stop> {
+        Ok(self.next(decision)?.map(|line| line.content))
     }
 }
 

@@ -1,21 +1,28 @@
 //! `tidegate replay`: what other rules would have decided on the requests of a log.
 
+mod access_log;
 mod html;
 mod input;
 mod lines;
 mod report;
+mod sort;
 
 use crate::cli::{Failure, arguments::rule_files::ReadAs, output::progress};
 use crate::server;
+use access_log::{AccessLogFlags, MAPPED};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use input::{Format, LogFile};
+use input::{Counts, Format, LogFile, Stop};
+use report::Facts;
 use std::{cell::RefCell, num::NonZeroUsize, path::PathBuf, process::ExitCode, rc::Rc};
 use tidegate_core::{rules::RuleSet, store};
-use tidegate_replay::{Demand, LineCounts, Mapping, ShareOf};
+use tidegate_replay::{Demand, Log, ShareOf, apply_in_order};
 
 /// Events between two updates of the progress bar's text.
 const EVENTS_PER_MESSAGE: u64 = 1 << 16;
+
+/// Why logs that were sorted by time cannot be replayed.
+const NO_ORDER: &str = "the numbers of the decisions contradict their times by thousands of lines: no order of the logs fits both";
 
 /// Decides the requests of logs again, under proposed rules and at the times of the log, and reports the
 /// differences.
@@ -24,11 +31,13 @@ const EVENTS_PER_MESSAGE: u64 = 1 << 16;
 /// the rules that it contains, with their changes and resets of counters. A replay starts without counters; hits before the
 /// first line are unknown. With --suggest, it also reports which limits would deny a given share of keys or hits. Logs are described in docs/decision-log.md, the report in docs/replay.md.
 ///
-/// Exit code 0: the requests were replayed, also if lines could not be read. 1: no request was.
+/// Logs that are not in the order of time are sorted first, in temporary files.
+///
+/// Exit code 0: the requests were replayed, also if lines could not be read. 1: no request was, or no rule limits one.
 #[derive(Args)]
 pub(in crate::cli) struct Replay {
     /// A proposed rule file, or a directory of them; repeat for more. Without it, the rules in the log are those proposed.
-    #[arg(long, value_name = "PATH", required_if_eq_any = [("format", "json"), ("format", "csv")])]
+    #[arg(long, value_name = "PATH", required_if_eq_any = MAPPED)]
     rules: Vec<PathBuf>,
     /// A current rule file, or a directory of them, to compare with instead of the log; repeat for more.
     #[arg(long, value_name = "PATH", requires = "rules")]
@@ -39,7 +48,7 @@ pub(in crate::cli) struct Replay {
     #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
     max_counters: Option<NonZeroUsize>,
     #[command(flatten)]
-    access_log: AccessLog,
+    access_log: AccessLogFlags,
     #[command(flatten)]
     suggest: Suggest,
     /// Logs, plain or compressed by gzip, in any order; - is standard input.
@@ -51,40 +60,6 @@ pub(in crate::cli) struct Replay {
     /// Write a page with plots to this file; it needs no other file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-}
-
-/// Formats of logs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum LogFormat {
-    /// The decision log.
-    Decisions,
-    /// JSON lines, such as the access log of Envoy.
-    Json,
-    /// CSV with the names of the columns in the first line.
-    Csv,
-}
-
-/// How requests are made of the fields of an access log.
-#[derive(Args)]
-struct AccessLog {
-    /// Format of the logs.
-    #[arg(long, value_enum, default_value_t = LogFormat::Decisions)]
-    format: LogFormat,
-    /// Domain of the requests of an access log.
-    #[arg(long, value_name = "NAME", required_if_eq_any = [("format", "json"), ("format", "csv")])]
-    domain: Option<String>,
-    /// A descriptor, as KEY=FIELD or KEY="VALUE", separated by commas; repeat for more. It is left out of requests without the field.
-    #[arg(long = "descriptor", value_name = "ENTRIES", required_if_eq_any = [("format", "json"), ("format", "csv")])]
-    descriptors: Vec<String>,
-    /// Field with the time: RFC 3339, or seconds since 1970.
-    #[arg(long, value_name = "FIELD", default_value = "start_time")]
-    time_field: String,
-    /// Field with the number of hits; without it each request is one hit.
-    #[arg(long, value_name = "FIELD")]
-    hits_field: Option<String>,
-    /// Field and value of requests that were denied.
-    #[arg(long, value_name = "FIELD=VALUE", default_value = "response_code=429")]
-    denied: String,
 }
 
 /// Limits to suggest.
@@ -112,27 +87,6 @@ fn share(text: &str) -> Result<f64, &'static str> {
     share.ok_or("write a share from 0 to 1, such as 0.01")
 }
 
-impl AccessLog {
-    fn format(&self) -> Result<Format, Failure> {
-        if self.format == LogFormat::Decisions {
-            return Ok(Format::Decisions);
-        }
-        let domain = self.domain.as_deref().unwrap_or_default();
-        let mut mapping = Mapping::new(domain.into(), (&*self.time_field).into());
-        mapping.hits = self.hits_field.as_deref().map(Into::into);
-        let (field, value) = self
-            .denied
-            .split_once('=')
-            .ok_or_else(|| Failure(format!("--denied {:?} is not FIELD=VALUE", self.denied)))?;
-        mapping.denied = (!field.is_empty()).then(|| (field.into(), value.into()));
-        for descriptor in &self.descriptors {
-            mapping.add_descriptor(descriptor).map_err(|error| Failure(format!("--descriptor {error}")))?;
-        }
-        let mapping = Rc::new(mapping);
-        Ok(if self.format == LogFormat::Json { Format::Json(mapping) } else { Format::Csv(mapping) })
-    }
-}
-
 impl Suggest {
     /// None if no rule is chosen.
     fn demand(&self, proposed: &RuleSet) -> Result<Option<Demand>, Failure> {
@@ -148,19 +102,96 @@ impl Suggest {
     }
 }
 
+/// What was replayed.
+struct Replayed {
+    replay: tidegate_replay::Replay,
+    counts: Counts,
+    is_sorted: bool,
+}
+
 impl Replay {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let proposed = match &*self.rules {
-            [] => None,
-            paths => Some(self.read_as.load(paths)?),
+        let load = |paths: &[PathBuf]| match paths {
+            [] => Ok(None),
+            paths => self.read_as.load(paths).map(Some),
         };
-        let current = match &*self.against {
-            [] => None,
-            paths => Some(self.read_as.load(paths)?),
+        let (proposed, current) = (load(&self.rules)?, load(&self.against)?);
+        let format = self.access_log.format(proposed.as_ref())?;
+        let bar = progress::bar("replaying");
+        let replayed = self.replayed(&format, &bar, || self.new_replay(proposed.clone(), current.clone()))?;
+        bar.finish_and_clear();
+        self.report(replayed, &format, proposed.as_ref())
+    }
+
+    /// Replays the logs; if they are not in the order of time, after they are sorted.
+    fn replayed(
+        &self,
+        format: &Format,
+        bar: &ProgressBar,
+        new_replay: impl Fn() -> Result<tidegate_replay::Replay, Failure>,
+    ) -> Result<Replayed, Failure> {
+        let counts = Rc::<RefCell<Counts>>::default();
+        match apply(self.open(format, bar, &counts)?, new_replay()?, bar) {
+            Ok(replay) => Ok(Replayed { replay, counts: counts.take(), is_sorted: false }),
+            Err(Stop::Failed(failure)) => Err(failure),
+            Err(Stop::OutOfOrder) => {
+                self.check_readable_again()?;
+                counts.take();
+                bar.reset();
+                let sorted = sort::sorted(self.open(format, bar, &counts)?)?;
+                match apply(vec![sorted], new_replay()?, bar) {
+                    Ok(replay) => Ok(Replayed { replay, counts: counts.take(), is_sorted: true }),
+                    Err(Stop::Failed(failure)) => Err(failure),
+                    Err(Stop::OutOfOrder) => Err(Failure(NO_ORDER.into())),
+                }
+            }
+        }
+    }
+
+    fn report(
+        &self,
+        Replayed { replay, counts, is_sorted }: Replayed,
+        format: &Format,
+        proposed: Option<&RuleSet>,
+    ) -> Result<ExitCode, Failure> {
+        let mut warnings = match format {
+            Format::Decisions => Vec::new(),
+            Format::Access(log) => counts.fields.warnings(log.mapping()),
+            Format::Csv(mapping) => counts.fields.warnings(mapping),
         };
+        let (no_room, without_rules) = (replay.no_room(), replay.without_rules());
+        let (result, suggestions) = replay.into_report();
+        warnings.extend(counts.lines.warnings(result.requests));
+        if without_rules > 0 {
+            warnings.push(format!(
+                "{without_rules} requests are not replayed: the log has no rules before them; name rules with --rules"
+            ));
+        }
+        counts.lines.first_bad.iter().for_each(|line| eprintln!("{line}"));
+        if result.requests == 0 {
+            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            return Err(Failure("the logs have no decision that can be replayed".into()));
+        }
+        let unreached = proposed.map(|rules| result.unreached(rules)).unwrap_or_default();
+        warnings.extend(unreached.warnings);
+        let facts = Facts { suggestions, counts: counts.lines, no_room, warnings, is_sorted };
+        if let Some(path) = &self.html {
+            let page = html::page(&result, &facts);
+            std::fs::write(path, page).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+        }
+        report::print(&result, &facts, self.json);
+        if unreached.is_all {
+            return Err(Failure("no rule of --rules limits a request of the logs".into()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn new_replay(
+        &self,
+        proposed: Option<RuleSet>,
+        current: Option<RuleSet>,
+    ) -> Result<tidegate_replay::Replay, Failure> {
         let demand = proposed.as_ref().map(|proposed| self.suggest.demand(proposed)).transpose()?.flatten();
-        let (bar, counts) = (progress::bar("replaying"), Rc::<RefCell<LineCounts>>::default());
-        let logs = self.open(&bar, &counts)?;
         let mut replay = match proposed {
             Some(proposed) => tidegate_replay::Replay::new(proposed, current, self.counters_max()),
             None => tidegate_replay::Replay::as_logged(self.counters_max()),
@@ -168,47 +199,52 @@ impl Replay {
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        tidegate_replay::apply_in_order(logs, |step| {
-            replay.apply_ref(step).map_err(|error| Failure(error.to_string()))?;
-            if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
-                bar.set_message(format!("{} requests", replay.decided()));
-            }
-            Ok(())
-        })?;
-        bar.finish_and_clear();
-        let (no_room, counts) = (replay.no_room(), counts.borrow());
-        if replay.without_rules() > 0 {
-            eprintln!(
-                "{} requests are not replayed: the log has no rules before them; name rules with --rules",
-                replay.without_rules()
-            );
-        }
-        let (result, suggestions) = replay.into_report();
-        for line in &counts.first_bad {
-            eprintln!("{line}");
-        }
-        if result.requests == 0 {
-            return Err(Failure("the logs have no decision that can be replayed".into()));
-        }
-        if let Some(path) = &self.html {
-            let page = html::page(&result, &suggestions, &result.notes(&counts, no_room));
-            std::fs::write(path, page).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
-        }
-        report::print(&result, &suggestions, &counts, no_room, self.json);
-        Ok(ExitCode::SUCCESS)
+        Ok(replay)
     }
 
-    fn open(&self, bar: &ProgressBar, counts: &Rc<RefCell<LineCounts>>) -> Result<Vec<LogFile>, Failure> {
+    fn open(
+        &self,
+        format: &Format,
+        bar: &ProgressBar,
+        counts: &Rc<RefCell<Counts>>,
+    ) -> Result<Vec<LogFile>, Failure> {
         if self.logs.iter().filter(|path| input::is_standard(path)).count() > 1 {
             return Err(Failure("- stands for standard input, which can be read once".into()));
         }
-        let format = self.access_log.format()?;
-        let open = |path: &PathBuf| LogFile::open(path, &format, bar, Rc::clone(counts));
+        let open = |path: &PathBuf| LogFile::open(path, format, bar, Rc::clone(counts));
         self.logs.iter().map(open).collect()
+    }
+
+    /// Logs are sorted in a second reading.
+    fn check_readable_again(&self) -> Result<(), Failure> {
+        let is_file = |path: &PathBuf| !input::is_standard(path) && path.is_file();
+        match self.logs.iter().find(|path| !is_file(path)) {
+            None => Ok(()),
+            Some(path) => Err(Failure(format!(
+                "{}: the requests are not in the order of time; write them to a file, which can be sorted",
+                path.display()
+            ))),
+        }
     }
 
     fn counters_max(&self) -> usize {
         let memory = || server::available_memory().map_or(0, |(bytes, _)| bytes);
         self.max_counters.map_or_else(|| store::default_counters_max(memory() / 2), NonZeroUsize::get)
     }
+}
+
+/// Decides the steps of logs, until one is out of order.
+fn apply<L: Log<Error = Stop>>(
+    logs: Vec<L>,
+    mut replay: tidegate_replay::Replay,
+    bar: &ProgressBar,
+) -> Result<tidegate_replay::Replay, Stop> {
+    apply_in_order(logs, |step| {
+        replay.apply_ref(step).map_err(Failure::from)?;
+        if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
+            bar.set_message(format!("{} requests", replay.decided()));
+        }
+        if replay.out_of_order() > 0 { Err(Stop::OutOfOrder) } else { Ok(()) }
+    })?;
+    Ok(replay)
 }

@@ -6,17 +6,36 @@ use std::time::Duration;
 use tidegate_core::limit::Timestamp;
 use tidegate_replay::{DeniedAt, Key, Keys, LineCounts, Report, RuleRow, Share, ShareOf, Side, Suggestion};
 
+/// What a report is printed with.
+pub(super) struct Facts {
+    pub(super) suggestions: Vec<Suggestion>,
+    pub(super) counts: LineCounts,
+    pub(super) no_room: usize,
+    /// Reasons why the report may not be what it looks like; these are first.
+    pub(super) warnings: Vec<String>,
+    /// Whether the logs were sorted.
+    pub(super) is_sorted: bool,
+}
+
+impl Facts {
+    /// The notes on the report.
+    pub(super) fn notes(&self, report: &Report) -> Vec<String> {
+        let mut notes = report.notes(&self.counts, self.no_room);
+        if self.is_sorted {
+            notes.push("the logs were not in the order of time, and were sorted".into());
+        }
+        notes
+    }
+}
+
 /// Prints the report.
-pub(super) fn print(
-    report: &Report,
-    suggestions: &[Suggestion],
-    counts: &LineCounts,
-    no_room: usize,
-    as_json: bool,
-) {
+pub(super) fn print(report: &Report, facts: &Facts, as_json: bool) {
     if as_json {
-        table::print_line(to_json(report, suggestions, counts, no_room));
+        table::print_line(to_json(report, facts));
         return;
+    }
+    for warning in &facts.warnings {
+        table::print_line(format_args!("warning: {}", plain(warning)));
     }
     let current = current_name(report);
     let span = report.first.zip(report.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
@@ -31,8 +50,8 @@ pub(super) fn print(
     print_shares(report, current);
     print_keys("Newly denied", report.newly_denied, &report.keys_newly_denied);
     print_keys("Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
-    print_suggestions(suggestions);
-    for note in report.notes(counts, no_room) {
+    print_suggestions(&facts.suggestions);
+    for note in facts.notes(report) {
         table::print_line(format_args!("note: {note}"));
     }
 }
@@ -42,13 +61,15 @@ pub(super) fn current_name(report: &Report) -> &'static str {
     if report.is_current_recorded { "recorded" } else { "current" }
 }
 
-fn to_json(report: &Report, suggestions: &[Suggestion], counts: &LineCounts, no_room: usize) -> Value {
+fn to_json(report: &Report, facts: &Facts) -> Value {
+    let Facts { suggestions, counts, no_room, warnings, is_sorted } = facts;
     json!({
+        "warnings": warnings,
         "report": report,
         "suggestions": suggestions,
         "lines": { "bad": counts.bad, "first_bad": counts.first_bad, "omitted": counts.omitted, "dropped": counts.dropped,
             "assignments": counts.assignments,
-            "without_descriptors": counts.without_descriptors },
+            "without_descriptors": counts.without_descriptors, "sorted": is_sorted },
         "no_room": no_room,
     })
 }

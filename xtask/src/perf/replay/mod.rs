@@ -21,14 +21,10 @@ use std::{
 const MILLIONS_MIN: f64 = 1.0;
 /// Lines of the access logs, and of the decision log that is compressed, are so many times fewer.
 const EVENTS_PER_ACCESS: u64 = 10;
-const MAPPING: [&str; 6] = [
-    "--domain",
-    "edge",
-    "--descriptor",
-    "user=x_user",
-    "--descriptor",
-    "plan=\"free\",remote_address=client",
-];
+/// The fields of a user and of its address, as descriptors.
+const JSON_MAPPING: [&str; 2] = ["user=x_user", "plan=\"free\",remote_address=client"];
+const ENVOY_MAPPING: [&str; 2] = ["user=user-agent", "plan=\"free\",remote_address=x-forwarded-for"];
+const NGINX_MAPPING: [&str; 2] = ["user=http_user_agent", "plan=\"free\",remote_address=remote_addr"];
 /// Reads each line as JSON, as a script that evaluates a log would.
 const PYTHON: &str = "import json,sys\nfor line in open(sys.argv[1],'rb'): json.loads(line)";
 
@@ -123,7 +119,7 @@ impl Logs {
         let (all, part) = (self.events, self.events / EVENTS_PER_ACCESS);
         let [rules, proposed] = ["rules.yaml", "proposed.yaml"].map(|name| self.path(name));
         let [rules, proposed] = [&rules, &proposed].map(|path| path.to_str().unwrap_or_default());
-        let replays: [(&str, &str, u64, Vec<&str>); 6] = [
+        let replays: [(&str, &str, u64, Vec<&str>); 8] = [
             ("under its own rules", "decisions.jsonl", all, vec![]),
             ("under proposed rules", "decisions.jsonl", all, vec!["--rules", proposed]),
             (
@@ -133,8 +129,10 @@ impl Logs {
                 vec!["--rules", proposed, "--against", rules],
             ),
             ("gzip", "part.jsonl.gz", part, vec![]),
-            ("access log, JSON", "access.json", part, access("json", proposed)),
-            ("access log, CSV", "access.csv", part, access("csv", proposed)),
+            ("access log, JSON", "access.json", part, access("json", JSON_MAPPING, proposed)),
+            ("access log, CSV", "access.csv", part, access("csv", JSON_MAPPING, proposed)),
+            ("access log of Envoy", "access.envoy", part, access("envoy", ENVOY_MAPPING, proposed)),
+            ("access log of nginx", "access.nginx", part, access("nginx", NGINX_MAPPING, proposed)),
         ];
         let mut rows = Vec::new();
         for (name, log, events, args) in replays {
@@ -174,8 +172,10 @@ impl Logs {
 }
 
 /// Arguments for an access log.
-fn access<'a>(format: &'a str, proposed: &'a str) -> Vec<&'a str> {
-    [&MAPPING[..], &["--format", format, "--rules", proposed]].concat()
+fn access<'a>(format: &'a str, mapping: [&'a str; 2], proposed: &'a str) -> Vec<&'a str> {
+    let [user, address] = mapping;
+    let mapping = ["--domain", "edge", "--descriptor", user, "--descriptor", address];
+    [&mapping[..], &["--format", format, "--rules", proposed]].concat()
 }
 
 /// Whether all events were replayed, and without differences where the rules are those of the log.

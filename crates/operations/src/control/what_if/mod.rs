@@ -104,6 +104,10 @@ pub enum WhatIfError {
     LogBytes,
     #[error("no decision on a domain of the proposed rules is recorded, or in the log")]
     NoDecisions,
+    #[error(
+        "{0} requests of the log follow one that was sent after them; sort the log by time, and send it again"
+    )]
+    OutOfOrder(u64),
     #[error("the thread cannot be started: {0}")]
     Thread(io::Error),
     #[error("the comparison failed")]
@@ -239,6 +243,9 @@ impl Run {
             }
         }
         is_partial |= is_over();
+        if replay.out_of_order() > 0 && matches!(self.requests, Requests::Log(_)) {
+            return Err(WhatIfError::OutOfOrder(replay.out_of_order()));
+        }
         let no_room = replay.no_room();
         let (report, suggestions) = replay.into_report();
         if report.requests == 0 {

@@ -1,0 +1,97 @@
+//! Fields of records of CSV.
+
+use super::{Line, Mapping, UnknownField, element, name_and_index};
+use crate::LineError;
+use std::borrow::Cow;
+
+/// The names of the columns of a CSV file, in its first line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Columns(Vec<String>);
+
+/// The columns of the fields of a mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct CsvFields {
+    /// Number of columns.
+    width: usize,
+    /// The column of each field, and the index of an element of the list in it.
+    places: Vec<(usize, Option<i64>)>,
+}
+
+impl Columns {
+    /// Reads the first line.
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        Ok(Self(csv_fields(line)?.into_iter().map(|field| field.trim().to_owned()).collect()))
+    }
+
+    pub(super) fn bind(&self, mapping: &Mapping) -> Result<CsvFields, UnknownField> {
+        let of_name = |name: &str| self.0.iter().position(|column| column == name);
+        let place = |name: &str| {
+            let of_element =
+                || name_and_index(name).and_then(|(name, index)| Some((of_name(name)?, Some(index))));
+            of_name(name).map(|column| (column, None)).or_else(of_element)
+        };
+        let places = mapping.fields.iter().enumerate().map(|(field, name)| {
+            place(name)
+                .ok_or_else(|| UnknownField::new(mapping, field, "column", self.0.iter().map(|name| &**name)))
+        });
+        Ok(CsvFields { width: self.0.len(), places: places.collect::<Result<_, _>>()? })
+    }
+}
+
+impl CsvFields {
+    pub(super) fn record<'l>(&'l self, line: &'l [u8]) -> Result<Record<'l>, LineError> {
+        let fields = csv_fields(line)?;
+        if fields.len() != self.width {
+            return Err(LineError::Columns(fields.len(), self.width));
+        }
+        Ok(Record { places: &self.places, fields })
+    }
+}
+
+pub(super) struct Record<'l> {
+    places: &'l [(usize, Option<i64>)],
+    fields: Vec<Cow<'l, str>>,
+}
+
+impl Line for Record<'_> {
+    fn text(&self, field: usize) -> Option<Cow<'_, str>> {
+        let (column, index) = self.places[field];
+        element(Cow::Borrowed(&*self.fields[column]), index)
+    }
+}
+
+/// The fields of a line of RFC 4180. A record is one line: quoted fields have no line feeds.
+fn csv_fields(line: &[u8]) -> Result<Vec<Cow<'_, str>>, LineError> {
+    let line = std::str::from_utf8(line).map_err(|_| LineError::NotUtf8)?;
+    let mut rest = line.trim_end_matches(['\n', '\r']);
+    let mut fields = Vec::new();
+    loop {
+        let (field, after) = match rest.strip_prefix('"') {
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                (Cow::Borrowed(&rest[..end]), &rest[end..])
+            }
+            Some(quoted) => quoted_field(quoted)?,
+        };
+        fields.push(field);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Ok(fields),
+            None => return Err(LineError::OpenQuote),
+        }
+    }
+}
+
+/// The field after its first quote, and the text after its last one. Two quotes stand for one.
+fn quoted_field(text: &str) -> Result<(Cow<'_, str>, &str), LineError> {
+    let mut from = 0;
+    loop {
+        let quote = from + text[from..].find('"').ok_or(LineError::OpenQuote)?;
+        if !text[quote + 1..].starts_with('"') {
+            let field = &text[..quote];
+            let field = if field.contains('"') { field.replace("\"\"", "\"").into() } else { field.into() };
+            return Ok((field, &text[quote + 1..]));
+        }
+        from = quote + 2;
+    }
+}

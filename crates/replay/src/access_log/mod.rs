@@ -1,0 +1,201 @@
+//! Requests of access logs: JSON lines, CSV, or text in the format of a server. A mapping makes descriptors of fields, as the
+//! `rate_limits` of a route of Envoy do: a descriptor with an absent field is left out.
+//!
+//! [`AccessLog`] reads the lines of a log. Its [`Layout`] finds the fields, the [`Mapping`] makes a request of them.
+
+mod address;
+mod csv;
+mod json;
+mod mapping;
+mod missing;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+
+pub use csv::Columns;
+pub use mapping::{Mapping, MappingError};
+pub use missing::{FieldsSeen, UnknownField};
+pub use text::{
+    APACHE_COMBINED, ENVOY_DEFAULT, FormatError, ISTIO_DEFAULT, NGINX_COMBINED, Notation, TextFormat,
+};
+pub(crate) use time::FORMS as TIME_FORMS;
+
+use super::{Event, EventDescriptor, LineContent, LineError, line::ANY_SIZE};
+use csv::CsvFields;
+use json::JsonPath;
+use mapping::{MappedEntry, MappedValue};
+use serde_json::Value;
+use smol_str::SmolStr;
+use std::{borrow::Cow, num::NonZeroU64, sync::Arc};
+use text::BoundFormat;
+use tidegate_core::limit::{Code, Hits};
+
+/// How the fields of a line are found.
+#[derive(Clone, Debug)]
+pub enum Layout {
+    /// A JSON object. A field is found by its name, or by the names of nested objects joined by periods.
+    Json,
+    /// A record of CSV.
+    Csv(Columns),
+    /// The text that a server writes by a format.
+    Text(Arc<TextFormat>),
+}
+
+/// Reads the lines of an access log.
+#[derive(Clone)]
+pub struct AccessLog {
+    mapping: Arc<Mapping>,
+    fields: Fields,
+}
+
+/// Where the fields of the mapping are, by their index.
+#[derive(Clone)]
+enum Fields {
+    Json(Vec<JsonPath>),
+    Csv(CsvFields),
+    Text(BoundFormat),
+}
+
+/// The fields of one line.
+trait Line {
+    /// The text of a field of the mapping; none if it is absent, empty or `-`.
+    fn text(&self, field: usize) -> Option<Cow<'_, str>>;
+
+    /// The format of the time, if the log states one.
+    fn time_format(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl AccessLog {
+    /// A reader of lines in this layout. In CSV and text, all fields of the mapping must be there.
+    pub fn new(mapping: Arc<Mapping>, layout: Layout) -> Result<Self, UnknownField> {
+        let fields = match layout {
+            Layout::Json => Fields::Json(mapping.fields.iter().map(|name| JsonPath::parse(name)).collect()),
+            Layout::Csv(columns) => Fields::Csv(columns.bind(&mapping)?),
+            Layout::Text(format) => Fields::Text(BoundFormat::new(format, &mapping)?),
+        };
+        Ok(Self { mapping, fields })
+    }
+
+    /// Reads one line, with or without its line feed.
+    pub fn parse(&self, line: &[u8], seen: &mut FieldsSeen) -> Result<LineContent, LineError> {
+        match &self.fields {
+            Fields::Json(paths) => {
+                let object: Value = json::parse(line)?;
+                seen.note_names(&object);
+                self.request(&(paths, &object), seen)
+            }
+            Fields::Csv(fields) => self.request(&fields.record(line)?, seen),
+            Fields::Text(format) => self.request(&format.line(line)?, seen),
+        }
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn request(&self, line: &impl Line, seen: &mut FieldsSeen) -> Result<LineContent, LineError> {
+        let mapping = &*self.mapping;
+        let required =
+            |field: usize| line.text(field).ok_or_else(|| LineError::Missing(mapping.fields[field].clone()));
+        seen.note_line(mapping.fields.len());
+        let text = required(mapping.time)?;
+        seen.note_field(mapping.time);
+        let by_format = || line.time_format().and_then(|format| time::formatted_time(format, &text));
+        let time = time::log_time(&text).or_else(by_format);
+        let time = time.ok_or_else(|| LineError::AccessTime((&*text).into()))?;
+        let hits = match mapping.hits {
+            None => Hits::ONE,
+            Some(field) => {
+                let text = required(field)?;
+                seen.note_field(field);
+                let hits = text.parse::<u64>().map_err(|_| LineError::Number {
+                    field: mapping.fields[field].clone(),
+                    text: (&*text).into(),
+                })?;
+                NonZeroU64::new(hits).map_or(Hits::Peek, Hits::Take)
+            }
+        };
+        seen.note_request();
+        let mut code = Code::Ok;
+        if let Some((field, value)) = &mapping.denied
+            && let Some(text) = line.text(*field)
+        {
+            seen.note_field(*field);
+            code = if *text == **value { Code::OverLimit } else { Code::Ok };
+        }
+        let mut descriptors = Vec::with_capacity(mapping.descriptors.len());
+        for entries in &mapping.descriptors {
+            // Each entry is read, so that a field that no line has is noticed behind one that some lack.
+            let entries: Vec<_> = entries.iter().map(|entry| mapped(entry, line, seen)).collect();
+            if let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() {
+                descriptors.push(EventDescriptor { entries, hits, own_limit: None, recorded: None });
+            }
+        }
+        if descriptors.is_empty() {
+            return Ok(LineContent::WithoutDescriptors);
+        }
+        let event = Event {
+            time,
+            place: None,
+            is_report: false,
+            domain: mapping.domain.clone(),
+            descriptors,
+            code,
+            sample: 1.0,
+            is_hashed: false,
+            ticket: None,
+        };
+        event.request().check(&ANY_SIZE)?;
+        Ok(LineContent::Decision(event))
+    }
+}
+
+/// The entry, if the line has its field.
+fn mapped(entry: &MappedEntry, line: &impl Line, seen: &mut FieldsSeen) -> Option<(SmolStr, SmolStr)> {
+    let value = match &entry.value {
+        MappedValue::Constant(value) => value.clone(),
+        MappedValue::Field(field, reading) => {
+            let text = line.text(*field)?;
+            seen.note_field(*field);
+            reading.value(text).unwrap_or_else(|text| {
+                seen.note_no_address(&text);
+                SmolStr::from(&*text)
+            })
+        }
+    };
+    Some((entry.key.clone(), value))
+}
+
+/// Of a text that may be that of an absent field. Servers write a hyphen, or nothing.
+fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    (!matches!(&*text, "" | "-")).then_some(text)
+}
+
+/// A name, and the index behind it in brackets: `xff[-1]`.
+fn name_and_index(name: &str) -> Option<(&str, i64)> {
+    let (name, index) = name.strip_suffix(']')?.rsplit_once('[')?;
+    Some((name, index.parse().ok()?))
+}
+
+/// The place of an element by its index, from the end if that is negative.
+fn place_of(index: i64, length: usize) -> Option<usize> {
+    let index_from_start = if index < 0 { i64::try_from(length).ok()? + index } else { index };
+    usize::try_from(index_from_start).ok().filter(|place| *place < length)
+}
+
+/// An element of a text that is a list with commas; without an index, the text.
+fn element(text: Cow<'_, str>, index: Option<i64>) -> Option<Cow<'_, str>> {
+    let Some(index) = index else { return present(text) };
+    fn nth(text: &str, index: i64) -> Option<&str> {
+        let place = place_of(index, text.split(',').count())?;
+        text.split(',').nth(place).map(str::trim)
+    }
+    present(match text {
+        Cow::Borrowed(text) => Cow::Borrowed(nth(text, index)?),
+        Cow::Owned(text) => Cow::Owned(nth(&text, index)?.to_owned()),
+    })
+}
