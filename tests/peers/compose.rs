@@ -9,7 +9,7 @@ use std::{net::Ipv4Addr, path::Path};
 
 async fn the_compose_example_admits_five_requests_and_denies_the_sixth() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/compose");
-    let server = Server::with_rules(&folder.join("rules.yaml"), &[]);
+    let server = Server::with_rules(&folder.join("rules/rules.yaml"), &[]);
     let config = std::fs::read_to_string(folder.join("envoy.yaml")).expect("the config");
     // Outside of Compose nothing resolves the service's name.
     let config = config.replace("STRICT_DNS", "STATIC").replace("address: tidegate,", "address: 127.0.0.1,");

@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -37,14 +38,16 @@ func decode(t *testing.T, name, manifest string) []string {
 			continue
 		}
 		object, known := map[string]any{
-			"ConfigMap":             &corev1.ConfigMap{},
-			"Deployment":            &appsv1.Deployment{},
-			"Namespace":             &corev1.Namespace{},
-			"NetworkPolicy":         &networkingv1.NetworkPolicy{},
-			"PersistentVolumeClaim": &corev1.PersistentVolumeClaim{},
-			"PodDisruptionBudget":   &policyv1.PodDisruptionBudget{},
-			"Service":               &corev1.Service{},
-			"ServiceMonitor":        &monitoringv1.ServiceMonitor{},
+			"ConfigMap":               &corev1.ConfigMap{},
+			"Deployment":              &appsv1.Deployment{},
+			"HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{},
+			"Namespace":               &corev1.Namespace{},
+			"NetworkPolicy":           &networkingv1.NetworkPolicy{},
+			"PersistentVolumeClaim":   &corev1.PersistentVolumeClaim{},
+			"PodDisruptionBudget":     &policyv1.PodDisruptionBudget{},
+			"PrometheusRule":          &monitoringv1.PrometheusRule{},
+			"Service":                 &corev1.Service{},
+			"ServiceMonitor":          &monitoringv1.ServiceMonitor{},
 		}[head.Kind]
 		if !known {
 			t.Fatalf("%s: kind %s is not in the test's list", name, head.Kind)
@@ -175,19 +178,7 @@ func render(t *testing.T, values map[string]any) string {
 
 func tryToRender(t *testing.T, values map[string]any) (string, error) {
 	t.Helper()
-	chart, err := loader.Load(filepath.Join(deploy, "helm/tidegate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := chart.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	release := chartutil.ReleaseOptions{Name: "edge", Namespace: "default", IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := engine.Render(chart, all)
+	files, err := renderFiles(t, values)
 	if err != nil {
 		return "", err
 	}
@@ -200,6 +191,24 @@ func tryToRender(t *testing.T, values map[string]any) (string, error) {
 	return strings.Join(documents, "\n---\n"), nil
 }
 
+// renderFiles returns each template of the chart, rendered, by its path.
+func renderFiles(t *testing.T, values map[string]any) (map[string]string, error) {
+	t.Helper()
+	chart, err := loader.Load(filepath.Join(deploy, "helm/tidegate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chart.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	release := chartutil.ReleaseOptions{Name: "edge", Namespace: "default", IsInstall: true}
+	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, all)
+}
+
 func TestChartDecodes(t *testing.T) {
 	text := render(t, map[string]any{})
 	kinds := decode(t, "helm", text)
@@ -208,17 +217,20 @@ func TestChartDecodes(t *testing.T) {
 
 func TestChartDecodesWithEverySwitchTheOtherWay(t *testing.T) {
 	text := render(t, map[string]any{
-		"env":                 map[string]any{"TIDEGATE_MAX_COUNTERS": 1000},
-		"imagePullSecrets":    []any{map[string]any{"name": "registry"}},
-		"nodeSelector":        map[string]any{"kubernetes.io/arch": "arm64"},
-		"networkPolicy":       map[string]any{"enabled": false},
-		"persistence":         map[string]any{"enabled": true, "storageClassName": "fast"},
-		"podAnnotations":      map[string]any{"example.com/team": "edge"},
-		"podDisruptionBudget": map[string]any{"enabled": false},
-		"serviceMonitor":      map[string]any{"enabled": true},
+		"env":                       map[string]any{"TIDEGATE_MAX_COUNTERS": 1000},
+		"imagePullSecrets":          []any{map[string]any{"name": "registry"}},
+		"nodeSelector":              map[string]any{"kubernetes.io/arch": "arm64"},
+		"networkPolicy":             map[string]any{"enabled": false},
+		"persistence":               map[string]any{"enabled": true, "storageClassName": "fast"},
+		"prometheusRule":            map[string]any{"enabled": true, "labels": map[string]any{"release": "stack"}},
+		"podAnnotations":            map[string]any{"example.com/team": "edge"},
+		"podDisruptionBudget":       map[string]any{"enabled": false},
+		"serviceMonitor":            map[string]any{"enabled": true, "labels": map[string]any{"release": "stack"}},
+		"topologySpreadConstraints": []any{},
 	})
 	kinds := decode(t, "helm", text)
-	expectKinds(t, "helm", kinds, "ConfigMap", "Deployment", "Service", "ServiceMonitor", "PersistentVolumeClaim")
+	expectKinds(t, "helm", kinds,
+		"ConfigMap", "Deployment", "Service", "ServiceMonitor", "PrometheusRule", "PersistentVolumeClaim")
 	for _, expected := range []string{`name: TIDEGATE_MAX_COUNTERS, value: "1000"`, "type: Recreate", "arm64"} {
 		if !strings.Contains(text, expected) {
 			t.Errorf("no %q in:\n%s", expected, text)
@@ -256,6 +268,12 @@ func loadCompose(t *testing.T, file string, services int) {
 	}
 	for _, service := range project.Services {
 		for _, volume := range service.Volumes {
+			// An editor replaces the file: a mount of the file alone would keep the former one.
+			if rules := service.Environment["TIDEGATE_RULES"]; rules != nil && strings.Contains(volume.Source, "rules") {
+				if found, err := os.Stat(volume.Source); err != nil || !found.IsDir() || volume.Target != *rules {
+					t.Errorf("%s mounts %s at %s, which is not the directory of its rules", service.Name, volume.Source, volume.Target)
+				}
+			}
 			if volume.Type != "bind" {
 				continue
 			}

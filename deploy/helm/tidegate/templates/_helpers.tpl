@@ -18,6 +18,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.persistence.enabled (gt (int .Values.replicas) 1) }}
 {{- fail "persistence.enabled takes replicas: 1, since one process may use a data directory; for more replicas set counters.url and leave persistence off" }}
 {{- end }}
+{{- if and .Values.autoscaling.enabled (not .Values.counters.url) }}
+{{- fail "autoscaling.enabled takes counters.url: replicas with counters of their own admit a multiple of each limit" }}
+{{- end }}
+{{- if and .Values.autoscaling.enabled .Values.persistence.enabled }}
+{{- fail "autoscaling.enabled takes persistence.enabled=false, since one process may use a data directory" }}
+{{- end }}
+{{- if and .Values.control.console (not .Values.control.reach) }}
+{{- fail "control.console takes control.reach: loopback (kubectl port-forward) or any" }}
+{{- end }}
+{{- if and .Values.control.reach (not .Values.tokens.secretName) (not .Values.tls.grpc.clientCa) }}
+{{- fail "control.reach takes tokens.secretName or tls.grpc.clientCa: without them no caller has a role" }}
+{{- end }}
 {{- if and .Values.counters.url .Values.networkPolicy.enabled (not .Values.networkPolicy.egress) }}
 {{- fail "counters.url needs a way to the store: add it to networkPolicy.egress, or set networkPolicy.enabled=false" }}
 {{- end }}
@@ -55,6 +67,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- with .Values.tokens }}
 {{- if .secretName }}
 - { name: TIDEGATE_HTTP_TOKEN_FILE, value: {{ printf "/etc/tidegate/tokens/%s" .key | quote }} }
+{{- end }}
+{{- end }}
+{{- with .Values.control }}
+{{- if .reach }}
+- { name: TIDEGATE_CONTROL, value: {{ .reach }} }
+{{- end }}
+{{- if .console }}
+- { name: TIDEGATE_CONSOLE, value: "true" }
 {{- end }}
 {{- end }}
 {{- with .Values.counters }}
