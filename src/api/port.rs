@@ -9,8 +9,8 @@
 
 use super::{
     grpc::{
-        LongLivedBounds, LongLivedCalls, OneMessage, WholeMessages, explain_unknown_method, is_grpc,
-        malformed_timeout, not_a_call, one_message, timeout,
+        LongLivedBounds, LongLivedCalls, OneMessage, QUOTA_STREAM, WholeMessages, explain_unknown_method,
+        is_grpc, malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
     refusals::{self, refuse},
@@ -403,19 +403,27 @@ impl Service for GrpcPort {
         // Reflection and quotas stream their requests; every other method takes one message.
         let uri = request.uri().clone();
         let path = uri.path();
-        let is_unary = !path.starts_with("/grpc.reflection.") && path != rlqs::STREAM;
+        let is_unary = !path.starts_with("/grpc.reflection.") && path != QUOTA_STREAM;
         let is_lease = path.starts_with("/tidegate.v1.Leases/");
-        let bytes_max = match path == rlqs::STREAM {
+        let bytes_max = match path == QUOTA_STREAM {
             true => self.message_bytes_max.max(rlqs::REPORT_BYTES_MAX),
             false => self.message_bytes_max,
         };
         let is_compressed = has_encoding(&request);
         let share = request.body().share();
-        let delivery = (path == rlqs::STREAM).then(|| request.body().delivery());
-        let mut request = request.map(|body| match is_unary {
-            true => Body::new(WholeMessages::new(OneMessage::new(body), bytes_max, share)),
-            false => Body::new(WholeMessages::new(body, bytes_max, share)),
+        let delivery = (path == QUOTA_STREAM).then(|| request.body().delivery());
+        let of_connection = share.clone();
+        let mut request = request.map(|body| match (is_unary, &delivery) {
+            (true, _) => Body::new(WholeMessages::new(OneMessage::new(body), bytes_max, share)),
+            (false, None) => Body::new(WholeMessages::new(body, bytes_max, share)),
+            (false, Some(_)) => Body::new(rlqs::Screened(WholeMessages::new(body, bytes_max, share))),
         });
+        if let Some(places) = &places
+            && delivery.is_some()
+        {
+            request.extensions_mut().insert(Arc::clone(places));
+            request.extensions_mut().insert(of_connection);
+        }
         request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
         if !is_compressed {
             // tonic compresses the response for every caller that accepts it, and that is half of the time of such a call.

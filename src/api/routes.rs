@@ -14,6 +14,7 @@ use super::{
     rlqs::{self, QuotaService},
     rls::{KuadrantService, TonicService},
 };
+use std::time::Duration;
 use tidegate_service::RateLimitService;
 use tonic::{
     codec::CompressionEncoding,
@@ -25,6 +26,8 @@ use tonic::{
 pub struct RouteSettings {
     /// Bytes of one message; a longer one is refused with OUT_OF_RANGE before it is decoded.
     pub message_bytes_max: usize,
+    /// Time from the start of a stream of quotas to its first message.
+    pub first_message_within: Duration,
 }
 
 /// The router, with the control API and leases if there are any, and the health that it reports: NOT_SERVING until it is set.
@@ -40,8 +43,9 @@ pub fn routes(
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-    let quotas = RateLimitQuotaServiceServer::new(QuotaService(service.clone()))
-        .max_decoding_message_size(settings.message_bytes_max.max(rlqs::REPORT_BYTES_MAX));
+    let quotas =
+        RateLimitQuotaServiceServer::new(QuotaService::new(service.clone(), settings.first_message_within))
+            .max_decoding_message_size(settings.message_bytes_max.max(rlqs::REPORT_BYTES_MAX));
     let rate_limit = RateLimitServiceServer::new(TonicService(service))
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)

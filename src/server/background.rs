@@ -2,7 +2,7 @@
 
 use super::{
     FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, notices::NoticesThread,
-    quotas::QuotaThread, sweeper::Sweeper, tls::PortCounts,
+    quota_record::QuotaRecord, quotas::QuotaThread, sweeper::Sweeper, tls::PortCounts,
 };
 use crate::api::XdsFeed;
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
@@ -99,7 +99,7 @@ impl Background {
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
         let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
-        let quotas = QuotaThread::start(service.quotas(), &limiter, clock, settings.shared_store.as_ref())?;
+        let quotas = QuotaThread::start(service.quotas(), &limiter, clock, settings)?;
         Ok(Self {
             limiter,
             config,
@@ -182,10 +182,12 @@ impl Background {
         if let Some(keeper) = self.keeper {
             keeper.stop();
         }
-        self.quotas.stop();
+        let record = self.quotas.stop();
         self.notices.stop();
         self.sweeper.stop();
         self.clock_follower.stop();
-        self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)
+        self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)?;
+        record.into_iter().for_each(QuotaRecord::stopped_in_order);
+        Ok(())
     }
 }

@@ -145,8 +145,8 @@ fn grpc_port(
     leases: Option<&LeasesApi>,
 ) -> (Arc<GrpcPort>, Health) {
     let message_bytes_max = settings.message_bytes_max;
-    let (mut routes, health) =
-        api::routes(service.clone(), control, leases, RouteSettings { message_bytes_max });
+    let of_routes = RouteSettings { message_bytes_max, first_message_within: settings.http2.body_timeout };
+    let (mut routes, health) = api::routes(service.clone(), control, leases, of_routes);
     if let Some(clock) = &settings.test_clock {
         routes = routes.add_service(clock.clone().service()).prepare();
     }

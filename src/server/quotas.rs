@@ -1,18 +1,30 @@
 //! The thread of quotas: takes in reports of clients that enforce limits by themselves, and divides the limits among them. With a shared
-//! store, another one requests this server's parts of its limits.
+//! store, another one requests this server's parts of its limits. With a data directory, a third one records what is assigned.
 
-use super::ServeError;
-use std::{sync::Arc, thread::JoinHandle};
-use tidegate_core::{clock::Clock, limiter::Limiter};
+use super::{
+    ServeError, Settings,
+    quota_record::{Begun, QuotaRecord},
+};
+use std::{collections::hash_map::RandomState, hash::BuildHasher as _, io, sync::Arc, thread::JoinHandle};
+use tidegate_core::{
+    clock::Clock,
+    limiter::Limiter,
+    rules::{DomainRules, Percent},
+};
 use tidegate_operations::priority;
-use tidegate_service::Quotas;
-use tidegate_shared::store::{PartThread, SharedStore};
+use tidegate_service::{QuotaStart, Quotas};
+use tidegate_shared::{
+    lease::NodeId,
+    quota::Former,
+    store::{PartThread, SharedStore},
+};
 
 /// The running thread.
 pub(super) struct QuotaThread {
     quotas: Quotas,
     thread: JoinHandle<()>,
     parts: Option<PartThread>,
+    record: Option<QuotaRecord>,
 }
 
 impl QuotaThread {
@@ -20,33 +32,84 @@ impl QuotaThread {
         quotas: &Quotas,
         limiter: &Arc<Limiter>,
         clock: &Arc<dyn Clock>,
-        store: Option<&SharedStore>,
+        settings: &Settings,
     ) -> Result<Self, ServeError> {
         let start = |source| ServeError::Start { what: "the thread of quotas", source };
+        let store = settings.shared_store.as_ref();
+        let (mut record, begun) = Self::begin(settings, store, clock).map_err(ServeError::QuotaRecord)?;
         let (parts, calls) = match store {
             None => (None, None),
             Some(store) => {
                 let of_thread = quotas.clone();
                 let granted = move |bucket, sequence, grant| of_thread.granted(bucket, sequence, grant);
                 let (thread, calls) = PartThread::start(store, clock, granted).map_err(start)?;
-                (Some(thread), Some((store.holders().node(), calls)))
+                let server = begun.as_ref().map_or(store.holders().node(), |begun| begun.server);
+                (Some(thread), Some((server, calls)))
             }
         };
-        let (of_thread, limiter, clock) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
+        if record.is_none() {
+            warn_of_unrecorded(limiter);
+        }
+        let mut of_thread = QuotaStart::unrecorded(settings.quota_memory);
+        of_thread.store = calls;
+        if let Some(Begun { former, ceilings, had_number, .. }) = begun {
+            (of_thread.former, of_thread.ceilings) = (former, Some(ceilings));
+            of_thread.had_number = had_number;
+        }
+        if let Some(record) = &mut record {
+            of_thread.record = Box::new(record.start(quotas.clone()).map_err(start)?);
+        }
+        let (this, limiter, clock) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
         let run = move || {
             priority::lower_priority_of_awaited();
-            of_thread.run(&limiter, &*clock, calls);
+            this.run(&limiter, &*clock, of_thread);
         };
         let thread = std::thread::Builder::new().name("quotas".into()).spawn(run);
-        Ok(Self { quotas: quotas.clone(), thread: thread.map_err(start)?, parts })
+        Ok(Self { quotas: quotas.clone(), thread: thread.map_err(start)?, parts, record })
     }
 
-    pub(super) fn stop(self) {
+    /// Begins the record, if there is a data directory.
+    fn begin(
+        settings: &Settings,
+        store: Option<&SharedStore>,
+        clock: &Arc<dyn Clock>,
+    ) -> io::Result<(Option<QuotaRecord>, Option<Begun>)> {
+        let Some(of_record) = &settings.quota_record else { return Ok((None, None)) };
+        let random = || NodeId(RandomState::new().hash_one(of_record));
+        let server = store.map_or_else(random, |store| store.holders().node());
+        let (record, begun) = QuotaRecord::begin(of_record, server, clock.now())?;
+        match &begun.former {
+            Former::Unknown => tracing::info!(
+                "what quotas of a former process are in force is not known: all of each limit counts as assigned for 16 s after this start"
+            ),
+            former => tracing::debug!(?former, "quotas of the former process"),
+        }
+        Ok((Some(record), Some(begun)))
+    }
+
+    /// Ends the thread; returns the record, if there is one.
+    pub(super) fn stop(self) -> Option<QuotaRecord> {
         self.quotas.stop();
         // A panic was printed when it happened, and does not prevent the stop.
         let _ = self.thread.join();
         if let Some(parts) = self.parts {
             parts.stop();
         }
+        let mut record = self.record;
+        record.iter_mut().for_each(QuotaRecord::stop);
+        record
+    }
+}
+
+/// Logs that clients of quotas get less than their limits, if there are rules for any.
+fn warn_of_unrecorded(limiter: &Limiter) {
+    let is_bounded = |domain: &DomainRules| {
+        !domain.is_shared() && domain.quotas().is_some_and(|quotas| quotas.unrecorded < Percent::ALL)
+    };
+    if limiter.pin().rules().domains().any(is_bounded) {
+        tracing::warn!(
+            "clients of quotas (RLQS) get no more of each limit together than `rlqs.unrecorded` of its domain (50% by default), and for 16 s after \
+             each start so much counts as assigned, since nothing records what is; start with --data"
+        );
     }
 }

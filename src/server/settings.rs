@@ -1,6 +1,6 @@
 //! Settings of the server, and of its rules.
 
-use super::{ConnectionBounds, TlsSettings};
+use super::{ConnectionBounds, TlsSettings, quota_record::QuotaRecordSettings};
 use crate::api::{
     LongLivedBounds, TestClock, XdsSettings,
     http::{HttpBounds, MetricsPath},
@@ -65,6 +65,10 @@ pub struct Settings {
     pub http2: Http2Settings,
     /// Memory for incomplete requests, of both ports.
     pub body_memory: Arc<BodyMemory>,
+    /// The most bytes of memory for quotas.
+    pub quota_memory: usize,
+    /// Where quotas record what they assign, if there is a data directory.
+    pub quota_record: Option<QuotaRecordSettings>,
     /// Time between health turning NOT_SERVING and GOAWAY.
     pub drain_delay: Duration,
     /// Time that connections have to end after GOAWAY.

@@ -9,7 +9,7 @@ use crate::support::{
 use http::{HeaderMap, HeaderValue, request::Builder};
 use proptest::prelude::*;
 use prost::Message;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tidegate::api::{
     GrpcPort, LongLivedBounds, RouteSettings,
     pb::{
@@ -63,7 +63,12 @@ fn port_with(rules: &str, options: ResponseOptions) -> Arc<GrpcPort> {
         RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100, ..RequestLimits::default() };
     let service =
         RateLimitService::new(Arc::new(limiter(rules)), clock, limits).with_response_options(options);
-    let routes = routes(service.clone(), None, None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
+    let routes = routes(
+        service.clone(),
+        None,
+        None,
+        RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX, first_message_within: Duration::from_secs(30) },
+    );
     Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX, LongLivedBounds::default()))
 }
 

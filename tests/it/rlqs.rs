@@ -32,7 +32,7 @@ use tonic::{Code, Status, Streaming, transport::Endpoint};
 
 pub const RULES: &str = "
 domain: shop
-rlqs: { clients: 2 }
+rlqs: { clients: 2, unrecorded: 100% }
 descriptors:
   - key: plan
     value: free
@@ -102,7 +102,7 @@ impl Client {
         strategy(action)
     }
 
-    async fn end(&mut self) -> Code {
+    pub async fn end(&mut self) -> Code {
         loop {
             if let Err(status) = self.next().await {
                 return status.code();
@@ -155,7 +155,7 @@ async fn what_no_rule_limits_is_admitted_and_what_a_rule_denies_is_denied() {
 
 #[tokio::test]
 async fn a_stream_stays_open_while_nothing_is_reported() {
-    let server = serve(RULES, &["--body-timeout", "200ms", "--first-request-timeout", "200ms"]);
+    let server = serve(RULES, &["--body-timeout", "500ms", "--first-request-timeout", "500ms"]);
     let mut client = Client::open(&server).await;
     for _ in 0..3 {
         client.report("shop", &[&[("plan", "gold")]], 1).await;
@@ -240,7 +240,10 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     assert_eq!(one.strategy().await, ALLOW_ALL);
     let listed = ctl_quotas(&server, &reader, &[]).await;
     assert!(listed.contains("1 buckets, 1 streams; 1 buckets of streams that no limit divides"), "{listed}");
-    assert!(listed.contains("shares do not grow yet") && !listed.contains("ada"), "{listed}");
+    assert!(
+        listed.contains("what a former process may have assigned") && !listed.contains("ada"),
+        "{listed}"
+    );
 
     tokio::time::sleep(LEARNING).await;
     for client in [&mut one, &mut other] {
@@ -330,9 +333,9 @@ async fn last_rate(client: &mut Client, mut rate: f64) -> f64 {
     rate
 }
 
-/// After a kill, with or without a snapshot: what it assigns is a part of what its clients had by what they admitted.
+/// After a kill, with or without a data directory: what it assigns, with what a former server did, is within the limit.
 #[tokio::test]
-async fn a_server_that_starts_assigns_its_clients_no_more_than_they_had() {
+async fn a_server_that_starts_assigns_no_more_than_a_former_one_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().to_str().expect("UTF-8");
     for args in [&[][..], &["--data", data, "--snapshot-interval", "50ms"]] {
@@ -353,7 +356,9 @@ async fn a_server_that_starts_assigns_its_clients_no_more_than_they_had() {
         }
         let [rate, of_new] = [last_rate(&mut former, 0.0).await, last_rate(&mut new, 0.0).await];
         println!("{args:?}: {had:.1} before, {rate:.1} after, {of_new:.1} of a new client");
-        assert!(rate > 0.0 && rate <= had && of_new == 0.0, "{had:.1}, {rate:.1}, {of_new:.1}");
+        assert!(rate > 0.0 && had.max(rate) + of_new <= 100.0, "{had:.1}, {rate:.1}, {of_new:.1}");
+        // Without a record, all that one may have assigned counts. With one, more is assigned once that is recorded.
+        assert_eq!(of_new > 0.0, !args.is_empty(), "{of_new:.1}");
     }
 }
 
@@ -390,7 +395,7 @@ async fn a_peer_takes_no_more_than_its_part_whatever_it_reports() {
 
 #[tokio::test]
 async fn streams_that_cannot_be_served_end_with_the_reason() {
-    let server = serve(&RULES.replace("rlqs: { clients: 2 }", ""), &[]);
+    let server = serve(&RULES.replace("rlqs: { clients: 2, unrecorded: 100% }", ""), &[]);
     for (domain, pairs, code) in [
         ("shop", &[("plan", "gold")][..], Code::FailedPrecondition),
         ("unknown", &[("plan", "gold")], Code::FailedPrecondition),
@@ -414,7 +419,8 @@ async fn a_changed_rule_reaches_the_clients_at_once() {
     let denied = RULES.replace("unlimited: true", "unit: second, requests_per_unit: 0");
     std::fs::write(file.path(), denied).expect("rules are written");
     assert_eq!(client.strategy().await, DENY_ALL);
-    std::fs::write(file.path(), RULES.replace("rlqs: { clients: 2 }", "")).expect("rules are written");
+    std::fs::write(file.path(), RULES.replace("rlqs: { clients: 2, unrecorded: 100% }", ""))
+        .expect("rules are written");
     let actions = client.next().await.expect("the bucket is abandoned");
     assert!(matches!(&*actions, [(_, BucketAction::AbandonAction(_))]), "{actions:?}");
     assert_eq!(client.end().await, Code::FailedPrecondition);

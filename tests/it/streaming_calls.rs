@@ -14,7 +14,7 @@ const CHECK: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// Resident memory of the server, in KiB.
-fn rss(server: &Server) -> u64 {
+pub fn rss(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line for memory");
     line.trim_end_matches("kB").trim().parse().expect("a number")

@@ -35,7 +35,8 @@ pub use limitador_counts::{
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters, REFUSAL_LOG_INTERVAL};
 pub use quotas::{
     Assignment, BlanketCounts, Bucket, BucketFilter, BucketReport, QuotaBucket, QuotaFigures, QuotaList,
-    QuotaPeer, QuotaQuery, QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment, StreamEnd,
+    QuotaPeer, QuotaQuery, QuotaStart, QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment,
+    StreamEnd,
 };
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
 pub use refusals::{HttpRefusal, Refusal};

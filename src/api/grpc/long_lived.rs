@@ -1,6 +1,6 @@
-//! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams.
+//! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own: those of
+//! one kind are not taken by calls of another.
 
-use crate::api::rlqs;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -14,23 +14,30 @@ use std::{
 use tidegate_http2::{LongLived, LongLivedCall};
 use tonic::Status;
 
-/// The methods with calls that stay open.
-const METHODS: [&str; 5] = [
-    "/grpc.health.v1.Health/Watch",
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-    "/tidegate.v1.Control/Tail",
-    rlqs::STREAM,
+/// The method of quotas.
+pub(in crate::api) const QUOTA_STREAM: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
+/// The methods with calls that stay open, each with the number of its kind.
+const METHODS: [(&str, usize); 5] = [
+    ("/grpc.health.v1.Health/Watch", 0),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 1),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", 1),
+    ("/tidegate.v1.Control/Tail", 2),
+    (QUOTA_STREAM, 3),
 ];
+
+/// Number of kinds.
+const KINDS: usize = 4;
 
 /// Maximum numbers of calls that stay open. Each takes some 15 kB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LongLivedBounds {
-    /// Calls of all connections.
+    /// Calls of one kind, of all connections.
     pub max: usize,
-    /// Calls of one connection.
+    /// Calls of one connection, of all kinds.
     pub per_connection_max: usize,
-    /// Calls of one IPv4 address, IPv6 /64 network, or user on a Unix socket.
+    /// Calls of one kind of one IPv4 address, IPv6 /64 network, or user on a Unix socket.
     pub per_peer_max: usize,
 }
 
@@ -44,12 +51,14 @@ impl Default for LongLivedBounds {
 #[derive(Clone, Debug)]
 pub(in crate::api) struct LongLivedCalls {
     bounds: LongLivedBounds,
-    open: LongLived,
-    /// Those of each peer with any.
-    of_peers: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    open: [LongLived; KINDS],
+    /// Those of each peer with any, by kind.
+    of_peers: OfPeers,
 }
 
-/// The places that an open call takes, of all connections', of its connection's and of its peer's.
+type OfPeers = Arc<Mutex<HashMap<Arc<str>, [usize; KINDS]>>>;
+
+/// The places that an open call takes, of all connections', of its connection's and of its peer's. They are free once all that has them is gone.
 pub(in crate::api) struct Places {
     _of_all: LongLivedCall,
     _of_connection: Option<LongLivedCall>,
@@ -58,16 +67,17 @@ pub(in crate::api) struct Places {
 
 /// A call of a peer that is counted.
 struct OfPeer {
-    of_peers: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    of_peers: OfPeers,
     peer: Arc<str>,
+    kind: usize,
 }
 
 impl Drop for OfPeer {
     fn drop(&mut self) {
         let mut of_peers = self.of_peers.lock();
         if let Some(open) = of_peers.get_mut(&self.peer) {
-            *open -= 1;
-            if *open == 0 {
+            open[self.kind] -= 1;
+            if *open == [0; KINDS] {
                 of_peers.remove(&self.peer);
             }
         }
@@ -76,7 +86,7 @@ impl Drop for OfPeer {
 
 impl LongLivedCalls {
     pub(in crate::api) fn new(bounds: LongLivedBounds) -> Self {
-        Self { bounds, open: LongLived::default(), of_peers: Arc::default() }
+        Self { bounds, open: Default::default(), of_peers: Arc::default() }
     }
 
     /// Takes places for a call that stays open; none for any other call. An error is the refusal, RESOURCE_EXHAUSTED.
@@ -84,47 +94,51 @@ impl LongLivedCalls {
         &self,
         request: &Request<B>,
         peer: &Arc<str>,
-    ) -> Result<Option<Places>, Status> {
-        if !METHODS.contains(&request.uri().path()) {
+    ) -> Result<Option<Arc<Places>>, Status> {
+        let path = request.uri().path();
+        let Some((_, kind)) = METHODS.into_iter().find(|(method, _)| *method == path) else {
             return Ok(None);
-        }
+        };
         let of_connection = match request.extensions().get::<LongLived>() {
             Some(connection) => Some(connection.start(self.bounds.per_connection_max).ok_or_else(|| {
                 Status::resource_exhausted("too many open streaming calls on this connection; close some")
             })?),
             None => None,
         };
-        let of_all = self.open.start(self.bounds.max).ok_or_else(|| {
+        let of_all = self.open[kind].start(self.bounds.max).ok_or_else(|| {
             Status::resource_exhausted("too many open streaming calls on this server; try again later")
         })?;
-        let of_peer = self.start_of_peer(peer).ok_or_else(|| {
+        let of_peer = self.start_of_peer(peer, kind).ok_or_else(|| {
             Status::resource_exhausted(format!(
                 "too many open streaming calls of {peer}; close some, or start the server with a higher --max-streaming-calls-per-peer"
             ))
         })?;
-        Ok(Some(Places { _of_all: of_all, _of_connection: of_connection, _of_peer: of_peer }))
+        Ok(Some(Arc::new(Places { _of_all: of_all, _of_connection: of_connection, _of_peer: of_peer })))
     }
 
-    fn start_of_peer(&self, peer: &Arc<str>) -> Option<OfPeer> {
+    fn start_of_peer(&self, peer: &Arc<str>, kind: usize) -> Option<OfPeer> {
         let mut of_peers = self.of_peers.lock();
-        if of_peers.get(peer).copied().unwrap_or(0) >= self.bounds.per_peer_max {
+        if of_peers.get(peer).map_or(0, |open| open[kind]) >= self.bounds.per_peer_max {
             return None;
         }
-        *of_peers.entry(Arc::clone(peer)).or_insert(0) += 1;
-        Some(OfPeer { of_peers: Arc::clone(&self.of_peers), peer: Arc::clone(peer) })
+        of_peers.entry(Arc::clone(peer)).or_default()[kind] += 1;
+        Some(OfPeer { of_peers: Arc::clone(&self.of_peers), peer: Arc::clone(peer), kind })
     }
 }
 
 impl Places {
     /// Keeps the places for as long as the response's body is open.
-    pub(in crate::api) fn keep(self, response: Response<tonic::body::Body>) -> Response<tonic::body::Body> {
+    pub(in crate::api) fn keep(
+        self: Arc<Self>,
+        response: Response<tonic::body::Body>,
+    ) -> Response<tonic::body::Body> {
         response.map(|body| tonic::body::Body::new(WithPlaces { body, _places: self }))
     }
 }
 
 struct WithPlaces {
     body: tonic::body::Body,
-    _places: Places,
+    _places: Arc<Places>,
 }
 
 impl Body for WithPlaces {
@@ -161,11 +175,12 @@ mod tests {
         let bounds = LongLivedBounds { max: 3, per_connection_max: 2, per_peer_max: 3 };
         let calls = LongLivedCalls::new(bounds);
         let (one, other) = (LongLived::default(), LongLived::default());
-        let start = |connection| calls.start(&call(METHODS[0], connection), &"192.0.2.1".into());
+        let start = |connection| calls.start(&call(METHODS[0].0, connection), &"192.0.2.1".into());
         let open = [start(&one), start(&one)];
         assert!(open.iter().all(|places| matches!(places, Ok(Some(_)))));
-        let message =
-            |refused: Result<Option<Places>, Status>| refused.err().map(|status| status.message().to_owned());
+        let message = |refused: Result<Option<Arc<Places>>, Status>| {
+            refused.err().map(|status| status.message().to_owned())
+        };
         assert!(message(start(&one)).is_some_and(|text| text.contains("this connection")));
         let third = start(&other);
         assert!(message(start(&other)).is_some_and(|text| text.contains("this server")));
@@ -177,7 +192,7 @@ mod tests {
     fn a_peer_does_not_take_the_places_of_others() {
         let bounds = LongLivedBounds { max: 9, per_connection_max: 9, per_peer_max: 2 };
         let calls = LongLivedCalls::new(bounds);
-        let start = |peer: &str| calls.start(&call(METHODS[0], &LongLived::default()), &peer.into());
+        let start = |peer: &str| calls.start(&call(METHODS[0].0, &LongLived::default()), &peer.into());
         let open = [start("192.0.2.1"), start("192.0.2.1")];
         let refused = start("192.0.2.1").err().map(|status| status.message().to_owned());
         assert!(refused.is_some_and(|text| text.contains("of 192.0.2.1")));
@@ -185,6 +200,24 @@ mod tests {
         drop(open);
         assert!(start("192.0.2.1").is_ok());
         assert!(calls.of_peers.lock().is_empty());
+    }
+
+    /// Streams of quotas that sent nothing kept watches, the tail and reflection out, and the other way round.
+    #[test]
+    fn calls_of_one_kind_do_not_take_the_places_of_another() {
+        let calls = LongLivedCalls::new(LongLivedBounds { max: 2, per_connection_max: 9, per_peer_max: 1 });
+        let start = |method: usize, peer: &str| {
+            calls.start(&call(METHODS[method].0, &LongLived::default()), &peer.into()).ok()
+        };
+        let quotas = [start(4, "192.0.2.1"), start(4, "192.0.2.2")];
+        assert!(quotas.iter().all(Option::is_some));
+        assert!(start(4, "192.0.2.1").is_none() && start(4, "192.0.2.3").is_none());
+        let others = [start(0, "192.0.2.1"), start(1, "192.0.2.1"), start(3, "192.0.2.1")];
+        assert!(others.iter().all(Option::is_some));
+        // Both versions of reflection are one kind.
+        assert!(start(2, "192.0.2.1").is_none());
+        drop((quotas, others));
+        assert!(start(4, "192.0.2.1").is_some() && calls.of_peers.lock().is_empty());
     }
 
     #[test]

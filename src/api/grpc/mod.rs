@@ -6,7 +6,7 @@ mod unary;
 mod whole_messages;
 
 pub use long_lived::LongLivedBounds;
-pub(super) use long_lived::LongLivedCalls;
+pub(super) use long_lived::{LongLivedCalls, Places, QUOTA_STREAM};
 pub(super) use unary::OneMessage;
 pub(super) use whole_messages::WholeMessages;
 

@@ -12,9 +12,8 @@ pub(super) async fn live() -> impl IntoResponse {
 }
 
 pub(super) async fn ready(State(state): State<HttpState>) -> impl IntoResponse {
-    let shared_store = shared_store(&state.service);
-    let rules = rules(&state);
-    serving(&state, format!("serving\n{shared_store}{rules}"), StatusCode::SERVICE_UNAVAILABLE)
+    let (shared_store, rules, quotas) = (shared_store(&state.service), rules(&state), quotas(&state.service));
+    serving(&state, format!("serving\n{shared_store}{rules}{quotas}"), StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// A line if the rules in force are not those of their sources. The server still serves.
@@ -34,6 +33,14 @@ fn rules(state: &HttpState) -> String {
 fn timestamp(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into());
     time.map_or_else(|_| String::new(), |time| format!("{time:.0}"))
+}
+
+/// A line while a part of limits counts as assigned by a former process, and requests may be denied for it.
+fn quotas(service: &RateLimitService) -> &'static str {
+    match service.quotas().figures().is_learning {
+        true => "quotas: learning: what a former process may have assigned counts for 16 s after the start\n",
+        false => "",
+    }
 }
 
 /// The state of the shared store as a line, if there is one. Without the store the server still serves.

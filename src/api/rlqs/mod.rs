@@ -4,32 +4,40 @@
 
 mod pace;
 mod responses;
+mod screen;
 mod wire;
 
 use super::{
-    grpc::BoxedResponse,
+    grpc::{BoxedResponse, Places},
     pb::quota::{
         RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
     },
     routed_peer::RoutedPeer,
 };
-use pace::Pace;
+use pace::{Pace, Paces};
+use prost::Message as _;
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
-use std::{future::ready, time::Duration};
+pub(in crate::api) use screen::Screened;
+use std::{future::ready, pin::pin, sync::Arc, time::Duration};
+use tidegate_http2::BodyShare;
 use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The method, whose calls stay open.
-pub(in crate::api) const STREAM: &str =
-    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-
 /// Bytes of one message of reports, if messages may not be longer anyway: Envoy reports all of its buckets in one.
 pub(in crate::api) const REPORT_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes that a report takes when it is decoded, beside its texts.
+const REPORT_BYTES: usize = 300;
+
 /// Adapts quotas to tonic's trait.
-pub(in crate::api) struct QuotaService(pub(in crate::api) RateLimitService);
+pub(in crate::api) struct QuotaService {
+    service: RateLimitService,
+    /// Time from the start of a stream to its first message.
+    first_message_within: Duration,
+    paces: Paces,
+}
 
 impl server::RateLimitQuotaService for QuotaService {
     type StreamRateLimitQuotasStream = Messages;
@@ -47,15 +55,29 @@ impl server::RateLimitQuotaService for QuotaService {
 }
 
 impl QuotaService {
+    /// Streams whose first message arrives within so much time.
+    pub(in crate::api) fn new(service: RateLimitService, first_message_within: Duration) -> Self {
+        Self { service, first_message_within, paces: Paces::default() }
+    }
+
     fn open(
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Messages>, Status> {
-        self.0.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
+        self.service.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
         let (responses, messages) = mpsc::channel(1);
         let peer = request.extensions().get::<RoutedPeer>().cloned();
         let peer = peer.map(|RoutedPeer(address, names)| QuotaPeer { address, names }).unwrap_or_default();
-        let stream = Stream { service: self.0.clone(), peer, open: None, pace: Pace::default() };
+        let share = request.extensions().get::<BodyShare>().cloned().unwrap_or_else(BodyShare::unlimited);
+        let stream = Stream {
+            pace: self.paces.of(Arc::clone(&peer.address)),
+            service: self.service.clone(),
+            peer,
+            open: None,
+            first_message_within: self.first_message_within,
+            share,
+            _places: request.extensions().get::<Arc<Places>>().cloned(),
+        };
         tokio::spawn(stream.run(request.into_inner(), responses));
         let receipts = Receipts::default();
         let mut response = Response::new(Messages { messages, receipts: receipts.clone() });
@@ -71,7 +93,12 @@ struct Stream {
     peer: QuotaPeer,
     /// None until the first message, which names the domain.
     open: Option<QuotaStream>,
+    first_message_within: Duration,
     pace: Pace,
+    /// Memory for reports that wait to be taken in.
+    share: BodyShare,
+    /// Its places among the calls that stay open: it may outlive its response by the reports that are being taken in.
+    _places: Option<Arc<Places>>,
 }
 
 impl Stream {
@@ -81,6 +108,8 @@ impl Stream {
         mut reports: Streaming<RateLimitQuotaUsageReports>,
         responses: mpsc::Sender<Message>,
     ) {
+        let mut is_late = pin!(tokio::time::sleep(self.first_message_within));
+        self.pace.note_stream(self.service.clock().now());
         loop {
             let wait = self.pace.wait(self.service.clock().now());
             let next = tokio::select! {
@@ -92,6 +121,10 @@ impl Stream {
                     Err(status) => Err(status),
                 },
                 response = self.assignments() => response.map(Some),
+                () = &mut is_late, if self.open.is_none() => Err(Status::deadline_exceeded(format!(
+                    "no reports within {:?}; the first message of a stream names its domain",
+                    self.first_message_within
+                ))),
             };
             let is_end = next.is_err();
             let Some(next) = next.transpose() else { continue };
@@ -113,8 +146,13 @@ impl Stream {
             }
             None => self.open.insert(self.service.quotas().open(&message.domain, self.peer.clone())),
         };
-        self.pace.note(reports.len(), self.service.clock().now());
-        stream.report(reports, beyond as u64).await;
+        self.pace.note_message(reports.len(), self.service.clock().now())?;
+        let bytes = message.encoded_len() + reports.len() * REPORT_BYTES;
+        drop(message);
+        let _held =
+            self.share.hold(bytes).map_err(|no_room| Status::resource_exhausted(no_room.to_string()))?;
+        let added = stream.report(reports, beyond as u64).await;
+        self.pace.note_new(added, self.service.clock().now());
         Ok(())
     }
 

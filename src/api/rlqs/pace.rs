@@ -1,32 +1,87 @@
-//! The pace at which messages of one stream are read, so that a client that reports all the time takes a bounded part of the thread that
-//! divides limits from others.
+//! The pace at which reports of one peer are read, so that it takes a bounded part of the thread that divides limits. It is the peer's, over
+//! all of its streams: another stream does not begin anew.
 
-use std::time::Duration;
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
+use tonic::Status;
 
-/// Time for one bucket of a report, on average.
-const BUCKET: Duration = Duration::from_millis(1);
+/// Time for the work of one report, on average: 50,000 in a second, which are 250,000 buckets that are reported every five seconds.
+const WORK: Duration = Duration::from_micros(20);
 
-/// Buckets that are read at once before the average applies: as many as a stream may have.
-const BURST: Duration = BUCKET.saturating_mul(1_000);
+/// Work beside its reports: of a message, of a stream, and of a bucket that is new on its stream.
+const OF_MESSAGE: u32 = 10;
+const OF_STREAM: u32 = 100;
+const OF_NEW_BUCKET: u32 = 10;
 
-/// What a stream has reported.
+/// Work that may be ahead of the average before no other message is read.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// The same before a stream is ended: the first reports of a peer's streams may arrive at once.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
+
+/// The time by which the average of a peer would be reached, of peers that are ahead.
+#[derive(Clone, Default)]
+pub(super) struct Paces(Arc<Mutex<Dues>>);
+
 #[derive(Default)]
+struct Dues {
+    of_peers: HashMap<Arc<str>, Timestamp>,
+    /// Number of peers at which those that are not ahead are forgotten.
+    sweep_at: usize,
+}
+
+/// The pace of a peer.
 pub(super) struct Pace {
-    /// Time at which the average would be reached.
-    due: Timestamp,
+    paces: Paces,
+    peer: Arc<str>,
+}
+
+impl Paces {
+    pub(super) fn of(&self, peer: Arc<str>) -> Pace {
+        Pace { paces: self.clone(), peer }
+    }
 }
 
 impl Pace {
-    /// Notes a message with so many buckets.
-    pub(super) fn note(&mut self, buckets: usize, now: Timestamp) {
-        let buckets = u32::try_from(buckets).unwrap_or(u32::MAX).max(1);
-        self.due = self.due.max(now).saturating_add(BUCKET.saturating_mul(buckets));
+    /// Notes that a stream begins.
+    pub(super) fn note_stream(&self, now: Timestamp) {
+        self.add(OF_STREAM, now);
+    }
+
+    /// Notes that buckets are new on their stream.
+    pub(super) fn note_new(&self, buckets: u32, now: Timestamp) {
+        self.add(buckets.saturating_mul(OF_NEW_BUCKET), now);
+    }
+
+    /// Notes a message with so many reports. An error if the peer is so far ahead that its stream is to end.
+    pub(super) fn note_message(&self, reports: usize, now: Timestamp) -> Result<(), Status> {
+        let reports = u32::try_from(reports).unwrap_or(u32::MAX);
+        if self.add(reports.saturating_add(OF_MESSAGE), now) <= AHEAD_MAX {
+            return Ok(());
+        }
+        let peer = &self.peer;
+        let message =
+            format!("{peer} reports more than 50,000 buckets in a second; report fewer, or less often");
+        Err(Status::resource_exhausted(message))
     }
 
     /// Time until the next message is read.
     pub(super) fn wait(&self, now: Timestamp) -> Duration {
-        self.due.since(now.saturating_add(BURST))
+        let due = self.paces.0.lock().of_peers.get(&self.peer).copied().unwrap_or_default();
+        due.since(now.saturating_add(AHEAD))
+    }
+
+    /// Adds work; returns how far the peer is ahead.
+    fn add(&self, work: u32, now: Timestamp) -> Duration {
+        let mut dues = self.paces.0.lock();
+        if dues.of_peers.len() >= dues.sweep_at {
+            dues.of_peers.retain(|_, due| *due > now);
+            dues.sweep_at = 2 * dues.of_peers.len() + 64;
+        }
+        let due = dues.of_peers.entry(Arc::clone(&self.peer)).or_default();
+        *due = (*due).max(now).saturating_add(WORK.saturating_mul(work));
+        due.since(now)
     }
 }
 
@@ -34,18 +89,32 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
     #[test]
-    fn all_buckets_are_reported_at_once_and_more_at_the_average() {
-        let (mut pace, now) = (Pace::default(), Timestamp::from_millis(1_000_000));
-        pace.note(1_000, now);
-        assert_eq!(pace.wait(now), Duration::ZERO);
-        // One message counts as one bucket at least.
-        pace.note(0, now);
-        assert_eq!(pace.wait(now), Duration::from_millis(1));
-        pace.note(4_000, now);
-        assert_eq!(pace.wait(now), Duration::from_millis(4_001));
+    fn all_streams_of_a_peer_have_one_pace_and_another_stream_does_not_renew_it() {
+        let paces = Paces::default();
+        let pace = || paces.of("192.0.2.1".into());
+        assert!(pace().note_message(49_990, NOW).is_ok());
+        assert_eq!(pace().wait(NOW), Duration::ZERO);
+        pace().note_stream(NOW);
+        assert_eq!(pace().wait(NOW), WORK * OF_STREAM);
+        pace().note_new(5_000, NOW);
+        assert_eq!(pace().wait(NOW), WORK * OF_STREAM + Duration::from_secs(1));
+        assert_eq!(paces.of("192.0.2.2".into()).wait(NOW), Duration::ZERO);
         // An interval between reports of Envoy.
-        let later = now.saturating_add(Duration::from_secs(5));
-        assert_eq!(pace.wait(later), Duration::ZERO);
+        assert_eq!(pace().wait(NOW.saturating_add(Duration::from_secs(5))), Duration::ZERO);
+        assert!((0..7).all(|_| pace().note_message(49_990, NOW).is_ok()));
+        assert!(pace().note_message(49_990, NOW).is_err());
+    }
+
+    #[test]
+    fn peers_that_are_not_ahead_take_no_memory() {
+        let paces = Paces::default();
+        for peer in 0..10_000 {
+            let now = NOW.saturating_add(Duration::from_millis(peer));
+            assert!(paces.of(peer.to_string().into()).note_message(0, now).is_ok());
+        }
+        assert!(paces.0.lock().of_peers.len() < 200);
     }
 }

@@ -20,6 +20,12 @@ const MOST: i64 = WINDOW_MAX as i64;
 const MEMORY_SHARE: u64 = 8;
 const BODY_MEMORY_MAX: u64 = 1 << 30;
 
+/// Memory for one purpose, unless it is set.
+fn memory_by_default() -> usize {
+    let memory = server::available_memory().map_or(u64::MAX, |(bytes, _)| bytes);
+    (memory / MEMORY_SHARE).min(BODY_MEMORY_MAX) as usize
+}
+
 /// Bounds on connections.
 #[derive(Args)]
 pub(super) struct ConnectionFlags {
@@ -35,16 +41,18 @@ pub(super) struct ConnectionFlags {
         default_value_t = Http2Settings::default().streams_max
     )]
     max_streams: u32,
-    /// Maximum number of open streaming calls (Health/Watch, reflection); further ones get RESOURCE_EXHAUSTED.
+    /// Maximum number of open streaming calls of each kind (Health/Watch, reflection, Control/Tail, quotas); further ones get
+    /// RESOURCE_EXHAUSTED.
     #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS", value_name = "N", default_value_t = LongLivedBounds::default().max)]
     max_streaming_calls: usize,
-    /// The same for each connection.
+    /// Maximum number of open streaming calls of each connection, of all kinds.
     #[arg(
         long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_CONNECTION", value_name = "N",
         default_value_t = LongLivedBounds::default().per_connection_max
     )]
     max_streaming_calls_per_connection: usize,
-    /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket; by default half of --max-streaming-calls.
+    /// Maximum number of open streaming calls of each kind for each IPv4 address, IPv6 /64 network, or user on a Unix socket; by default half
+    /// of --max-streaming-calls.
     #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_PEER", value_name = "N")]
     max_streaming_calls_per_peer: Option<usize>,
     /// Maximum bytes of a request's header list; a larger one gets HTTP status 431.
@@ -68,6 +76,11 @@ pub(super) struct ConnectionFlags {
     /// RESOURCE_EXHAUSTED.
     #[arg(long, env = "TIDEGATE_MAX_BODY_MEMORY", value_name = "BYTES")]
     max_body_memory: Option<NonZeroUsize>,
+    /// Memory for quotas (RLQS): buckets that clients report, and what they have of them, in bytes; by default an eighth of the memory of the
+    /// machine or of the cgroup, at most 1 GiB. A peer may have half of it, also of what outlives its streams; buckets beyond it get no
+    /// assignment.
+    #[arg(long, env = "TIDEGATE_MAX_QUOTA_MEMORY", value_name = "BYTES")]
+    max_quota_memory: Option<NonZeroUsize>,
     /// Time from the start of a connection to the end of its first request, after which it is closed.
     #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
     first_request_timeout: Duration,
@@ -86,7 +99,7 @@ pub(super) struct ConnectionFlags {
     /// Time after that age that calls have to complete before the connection is closed.
     #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE_GRACE", value_name = "TIME", value_parser = interval, default_value = "30s")]
     max_connection_age_grace: Duration,
-    /// Time from a unary request's headers to the end of its body, after which the stream is reset.
+    /// Time from a unary request's headers to the end of its body, after which the stream is reset; of a stream of quotas, to its first message.
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
     body_timeout: Duration,
     /// Time that a client may take to read a response message before the stream is reset, or the connection closed.
@@ -110,11 +123,12 @@ impl ConnectionFlags {
 
     /// The memory for incomplete requests.
     pub(super) fn body_memory(&self) -> Arc<BodyMemory> {
-        let by_default = || {
-            let memory = server::available_memory().map_or(u64::MAX, |(bytes, _)| bytes);
-            (memory / MEMORY_SHARE).min(BODY_MEMORY_MAX) as usize
-        };
-        BodyMemory::new(self.max_body_memory.map_or_else(by_default, NonZeroUsize::get))
+        BodyMemory::new(self.max_body_memory.map_or_else(memory_by_default, NonZeroUsize::get))
+    }
+
+    /// The memory for quotas.
+    pub(super) fn quota_memory(&self) -> usize {
+        self.max_quota_memory.map_or_else(memory_by_default, NonZeroUsize::get)
     }
 
     pub(super) fn long_lived_calls(&self) -> LongLivedBounds {

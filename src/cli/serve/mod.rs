@@ -359,6 +359,8 @@ impl Serve {
             long_lived_calls: self.connections.long_lived_calls(),
             http2: self.connections.http2(),
             body_memory: self.connections.body_memory(),
+            quota_memory: self.connections.quota_memory(),
+            quota_record: self.data.directory().map(server::QuotaRecordSettings::of),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),

@@ -64,7 +64,12 @@ impl Held {
         let time = Arc::new(PausedTime::start());
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
         let service = RateLimitService::new(Arc::clone(&limiter), clock, RequestLimits::default());
-        let routes = routes(service.clone(), None, None, RouteSettings { message_bytes_max: 4096 });
+        let routes = routes(
+            service.clone(),
+            None,
+            None,
+            RouteSettings { message_bytes_max: 4096, first_message_within: Duration::from_secs(30) },
+        );
         Self {
             front: Arc::new(GrpcPort::new(service, routes, 4096, LongLivedBounds::default())),
             limiter,

@@ -51,6 +51,8 @@ impl InProcess {
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
             body_memory: BodyMemory::new(64 << 20),
+            quota_memory: 64 << 20,
+            quota_record: None,
             test_clock: None,
             decision_log: None,
             control: None,

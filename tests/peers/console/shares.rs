@@ -21,7 +21,7 @@ crate::tests_with! { CHROMIUM: shares_of_quotas_and_leases_are_shown_as_they_cha
 
 pub(super) const RULES: &str = "
 domain: d
-rlqs: { clients: 2 }
+rlqs: { clients: 2, unrecorded: 100% }
 descriptors:
   - key: a
     rate_limit: { unit: hour, requests_per_unit: 1000000 }

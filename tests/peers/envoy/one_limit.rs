@@ -19,7 +19,7 @@ crate::tests_with! { ENVOY: calls_credits_and_quotas_spend_one_limit }
 /// Limits that leases and quotas divide: a bucket, a window that quotas divide by rates, and one that they divide by slices.
 const RULES: &str = "
 domain: shop
-rlqs: { clients: 1 }
+rlqs: { clients: 1, unrecorded: 100% }
 descriptors:
   - key: api_key
     value: bucket

@@ -6,7 +6,7 @@ use super::{
     serve_rules,
 };
 use crate::{envoy_process::Envoy, support::Server};
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// The limit of `deploy/envoy/rlqs-rules.yaml`.
 pub const RATE: f64 = 200.0;
@@ -32,8 +32,9 @@ pub async fn envoys(
     all
 }
 
-fn serve(listen: &str) -> Server {
-    serve_rules("rlqs-rules.yaml", listen, &[])
+/// With a data directory, which it makes at its first start.
+fn serve(listen: &str, data: &Path) -> Server {
+    serve_rules("rlqs-rules.yaml", listen, &["--data", data.to_str().expect("UTF-8")])
 }
 
 /// Waits until the share of all is nearly that which is possible; returns the second.
@@ -55,7 +56,9 @@ pub async fn reached(back_end: &BackEnd, of: f64, patience: f64) -> f64 {
 
 async fn envoys_divide_a_limit_and_keep_it_through_kills_and_restarts() {
     let (back_end, port) = BackEnd::start();
-    let mut server = serve("127.0.0.1:0");
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let mut server = serve("127.0.0.1:0", &data);
     let address = server.address().to_owned();
     let mut envoys = envoys(&server, (&back_end, port), &[160, 80, 40, 20, 0]).await;
     assert_eq!(envoys.len(), ENVOYS);
@@ -84,7 +87,7 @@ async fn envoys_divide_a_limit_and_keep_it_through_kills_and_restarts() {
     server.signal_until_it_ends(rustix::process::Signal::KILL);
     drop(server);
     back_end.until(back_end.second() + 1.0).await;
-    let _server = serve(&address);
+    let _server = serve(&address, &data);
     let took = reached(&back_end, RATE, 40.0).await;
     println!("{took:.1} s after the kill of the server");
     let most = back_end.most_beyond(KEY, |seconds| RATE * seconds);

@@ -17,7 +17,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
-use tidegate_service::{QuotaFigures, Quotas};
+use tidegate_service::{QuotaFigures, QuotaStart, Quotas};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -47,7 +47,9 @@ fn measure(sharing: &Sharing) {
     let quotas = Quotas::default();
     let divider = {
         let (quotas, limiter, clock) = (quotas.clone(), Arc::clone(&limiter), Arc::clone(&clock));
-        thread::Builder::new().name("divider".to_owned()).spawn(move || quotas.run(&limiter, &*clock, None))
+        thread::Builder::new()
+            .name("divider".to_owned())
+            .spawn(move || quotas.run(&limiter, &*clock, QuotaStart::unrecorded(usize::MAX)))
     };
     let divider = divider.expect("a thread can be started");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be built");

@@ -9,8 +9,8 @@ impl Percent {
     pub const ALL: Self = Self(100);
 
     /// None if it is not from 1 to 100.
-    pub fn new(percent: u32) -> Option<Self> {
-        u8::try_from(percent).ok().filter(|percent| (1..=100).contains(percent)).map(Self)
+    pub const fn new(percent: u32) -> Option<Self> {
+        if percent >= 1 && percent <= 100 { Some(Self(percent as u8)) } else { None }
     }
 
     /// The number.

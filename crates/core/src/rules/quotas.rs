@@ -26,6 +26,12 @@ const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
 /// The fewest hits that are divided by slices.
 const SLICED_MIN: u32 = 10;
 
+/// Time of demand for which a client has a slice.
+const SLICE: Duration = Duration::from_secs(15);
+
+/// The part of a limit that is worth its division, in hundredths.
+const WORTHWHILE: u64 = 80;
+
 /// Whether a window is divided by slices of the hits that are left, and not by rates.
 pub fn is_window_sliced(hits: u64, nanos: u128) -> bool {
     nanos >= SLICED_FROM || hits < FEW_HITS && nanos >= FEW_HITS_SLICED_FROM
@@ -44,12 +50,14 @@ pub struct Quotas {
     pub clients: u32,
     /// The most that the clients of one peer may have of a limit together.
     pub max_share: Percent,
+    /// The most that all clients have of a limit together where nothing records what is assigned: a server that starts counts so much as assigned.
+    pub unrecorded: Percent,
 }
 
 impl DeclaredQuotas {
     /// How the domain is served.
     pub(super) fn quotas(&self) -> Quotas {
-        Quotas { clients: self.clients, max_share: self.max_share }
+        Quotas { clients: self.clients, max_share: self.max_share, unrecorded: self.unrecorded }
     }
 
     /// Reports the rules that clients cannot enforce.
@@ -143,6 +151,44 @@ impl DeclaredQuotas {
         let burst = if is_bucket { 0 } else { burst_of_window(limit.requests.into()).max(1) };
         let steady = requests.saturating_sub(burst.into());
         if steady * interval >= clients * window { Division::Fits } else { Division::LowRate }
+    }
+}
+
+impl Quotas {
+    /// What so many clients as the file states get of a limit together, at worst: in hundredths. They demand all of it, independently of each
+    /// other, and one demands about its share.
+    pub(super) fn part_at_worst(self, limit: &RuleLimit) -> u64 {
+        let (requests, clients) = (u64::from(limit.requests).max(1), u64::from(self.clients));
+        if is_sliced(limit) {
+            // What is in slices, for 15 s of demand, and what is left in them by chance.
+            let nanos = fills_in(limit).max(2 * SLICE.as_nanos());
+            let thousandths = 1_000 - (SLICE.as_nanos() * 1_000 / nanos) as u64;
+            let deviations = (u64::from(limit.capacity) * 10_000 / clients).isqrt().max(200);
+            return thousandths * (deviations - 100) / deviations / 10;
+        }
+        let (burst, steady) = match limit.algorithm.drains_evenly() {
+            true => (u64::from(limit.capacity), requests),
+            false => (burst_of_window(requests).max(1), requests),
+        };
+        let burst = (burst - burst / 8).max(1);
+        // What clients may spend at once is missing from the rate of a window.
+        let in_burst = if limit.algorithm.drains_evenly() { 0 } else { burst + requests / 128 };
+        let steady = steady.saturating_sub(in_burst) * 1_000 / requests;
+        // Of requests by chance, one in twice as many as it has tokens.
+        let tokens = ((burst - burst / 4) / (clients + clients / 16 + 1)).max(1);
+        steady * (2 * tokens - 1) / (2 * tokens) / 10
+    }
+
+    /// The warning about a limit of which clients would leave much.
+    pub(super) fn warning(self, limit: &RuleLimit) -> Option<String> {
+        let (part, clients) = (self.part_at_worst(limit), self.clients);
+        (limit.requests > 0 && part < WORTHWHILE).then(|| {
+            format!(
+                "is divided by `rlqs`, and clients (`rlqs.clients`: {clients}) together get {part} % of it at worst; make it a `token_bucket` with a \
+                 larger `size`, put it into a domain without `rlqs` for the filter `ratelimit`, or decide in Envoy by the module \
+                 (docs/envoy-module.md)"
+            )
+        })
     }
 }
 

@@ -4,9 +4,11 @@
 //! if they are blocked, or if what an override put in force cannot be divided.
 
 use super::{
-    Assignment, Bucket, BucketReport, Event, Outbox, QuotaFigures, QuotaPeer, StreamEnd,
+    Assignment, Bucket, BucketReport, Event, QuotaFigures, QuotaStart, StreamEnd,
+    client::{Client, STREAM_BYTES, subscription_bytes},
     names::Names,
     subscriptions::{Subscription, Subscriptions},
+    turns::{Turns, Waiting},
 };
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -19,26 +21,20 @@ use std::{
 use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
-    rules::DomainRules,
+    rules::{DomainRules, Percent},
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{Action, PeerId, Push, Quota, Refusal, Reporter, Settings, StreamId, Usage},
+    quota::{Action, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage},
     store::PartCall,
 };
-
-/// The most bytes of the names of a stream's buckets.
-pub(super) const BYTES_OF_STREAM_MAX: usize = 1 << 20;
-
-/// The most buckets of all streams of a peer: some 250 bytes each, and a kilobyte if no other stream reports it.
-pub(super) const BUCKETS_OF_PEER_MAX: usize = 250_000;
 
 /// The streams, and the shares of their clients.
 pub(super) struct Divider {
     pub(super) quota: Quota,
     pub(super) streams: HashMap<u64, Client, RandomState>,
-    /// Numbers of buckets of each peer, which its streams share.
-    of_peers: HashMap<PeerId, Rc<Cell<usize>>, RandomState>,
+    /// Reports that are to be taken in.
+    turns: Turns,
     /// Number of the rules by which buckets have their counters.
     generation: u64,
     is_draining: bool,
@@ -51,36 +47,25 @@ pub(super) struct Divider {
     figures: QuotaFigures,
 }
 
-/// A stream.
-pub(super) struct Client {
-    pub(super) domain: Arc<str>,
-    pub(super) peer: QuotaPeer,
-    peer_id: PeerId,
-    outbox: Arc<Outbox>,
-    pub(super) buckets: Subscriptions,
-    /// Numbers of buckets, of its peer and of all streams.
-    of_peer: Rc<Cell<usize>>,
-    all: Rc<Cell<usize>>,
-}
-
 /// Which requests of a bucket are admitted.
 enum Limited<'r> {
     All,
     None,
-    ByCounter(LeasableCharges<'r>),
+    ByCounter(LeasableCharges<'r>, RuleId),
 }
 
 impl Divider {
     /// For a process that began at that time, and is this server of a shared store, if there is one.
-    pub(super) fn new(began: Timestamp, server: Option<NodeId>) -> Self {
-        let quota = Quota::new(Settings::default(), began);
+    pub(super) fn new(began: Timestamp, server: Option<NodeId>, start: QuotaStart) -> Self {
+        let settings = Settings { memory_max: start.memory_max, ..Settings::default() };
+        let quota = Quota::new(settings, began).after(start.former, start.ceilings);
         Self {
             quota: match server {
-                Some(server) => quota.with_store(server),
+                Some(server) => quota.with_store(server).resuming(start.had_number),
                 None => quota,
             },
             streams: HashMap::default(),
-            of_peers: HashMap::default(),
+            turns: Turns::default(),
             generation: 0,
             is_draining: false,
             sending: VecDeque::new(),
@@ -95,56 +80,54 @@ impl Divider {
         !self.streams.is_empty() || self.quota.buckets().next().is_some()
     }
 
+    /// The same, with whether assignments of a former process may be in force that the counters do not have.
+    pub(super) fn figures_at(&self, now: Timestamp) -> QuotaFigures {
+        QuotaFigures { is_learning: self.quota.is_learning(now) && self.is_active(), ..self.figures() }
+    }
+
     pub(super) fn figures(&self) -> QuotaFigures {
         let (streams, buckets) = (self.streams.len() as u64, self.all.get() as u64);
         let (counts, in_force) = (self.quota.counts(), self.quota.in_force());
-        QuotaFigures { streams, buckets, counts, in_force, ..self.figures }
+        let (memory, memory_max) = (self.quota.memory().used() as u64, self.quota.memory().max() as u64);
+        QuotaFigures { streams, buckets, counts, in_force, memory, memory_max, ..self.figures }
     }
 
-    pub(super) fn take_in(&mut self, event: Event, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+    /// Whether reports wait to be taken in.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    pub(super) fn take_in(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Open { stream, domain, peer, peer_id, outbox } => {
                 if self.is_draining {
                     outbox.end(StreamEnd::Drain);
                 }
-                let of_peer = Rc::clone(self.of_peers.entry(peer_id).or_default());
                 let (buckets, all) = (Subscriptions::new(Rc::clone(&self.names)), Rc::clone(&self.all));
-                let client = Client { domain, peer, peer_id, outbox, buckets, of_peer, all };
+                let client = Client { domain, peer, peer_id, outbox, buckets, all };
+                // Calls that stay open are bounded elsewhere.
+                self.quota.memory_mut().take(peer_id, STREAM_BYTES);
                 self.streams.insert(stream, client);
             }
             Event::Report { stream, reports, beyond, taken } => {
                 self.figures.refused += beyond;
                 if let Some(client) = self.streams.get(&stream) {
-                    let places = reports.iter().filter_map(|report| client.buckets.find(&report.bucket));
-                    let places: Vec<u32> = places.collect();
-                    self.quota.prefetch(StreamId(stream), places.into_iter());
+                    let waiting = Waiting { stream, reports: reports.into_iter(), added: 0, taken };
+                    self.turns.add(client.peer_id, waiting);
                 }
-                for report in reports {
-                    self.figures.reports += 1;
-                    self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
-                    self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
-                    self.report(stream, report, rules, is_shadow, now);
-                }
-                let pushes = self.quota.pushes();
-                self.send(&pushes, now);
-                // The stream has ended meanwhile.
-                let _ = taken.send(());
             }
             Event::Received { stream, until } => self.quota.acknowledge(StreamId(stream), until, now),
             Event::Close { stream } => {
                 let Some(client) = self.streams.remove(&stream) else { return };
                 self.quota.close(StreamId(stream));
-                client.count(|buckets| buckets - client.buckets.len());
-                let peer = client.peer_id;
-                drop(client);
-                if self.of_peers.get(&peer).is_some_and(|buckets| Rc::strong_count(buckets) == 1) {
-                    self.of_peers.remove(&peer);
-                }
+                self.all.update(|buckets| buckets - client.buckets.len());
+                self.quota.memory_mut().give_back(client.peer_id, STREAM_BYTES + client.bytes());
             }
             Event::Granted { bucket, sequence, grant } => {
                 self.figures.part_grants += 1;
                 self.quota.accept(bucket, sequence, &grant, now);
             }
+            Event::Recorded(parts) => self.quota.note_recorded(&parts),
             Event::List(request) => self.piece(request, now),
             Event::Drain => {
                 self.is_draining = true;
@@ -152,6 +135,34 @@ impl Divider {
             }
             Event::Stop => {}
         }
+    }
+
+    /// Takes in the next reports of each peer with any.
+    pub(super) fn take_turns(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+        for _ in 0..self.turns.peers() {
+            let Some((peer, mut waiting, piece)) = self.turns.take() else { return };
+            let stream = waiting.stream;
+            let before = self.buckets_of(stream);
+            if let Some(client) = self.streams.get(&stream) {
+                let places = piece.iter().filter_map(|report| client.buckets.find(&report.bucket));
+                let places: Vec<u32> = places.collect();
+                self.quota.prefetch(StreamId(stream), places.into_iter());
+            }
+            for report in piece {
+                self.figures.reports += 1;
+                self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
+                self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
+                self.report(stream, report, rules, is_shadow, now);
+            }
+            waiting.added += self.buckets_of(stream).saturating_sub(before) as u32;
+            let pushes = self.quota.pushes();
+            self.send(&pushes, now);
+            self.turns.took(peer, waiting);
+        }
+    }
+
+    fn buckets_of(&self, stream: u64) -> usize {
+        self.streams.get(&stream).map_or(0, |client| client.buckets.len())
     }
 
     /// Puts assignments that are due into the outboxes.
@@ -179,7 +190,7 @@ impl Divider {
             for push in pushes.iter().filter(|push| push.action == Action::Abandon) {
                 // Unless it was reported once more.
                 if !self.quota.is_subscribed(push.stream, push.place) {
-                    client.forget(push.place);
+                    client.forget(push.place, self.quota.memory_mut());
                 }
             }
         }
@@ -197,6 +208,11 @@ impl Divider {
         }
         // A division of all buckets wakes each stream for each of them.
         self.sending.shrink_to(2 * self.sending.len().max(self.streams.len()));
+    }
+
+    /// What is to be recorded before clients get more.
+    pub(super) fn to_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+        self.quota.to_record(now)
     }
 
     /// Requests to the shared store that are due.
@@ -241,7 +257,7 @@ impl Divider {
             return;
         };
         let key = match limited(rules, domain, is_shadow, &bucket) {
-            Limited::ByCounter(charges) => charges.iter().flatten().next().map(|charge| charge.key()),
+            Limited::ByCounter(charges, _) => charges.iter().flatten().next().map(|charge| charge.key()),
             Limited::All | Limited::None => None,
         };
         if let Some(Subscription::Counter { .. }) = subscription
@@ -281,26 +297,35 @@ impl Divider {
             self.figures.refused += 1;
             return;
         }
-        let charges = match limited(rules, domain, is_shadow, &bucket) {
+        if known.is_none() && !self.quota.memory().has_room(client.peer_id, subscription_bytes(&bucket)) {
+            self.figures.refused_memory += 1;
+            return;
+        }
+        let (charges, rule) = match limited(rules, domain, is_shadow, &bucket) {
             Limited::All => return self.blanket(stream, bucket, usage, true, now),
             Limited::None => return self.blanket(stream, bucket, usage, false, now),
-            Limited::ByCounter(charges) => charges,
+            Limited::ByCounter(charges, rule) => (charges, rule),
         };
         let Some(charge) = charges.iter().flatten().next() else { return };
         if let Some(place) = known
             && self.quota.counter(StreamId(stream), place).is_some_and(|key| key != charge.key())
         {
             self.quota.unsubscribe(StreamId(stream), place);
-            client.forget(place);
+            client.forget(place, self.quota.memory_mut());
             known = None;
         }
         let place = known.unwrap_or_else(|| client.buckets.next());
         let (peer, share_max) = (client.peer_id, quotas.max_share);
-        let reporter = Reporter { stream: StreamId(stream), place, peer, share_max };
+        let (stream_id, unrecorded) = (StreamId(stream), quotas.unrecorded);
+        let reporter = Reporter { stream: stream_id, place, peer, share_max, rule, unrecorded };
         match self.quota.report(rules, reporter, charge, usage, now) {
-            Ok(()) => client.remember(bucket, Subscription::Counter { is_current: true }),
+            Ok(()) => {
+                let subscription = Subscription::Counter { is_current: true };
+                client.remember(bucket, subscription, self.quota.memory_mut());
+            }
             Err(Refusal::Indivisible(_)) => self.blanket(stream, bucket, usage, false, now),
-            Err(Refusal::TooManyBuckets { .. } | Refusal::Full { .. }) => self.figures.refused += 1,
+            Err(Refusal::TooManyBuckets { .. }) => self.figures.refused += 1,
+            Err(Refusal::NoMemory) => self.figures.refused_memory += 1,
             Err(Refusal::NoCounter) => self.figures.refused_counters += 1,
         }
     }
@@ -319,12 +344,12 @@ impl Divider {
             Some(Subscription::Counter { .. }) | None => (false, 0),
         };
         let idle = if usage.is_idle() && is_same { idle.saturating_add(1) } else { 0 };
-        client.remember(bucket.clone(), Subscription::Blanket { admits, idle });
+        client.remember(bucket.clone(), Subscription::Blanket { admits, idle }, self.quota.memory_mut());
         let place = client.buckets.find(&bucket);
         let counts = &mut self.figures.blanket;
         let (assignment, count) = match admits {
             _ if idle >= idle_reports => {
-                place.into_iter().for_each(|place| client.forget(place));
+                place.into_iter().for_each(|place| client.forget(place, self.quota.memory_mut()));
                 (Assignment::Abandon, &mut counts.abandoned)
             }
             true => (Assignment::AllowAll, &mut counts.allowed),
@@ -338,36 +363,6 @@ impl Divider {
     }
 }
 
-impl Client {
-    /// Whether it may have another bucket.
-    fn has_room(&self, bucket: &Bucket, buckets_max: usize) -> bool {
-        self.buckets.len() < buckets_max
-            && self.buckets.bytes() + bucket.bytes() <= BYTES_OF_STREAM_MAX
-            && self.of_peer.get() < BUCKETS_OF_PEER_MAX
-    }
-
-    fn remember(&mut self, bucket: Bucket, subscription: Subscription) {
-        match self.buckets.find(&bucket) {
-            Some(place) => self.buckets.set(place, subscription),
-            None => {
-                self.buckets.add(bucket, subscription);
-                self.count(|buckets| buckets + 1);
-            }
-        }
-    }
-
-    fn count(&self, change: impl Fn(usize) -> usize) {
-        self.of_peer.update(&change);
-        self.all.update(change);
-    }
-
-    fn forget(&mut self, place: u32) {
-        if self.buckets.remove(place) {
-            self.count(|buckets| buckets - 1);
-        }
-    }
-}
-
 /// How requests of a bucket are limited.
 fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, bucket: &Bucket) -> Limited<'r> {
     let entries: Vec<Entry<'_>> = bucket.entries().collect();
@@ -375,14 +370,24 @@ fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, buc
     match domain.find(&entries).map(|found| found.rule) {
         None => Limited::All,
         Some(rule) if rule.unlimited || rule.limits.is_empty() || rule.shadow || is_shadow => Limited::All,
-        Some(_) => {
+        Some(rule) => {
+            let id = rule_id(domain.name(), &rule.info.path);
             let mut request = Request::new(domain.name());
             request.push(Descriptor { entries: entries.into(), limit: None, hits: Hits::ONE });
             let charges =
                 if domain.is_shared() { rules.leasable(&request) } else { rules.grantable(&request) };
-            charges.map_or(Limited::None, Limited::ByCounter)
+            charges.map_or(Limited::None, |charges| Limited::ByCounter(charges, id))
         }
     }
+}
+
+/// The number of a rule: the same in every process.
+fn rule_id(domain: &str, path: &str) -> RuleId {
+    // FNV-1a: no hasher of the standard library promises the same values in another version.
+    let bytes = domain.bytes().chain([0]).chain(path.bytes());
+    RuleId(bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    }))
 }
 
 fn assignment(action: Action) -> Assignment {

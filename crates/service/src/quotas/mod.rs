@@ -1,11 +1,12 @@
 //! Quotas: limits that clients enforce by themselves, by the assignments that they are sent on a stream (RLQS).
 //!
 //! A thread beside those with decisions has all of their state: streams pass it their reports, and take what they have to send from an
-//! outbox. The shares are those of [`tidegate_shared::quota`], of the counters that decide other requests too.
+//! outbox. Peers take turns at it, and their memory is bounded. The shares are those of [`tidegate_shared::quota`], of the counters that decide other requests too.
 //!
 //! Invariants: a stream has one report at most that the thread has not taken in; an outbox has one assignment of each bucket.
 
 mod bucket;
+mod client;
 mod divider;
 mod listing;
 mod names;
@@ -15,6 +16,7 @@ mod run;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use bucket::Bucket;
 pub use listing::{BucketFilter, QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
@@ -31,8 +33,12 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
 };
-use tidegate_core::{limit::Timestamp, store::Key};
-use tidegate_shared::quota::{InForce, PartGrant, PeerId, QuotaCounts, Usage};
+use tidegate_core::{limit::Timestamp, rules::Percent, store::Key};
+use tidegate_shared::{
+    lease::NodeId,
+    quota::{Former, InForce, PartGrant, PeerId, QuotaCounts, RuleId, Usage},
+    store::PartCalls,
+};
 use tokio::sync::oneshot;
 
 /// The requests of a client to one bucket, since its report before.
@@ -76,12 +82,50 @@ pub struct QuotaFigures {
     pub blanket: BlanketCounts,
     /// Reports that got no assignment, since there are too many buckets.
     pub refused: u64,
-    /// The same, since there is no room for a counter.
+    /// The same, since the memory of quotas is used up, or the part of one peer.
+    pub refused_memory: u64,
+    /// Bytes that buckets and clients take, and the most that they may.
+    pub memory: u64,
+    /// See `memory`.
+    pub memory_max: u64,
+    /// Whether assignments of a former process may be in force that are not known.
+    pub is_learning: bool,
+    /// Reports that got no assignment, since there is no room for a counter.
     pub refused_counters: u64,
     /// Requests that clients admitted, as they reported.
     pub admitted: u64,
     /// Requests that clients denied.
     pub denied: u64,
+}
+
+/// What the thread starts with.
+pub struct QuotaStart {
+    /// The most bytes that buckets and clients take.
+    pub memory_max: usize,
+    /// What is known of the assignments of the process before this one.
+    pub former: Former,
+    /// What is recorded, if what is assigned is.
+    pub ceilings: Option<Vec<(RuleId, Percent)>>,
+    /// Records more, and calls [`Quotas::recorded`] then.
+    pub record: Box<dyn Fn(Vec<(RuleId, Percent)>) + Send>,
+    /// The shared store, if there is one, and this server's number there.
+    pub store: Option<(NodeId, PartCalls)>,
+    /// Whether the process before this one had that number: its parts are those of this one.
+    pub had_number: bool,
+}
+
+impl QuotaStart {
+    /// Without a record or a store, and after a process that recorded nothing.
+    pub fn unrecorded(memory_max: usize) -> Self {
+        Self {
+            memory_max,
+            former: Former::Unrecorded,
+            ceilings: None,
+            record: Box::new(drop),
+            store: None,
+            had_number: false,
+        }
+    }
 }
 
 /// The other end of a stream: nothing in a report names its sender.
@@ -107,7 +151,8 @@ enum Event {
         reports: Vec<BucketReport>,
         /// Number of those that were not read.
         beyond: u64,
-        taken: oneshot::Sender<()>,
+        /// Gets the number of buckets that were new.
+        taken: oneshot::Sender<u32>,
     },
     /// The client acts on what was put into its outbox until then.
     Received {
@@ -117,6 +162,8 @@ enum Event {
     Close {
         stream: u64,
     },
+    /// What was to be recorded is.
+    Recorded(Vec<(RuleId, Percent)>),
     /// A store has responded to a request for this server's part of a bucket.
     Granted {
         bucket: Key,
@@ -218,6 +265,11 @@ impl Quotas {
         *self.0.figures.lock()
     }
 
+    /// Notes that what was to be recorded is.
+    pub fn recorded(&self, parts: Vec<(RuleId, Percent)>) {
+        self.send(Event::Recorded(parts));
+    }
+
     /// Takes in the response of a shared store.
     pub fn granted(&self, bucket: Key, sequence: u64, grant: PartGrant) {
         self.send(Event::Granted { bucket, sequence, grant });
@@ -235,12 +287,13 @@ impl QuotaStream {
         Receipt { stream: self.number, quotas: self.quotas.clone(), until }
     }
 
-    /// Passes reports of the client on, with the number of those that were not read, and waits until they are taken in.
-    pub async fn report(&self, reports: Vec<BucketReport>, beyond: u64) {
+    /// Passes reports of the client on, with the number of those that were not read, and waits until they are taken in. Returns the number of
+    /// buckets that were new.
+    pub async fn report(&self, reports: Vec<BucketReport>, beyond: u64) -> u32 {
         let (taken, is_taken) = oneshot::channel();
         self.quotas.send(Event::Report { stream: self.number, reports, beyond, taken });
         // An error: the thread has ended.
-        let _ = is_taken.await;
+        is_taken.await.unwrap_or(0)
     }
 }
 

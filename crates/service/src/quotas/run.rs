@@ -1,9 +1,8 @@
 //! The loop that divides limits among streams.
 
-use super::{Event, Quotas, divider::Divider};
+use super::{Event, QuotaStart, Quotas, divider::Divider};
 use std::{sync::mpsc::RecvTimeoutError, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
-use tidegate_shared::{lease::NodeId, store::PartCalls};
 
 /// Time between two looks for assignments that are due.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -12,14 +11,17 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 256;
 
 impl Quotas {
-    /// Takes in reports and divides limits, until [`Self::stop`]; with parts of those in a shared store, if there is one, whose responses are
-    /// [`Self::granted`]. A second call returns at once.
-    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, store: Option<(NodeId, PartCalls)>) {
+    /// Takes in reports and divides limits until [`Self::stop`]; with parts of those in a shared store, if
+    /// there is one, whose responses are [`Self::granted`]. A second call returns at once.
+    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, mut start: QuotaStart) {
         let Some(events) = self.0.receiver.lock().take() else { return };
-        let (server, calls) = store.unzip();
-        let mut divider = Divider::new(clock.now(), server);
+        let (server, calls) = start.store.take().unzip();
+        let record = std::mem::replace(&mut start.record, Box::new(drop));
+        let mut divider = Divider::new(clock.now(), server, start);
+        *self.0.figures.lock() = divider.figures();
         loop {
             let first = match divider.is_active() {
+                _ if divider.has_waiting() => events.recv_timeout(Duration::ZERO),
                 true => events.recv_timeout(INTERVAL),
                 false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -36,13 +38,15 @@ impl Quotas {
                 if let Event::Stop = event {
                     return;
                 }
-                divider.take_in(event, &rules, is_shadow, now);
+                divider.take_in(event, now);
             }
+            divider.take_turns(&rules, is_shadow, now);
             divider.divide(&rules, now);
             if let Some(calls) = &calls {
                 calls.send(divider.part_requests(now));
             }
-            *self.0.figures.lock() = divider.figures();
+            divider.to_record(now).into_iter().for_each(&record);
+            *self.0.figures.lock() = divider.figures_at(now);
         }
     }
 

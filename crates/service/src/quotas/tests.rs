@@ -1,10 +1,9 @@
 //! Bounds on the buckets that clients report.
 
 use super::{
-    Bucket, BucketReport, Event, Outbox, QuotaPeer,
-    divider::{BUCKETS_OF_PEER_MAX, BYTES_OF_STREAM_MAX, Divider},
+    Bucket, BucketReport, Event, Outbox, QuotaPeer, QuotaStart, client::BYTES_OF_STREAM_MAX, divider::Divider,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::Timestamp,
     limiter::Limiter,
@@ -20,21 +19,34 @@ const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 struct Server {
     limiter: Limiter,
     divider: Divider,
+    now: Timestamp,
 }
 
 impl Server {
     fn new() -> Self {
+        Self::with_memory(usize::MAX)
+    }
+
+    fn with_memory(bytes: usize) -> Self {
         let limit = "rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket }";
         let rules = format!("{{ domain: d, rlqs: {{}}, descriptors: [{{ key: limited, {limit} }}] }}");
         let rules =
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
         let store =
-            StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 10_000, on_full: OnFull::Deny };
-        Self { limiter: Limiter::new(rules, store, false), divider: Divider::new(NOW, None) }
+            StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 500_000, on_full: OnFull::Deny };
+        let (limiter, divider) =
+            (Limiter::new(rules, store, false), Divider::new(NOW, None, QuotaStart::unrecorded(bytes)));
+        Self { limiter, divider, now: NOW }
     }
 
     fn take_in(&mut self, event: Event) {
-        self.divider.take_in(event, &self.limiter.pin(), false, NOW);
+        self.divider.take_in(event, self.now);
+    }
+
+    /// One round of the thread.
+    fn round(&mut self) {
+        self.divider.take_turns(&self.limiter.pin(), false, self.now);
+        self.divider.divide(&self.limiter.pin(), self.now);
     }
 
     fn open(&mut self, stream: u64, peer: u64) {
@@ -45,13 +57,19 @@ impl Server {
 
     /// Reports buckets without a request; returns how many of these reports were refused.
     fn report(&mut self, stream: u64, buckets: impl IntoIterator<Item = Bucket>) -> u64 {
-        let before = self.divider.figures().refused;
+        let refused = |server: &Self| {
+            let figures = server.divider.figures();
+            figures.refused + figures.refused_memory
+        };
+        let before = refused(self);
         let report = |bucket| BucketReport { bucket, usage: Usage::default() };
         let reports = buckets.into_iter().map(report).collect();
         let (taken, _) = oneshot::channel();
         self.take_in(Event::Report { stream, reports, beyond: 0, taken });
-        self.divider.divide(&self.limiter.pin(), NOW);
-        self.divider.figures().refused - before
+        while self.divider.has_waiting() {
+            self.round();
+        }
+        refused(self) - before
     }
 
     fn buckets(&self) -> u64 {
@@ -100,20 +118,81 @@ fn the_names_of_a_streams_buckets_take_no_more_than_their_bound() {
 }
 
 #[test]
-fn the_streams_of_a_peer_have_no_more_buckets_than_its_bound_together() {
-    let mut server = Server::new();
+fn a_peer_has_half_of_the_memory_and_others_the_rest() {
+    const MEMORY: usize = 4 << 20;
+    let mut server = Server::with_memory(MEMORY);
     let of_stream = Settings::default().buckets_of_stream_max;
-    let (all, streams) = (buckets("key", 0..of_stream), (BUCKETS_OF_PEER_MAX / of_stream) as u64);
-    for stream in 0..streams {
-        server.open(stream, 1);
-        assert_eq!(server.report(stream, all.clone()), 0);
-    }
-    assert_eq!(server.buckets(), BUCKETS_OF_PEER_MAX as u64);
-    (streams..streams + 2).for_each(|stream| server.open(stream, 1));
-    assert_eq!(server.report(streams, buckets("key", 0..2)), 2);
+    let streams = (1..).find(|stream| {
+        server.open(*stream, 1);
+        server.report(*stream, buckets("key", 0..of_stream)) > 0
+    });
+    let streams = streams.expect("a bound");
+    assert!(server.divider.figures().memory <= MEMORY as u64 / 2);
+    server.open(streams + 1, 1);
+    assert_eq!(server.report(streams + 1, buckets("key", 0..2)), 2);
     server.open(streams + 2, 2);
-    assert_eq!(server.report(streams + 2, buckets("key", 0..2)), 0, "another peer has room");
-    server.take_in(Event::Close { stream: 0 });
-    assert_eq!(server.report(streams + 1, all), 0, "those of a closed stream are free");
-    assert_eq!(server.report(streams, buckets("key", 0..1)), 1);
+    assert_eq!(server.report(streams + 2, buckets("key", 0..of_stream)), 0, "another peer has room");
+    server.take_in(Event::Close { stream: 1 });
+    assert_eq!(
+        server.report(streams + 1, buckets("key", 0..of_stream)),
+        0,
+        "that of a closed stream is free"
+    );
+    for stream in 2..=streams + 2 {
+        server.take_in(Event::Close { stream });
+    }
+    assert_eq!(server.divider.figures().memory, 0);
+}
+
+/// 10 s of 100 streams a second, each with a thousand buckets that were not there before, and then closed: a server without a bound on what
+/// outlives its stream took 60 MiB in each second.
+#[test]
+fn buckets_of_streams_that_have_ended_count_to_their_peer_until_they_are_freed() {
+    const MEMORY: u64 = 32 << 20;
+    let mut server = Server::with_memory(MEMORY as usize);
+    // Assignments of a former process have ended.
+    server.now = NOW.saturating_add(Duration::from_secs(60));
+    let (mut refused, of_stream) = (0, 1_000);
+    for stream in 0..1_000 {
+        server.now = server.now.saturating_add(Duration::from_millis(10));
+        server.open(stream as u64, 1);
+        let first = stream * of_stream;
+        refused += server.report(stream as u64, buckets("limited", first..first + of_stream));
+        server.take_in(Event::Close { stream: stream as u64 });
+        let memory = server.divider.figures().memory;
+        assert!(memory <= MEMORY / 4 * 3, "{memory} bytes, half of {MEMORY} and what shares leave");
+    }
+    assert!(refused > 900_000, "{refused}");
+    server.open(5_000, 2);
+    assert_eq!(server.report(5_000, buckets("limited", 0..of_stream)), 0, "another peer has room");
+    // What the former streams had has ended.
+    server.take_in(Event::Close { stream: 5_000 });
+    for _ in 0..20 {
+        server.now = server.now.saturating_add(Duration::from_secs(2));
+        server.round();
+    }
+    assert_eq!(server.divider.figures().memory, 0);
+    server.open(6_000, 1);
+    assert_eq!(server.report(6_000, buckets("limited", 0..of_stream)), 0, "the peer has room again");
+}
+
+/// Messages of a peer that reports all the time are taken in piece by piece, with those of others between.
+#[test]
+fn reports_of_a_peer_do_not_wait_for_all_of_another() {
+    let mut server = Server::new();
+    let message = |values: std::ops::Range<usize>| {
+        let report = |bucket| BucketReport { bucket, usage: Usage::default() };
+        buckets("key", values).into_iter().map(report).collect()
+    };
+    for stream in 0..20 {
+        server.open(stream, 1);
+        let (taken, _) = oneshot::channel();
+        server.take_in(Event::Report { stream, reports: message(0..1_000), beyond: 0, taken });
+    }
+    server.open(20, 2);
+    let (taken, mut is_taken) = oneshot::channel();
+    server.take_in(Event::Report { stream: 20, reports: message(0..10), beyond: 0, taken });
+    server.round();
+    assert_eq!(is_taken.try_recv(), Ok(10), "all ten are new");
+    assert!(server.divider.has_waiting() && server.buckets() < 1_000);
 }

@@ -3,13 +3,16 @@
 use super::{
     InForce, Push, Reporter, Settings, StreamId,
     allocation::Claimant,
+    ceilings::{Ceilings, RuleId},
     claim::{Claim, Usage},
     debts::Debts,
     growth::reserve_one,
     member::{Member, Remnant},
+    memory::Memory,
     part::{Part, PartRequest},
     peers::Peers,
-    rates::Rates,
+    push::PeerId,
+    rates::{Direct, LIMIT_PER_NEW, Rates},
     room::Room,
     server_part::ServerPart,
     source::Source,
@@ -22,9 +25,12 @@ use tidegate_core::{
     limit::{LimitId, Timestamp},
     limiter::{LeasableCharge, Pinned},
     prefetch::prefetch,
-    rules::Percent,
+    rules::{Percent, REPORT_INTERVAL},
     store::Key,
 };
+
+/// Memory of a bucket in the list, without its clients: with its counter's part for clients, and its places in tables and lists.
+pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>() + 500;
 
 /// A bucket.
 #[derive(Clone, Debug)]
@@ -33,6 +39,13 @@ pub(super) struct Bucket {
     /// The limit of the terms.
     pub(super) limit: LimitId,
     pub(super) kind: Kind,
+    pub(super) rule: RuleId,
+    /// The most that clients have where nothing is recorded.
+    unrecorded: Percent,
+    /// The peer to which its memory counts: that of its first client.
+    pub(super) payer: PeerId,
+    /// Bytes of its lists that are counted.
+    pub(super) list_bytes: usize,
     /// What this server has of it, if the counter is in a shared store.
     pub(super) part: Option<Box<ServerPart>>,
     /// In no order.
@@ -67,7 +80,7 @@ pub(super) enum Kind {
 pub(super) struct Moment<'a, 'l> {
     pub(super) rules: &'a Pinned<'l>,
     pub(super) settings: &'a Settings,
-    /// Whether assignments of a former process may be in force.
+    /// Whether assignments of a former process may be in force that the counters do not have.
     pub(super) is_learning: bool,
     pub(super) now: Timestamp,
 }
@@ -83,19 +96,22 @@ pub(super) struct Report {
 }
 
 impl Bucket {
-    /// A bucket of which a former process may have assigned shares until `former_end`. One in a shared store has the parts of all processes
-    /// there.
+    /// A bucket without clients. One in a shared store has the parts of all processes there.
     pub(super) fn new(
         charge: &LeasableCharge<'_>,
-        former_end: Timestamp,
+        reporter: Reporter,
         server: Option<NodeId>,
         moment: &Moment<'_, '_>,
     ) -> Result<Self, Indivisible> {
         let server = server.filter(|_| charge.is_shared());
-        let mut bucket = Self {
+        Ok(Self {
             key: charge.key(),
             limit: charge.limit().id,
             kind: Kind::of(charge, moment.now)?,
+            payer: reporter.peer,
+            list_bytes: 0,
+            rule: reporter.rule,
+            unrecorded: reporter.unrecorded,
             part: server
                 .map(|server| Box::new(ServerPart::new(server, charge.algorithm().clone(), moment.now))),
             members: Vec::new(),
@@ -108,11 +124,41 @@ impl Bucket {
             is_dirty: true,
             room: None,
             summed: InForce::default(),
-        };
-        if let (Kind::Rates(rates), true, None) = (&bucket.kind, moment.is_learning, &bucket.part) {
-            bucket.remnants.push(rates.of_former(former_end));
+        })
+    }
+
+    /// The part of the limit that clients may have.
+    pub(super) fn set_ceiling(&mut self, ceiling: Percent) {
+        if let Kind::Rates(rates) = &mut self.kind {
+            rates.ceiling = ceiling;
         }
-        Ok(bucket)
+    }
+
+    /// Notes what a former process may have assigned, and the requests that the counter has counted beside it.
+    pub(super) fn follow_former(&mut self, former: Option<Remnant>, demanded: u64, now: Timestamp) {
+        self.remnants.extend(former);
+        if let Kind::Rates(rates) = &mut self.kind {
+            rates.direct = Direct::new(demanded, now);
+        }
+    }
+
+    /// Notes what a former process of this server had in the store: its clients may have all of it in force.
+    pub(super) fn follow_former_part(&mut self, Part { rate, burst: tokens }: Part, end: Timestamp) {
+        if rate > 0 || tokens > 0 {
+            self.remnants.push(Remnant { peer: PeerId::NONE, is_former: true, end, rate, tokens });
+            self.part.iter_mut().for_each(|part| part.hold(0, tokens));
+        }
+    }
+
+    /// What of that is left.
+    fn former_part(&self) -> Part {
+        let former = self.remnants.iter().find(|remnant| remnant.is_former);
+        former.map_or(Part::default(), |remnant| Part { rate: remnant.rate, burst: remnant.tokens })
+    }
+
+    /// Whether assignments of a former process may be in force.
+    pub(super) fn has_former(&self) -> bool {
+        self.remnants.iter().any(|remnant| remnant.is_former)
     }
 
     /// Takes over changed rules. What clients have in force stays, and they begin anew.
@@ -137,7 +183,8 @@ impl Bucket {
                         remnant.rate = 0;
                     }
                     remnant.add_to(&mut self.remnants);
-                    *member = Member::new(member.reporter(self.share_max), member.claim, now);
+                    let client = (member.stream, member.place);
+                    *member = Member::begin_anew(client, member.peer, member.claim, now);
                 }
             }
         }
@@ -151,9 +198,16 @@ impl Bucket {
         Ok(())
     }
 
+    /// Counts the memory of its lists, which grow with what clients leave.
+    pub(super) fn account(&mut self, memory: &mut Memory) {
+        let bytes = self.remnants.capacity() * size_of::<Remnant>() + self.debts.bytes() + self.taken.bytes();
+        memory.replace_shared(std::mem::replace(&mut self.list_bytes, bytes), bytes);
+    }
+
     /// Notes how a client is bounded.
     pub(super) fn bound(&mut self, index: usize, reporter: Reporter) {
-        self.share_max = reporter.share_max;
+        (self.share_max, self.rule, self.unrecorded) =
+            (reporter.share_max, reporter.rule, reporter.unrecorded);
         self.members[index].peer = reporter.peer_to_bound();
     }
 
@@ -187,9 +241,11 @@ impl Bucket {
         pushes: &mut Vec<Push>,
     ) {
         let now = moment.now;
+        let has_former = self.has_former();
         let member = &mut self.members[index];
         (member.is_heard, member.is_bare) = (true, usage.is_first);
-        member.has_former = self.part.is_some() && !usage.is_first && usage.allowed > 0;
+        // The part of this server has it, if it is of a former process of this one.
+        member.has_former = self.part.is_some() && !has_former && !usage.is_first && usage.allowed > 0;
         let elapsed = now.since(member.reported).as_nanos() as u64;
         let report = Report { index, usage, elapsed };
         match self.kind {
@@ -236,7 +292,7 @@ impl Bucket {
         pushes: &mut Vec<Push>,
     ) {
         let Moment { settings, now, .. } = *moment;
-        let is_learning = moment.is_learning && self.part.is_none();
+        let has_former = self.has_former();
         let clients = self.members.len();
         let member = &mut self.members[index];
         let round_trip = settings.round_trip.as_nanos() as u64;
@@ -248,13 +304,19 @@ impl Bucket {
         // A report right after another, as the first one of all buckets after that of a new one, has too few requests.
         if elapsed < round_trip / 2 {
             self.is_dirty |= usage.is_first;
+            if has_former && !member.is_measured && !usage.is_first && !usage.is_idle() {
+                // The first report of a client that another process had: it is of the time since the one before.
+                member.claim.measure(usage, REPORT_INTERVAL.as_nanos() as u64);
+                member.is_measured = true;
+                self.is_dirty = true;
+            }
             return;
         }
         (member.reported, member.is_measured) = (now, true);
         member.claim.measure(usage, elapsed);
         self.is_dirty |= !self.assign_one(index, wanted, rates, settings, now, pushes);
         let member = &mut self.members[index];
-        if is_learning && !member.is_assigned {
+        if has_former && !member.is_assigned {
             let mut had = rates.had(usage.allowed, elapsed, clients, settings);
             let peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
             let member = &mut self.members[index];
@@ -267,8 +329,13 @@ impl Bucket {
     }
 
     /// Ends what has ended, divides anew, and appends what is to be sent. Returns the time of the next division.
-    pub(super) fn divide(&mut self, moment: &Moment<'_, '_>, pushes: &mut Vec<Push>) -> Timestamp {
-        let Moment { rules, settings, is_learning, now } = *moment;
+    pub(super) fn divide(
+        &mut self,
+        moment: &Moment<'_, '_>,
+        ceilings: &mut Ceilings,
+        pushes: &mut Vec<Push>,
+    ) -> Timestamp {
+        let Moment { rules, settings, now, .. } = *moment;
         let is_met = match self.kind {
             Kind::Rates(mut rates) => {
                 self.settle_rates(&mut rates, settings, now);
@@ -277,9 +344,16 @@ impl Bucket {
                     rules.with_leases(key, now, |algorithm, leased| change(algorithm, leased));
                 };
                 let is_met = match self.follow_part(&mut rates, settings, now) {
-                    None => self.divide_rates(&mut rates, counter, is_learning, settings, now, pushes),
+                    None => {
+                        rates.ceiling = ceilings.of(self.rule, self.unrecorded);
+                        let is_met = self.divide_rates(&mut rates, counter, settings, now, pushes);
+                        if ceilings.are_recorded() {
+                            ceilings.note(self.rule, self.needed_of(&rates), rates.had_of_limit());
+                        }
+                        is_met
+                    }
                     // What this server has in the store is known.
-                    Some(true) => self.divide_rates(&mut rates, |_| (), false, settings, now, pushes),
+                    Some(true) => self.divide_rates(&mut rates, |_| (), settings, now, pushes),
                     Some(false) => false,
                 };
                 self.kind = Kind::Rates(rates);
@@ -347,12 +421,18 @@ impl Bucket {
     ) -> PartRequest {
         self.settle_rates(&mut rates, settings, now);
         let (rate, tokens) = self.in_force();
+        let former = self.former_part();
         let peers = Peers::of(&self.members, &self.remnants, &self.debts, &rates, self.share_max);
         let wanted =
             |member: &Member| peers.as_ref().map_or(member.claim.wanted, |peers| peers.wanted(member));
-        let demand = self.members.iter().map(wanted).fold(0, u64::saturating_add);
+        let most = |member: &Member| match member.is_measured || former == Part::default() {
+            true => u64::MAX,
+            false => rates.of_limit() / LIMIT_PER_NEW,
+        };
+        let demand =
+            self.members.iter().map(|member| wanted(member).min(most(member))).fold(0, u64::saturating_add);
         let claim = Claimant { demand, clients: self.members.len() as u64 };
-        let request = part.request(&rates, Part { rate, burst: tokens }, claim, now);
+        let request = part.request(&rates, Part { rate, burst: tokens }, former, claim, now);
         rates.follow((part.part, part.divisible()), &mut self.debts, (rate, tokens));
         self.kind = Kind::Rates(rates);
         request

@@ -7,6 +7,10 @@ use super::push::PeerId;
 pub(super) struct Debts(Vec<(PeerId, u64)>);
 
 impl Debts {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(PeerId, u64)>()
+    }
+
     /// The peers with such tokens.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, u64)> {
         self.0.iter().copied()

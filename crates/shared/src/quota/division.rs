@@ -7,7 +7,7 @@ use super::{
     means::{Means, assign},
     member::{Member, Remnant},
     peers::Peers,
-    rates::Rates,
+    rates::{LIMIT_PER_NEW, Rates},
     room::Room,
     terms::RATE_MIN,
 };
@@ -47,12 +47,12 @@ impl Bucket {
         &mut self,
         rates: &mut Rates,
         counter: impl FnOnce(&mut dyn FnMut(&Algorithm, &mut Leased)),
-        is_learning: bool,
         settings: &Settings,
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> bool {
         let (in_force, tokens) = self.in_force();
+        let has_former = self.has_former();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
         let divisible = rates.divisible();
         let mut peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
@@ -70,12 +70,14 @@ impl Bucket {
         let clients = peers.as_ref().map_or(self.members.len(), Peers::clients) + self.remnants.len();
         let free = rates.rate.saturating_sub(in_force);
         let free_tokens = rates.burst.saturating_sub(tokens).saturating_sub(rates.debt.div_ceil(1_000));
+        let new = self.members.iter().filter(|member| !member.is_assigned).count() as u64;
         let mut means = Means {
             growth,
             free,
             free_tokens,
             clients,
-            is_learning,
+            has_former,
+            tokens_of_new: u32::try_from(free_tokens / new.max(1)).unwrap_or(u32::MAX),
             // What no client demands stays where it is, except for a part that is kept free for new clients.
             is_short: growth > free
                 || free < level.unclaimed / 4
@@ -86,7 +88,8 @@ impl Bucket {
         };
         let mut is_met = true;
         for (member, target) in self.members.iter_mut().zip(targets) {
-            if is_learning && !member.is_assigned || member.is_served_elsewhere(settings, now) {
+            let waits = means.waits_for_former(member, target, peers.as_ref());
+            if waits || member.is_served_elsewhere(settings, now) {
                 is_met = false;
                 continue;
             }
@@ -99,8 +102,33 @@ impl Bucket {
         rates.in_force = self.in_force().0;
         let is_plain = peers.is_none() && seats.0.is_none() && direct == 0 && self.part.is_none();
         let room = Room::new(rates, level, means, is_met, settings, now);
-        self.room = Some(room).filter(|_| is_plain && !is_learning);
+        self.room = Some(room).filter(|_| is_plain && !has_former);
         is_met
+    }
+
+    /// What clients need of a limit, in hundredths, if they may have all of it.
+    pub(super) fn needed_of(&self, rates: &Rates) -> u64 {
+        let limit = rates.of_limit();
+        let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
+        let most = |member: &Member| if member.is_measured { u64::MAX } else { limit / LIMIT_PER_NEW };
+        let mut wanted: Vec<u64> =
+            self.members.iter().map(|member| member.claim.wanted.min(most(member))).collect();
+        let demand = wanted.iter().copied().fold(remnants, u64::saturating_add);
+        let needed = if demand <= rates.ceiling.of(limit) {
+            demand
+        } else {
+            let level = Level::of(&mut wanted, rates.direct.wanted(limit), limit.saturating_sub(remnants));
+            wanted.iter().map(|&want| level.direct(want)).fold(remnants, u64::saturating_add)
+        };
+        let hundredths = |part: u64, of: u64| (u128::from(part) * 100).div_ceil(u128::from(of).max(1)) as u64;
+        let needed = hundredths(needed, limit);
+        if !self.has_former() {
+            return needed;
+        }
+        // Tokens of the former process are not free before its end, and each client needs some.
+        let new = self.members.iter().filter(|member| !member.is_assigned).count() as u64;
+        let of_new = new.min(LIMIT_PER_NEW).saturating_mul(rates.terms.burst / LIMIT_PER_NEW);
+        needed.max(hundredths(self.in_force().1.saturating_add(of_new), rates.terms.burst))
     }
 
     /// The rate that each client is to have of a rate, a part of which requests to servers demand, and the level of the division.

@@ -26,7 +26,10 @@ pub(super) struct Means {
     pub(super) free_tokens: u64,
     /// The number of clients by which bursts are divided.
     pub(super) clients: usize,
-    pub(super) is_learning: bool,
+    /// Whether assignments of a former process may be in force.
+    pub(super) has_former: bool,
+    /// The most tokens of a client that has none, while assignments of a former process are in force: others need some too.
+    pub(super) tokens_of_new: u32,
     /// Whether shares that are larger than they are to be shrink at once.
     pub(super) is_short: bool,
     pub(super) has_few_tokens: bool,
@@ -35,15 +38,24 @@ pub(super) struct Means {
 }
 
 impl Means {
+    /// Whether a client may have a larger share of a former process than it would be sent. A new one has none.
+    pub(super) fn waits_for_former(&self, member: &Member, target: u64, peers: Option<&Peers>) -> bool {
+        let needed = if member.is_bare { 1 } else { member.claim.wanted };
+        let is_short =
+            || self.tokens_of_new == 0 || self.rate(member, target, false, peers) < needed.min(target).max(1);
+        self.has_former && !member.is_assigned && is_short()
+    }
+
     /// The rate of a client whose rate is to be `target`.
     fn rate(&self, member: &Member, target: u64, is_due: bool, peers: Option<&Peers>) -> u64 {
         let rate = member.share.rate;
         let is_short = self.is_short || peers.is_some_and(|peers| peers.is_short(member));
         // A share that is sent anyway changes by any difference.
         let step = if is_due { 0 } else { rate / RATE_PER_STEP };
-        if self.is_learning {
-            // Nothing is free: all there is may be in force with clients of the former process.
-            rate
+        if self.has_former && target <= rate {
+            // Others may still have more than this one would give up for them. What it does not demand is of use to them.
+            let kept = target.max(member.claim.wanted).min(rate);
+            if is_short && !member.is_pending() && rate - kept > step { kept } else { rate }
         } else if target > rate
             && !is_due
             && rate > member.claim.wanted.saturating_add(member.claim.wanted / WANTED_PER_SPARE)
@@ -70,6 +82,7 @@ impl Means {
     /// The tokens of a client with this rate, of which `each` with that rate is to have so many.
     fn tokens(&mut self, member: &Member, rate: u64, each: u32, peers: Option<&Peers>) -> u32 {
         let each = peers.map_or(each, |peers| each.min(peers.tokens_max(member)));
+        let each = if self.has_former && !member.is_assigned { each.min(self.tokens_of_new) } else { each };
         match member.share.tokens {
             _ if rate == 0 => 0,
             // Each change has to be paid for.

@@ -8,7 +8,7 @@ use super::{
     push::{PeerId, Reporter},
     send_times::SendTimes,
 };
-use tidegate_core::{limit::Timestamp, rules::Percent};
+use tidegate_core::limit::Timestamp;
 
 /// The most shares of clients that have left, before those of all peers are added up.
 const REMNANTS_MAX: usize = 1_024;
@@ -59,6 +59,8 @@ pub(super) struct Member {
 pub(super) struct Remnant {
     /// Its peer; none if that is not bounded.
     pub(super) peer: PeerId,
+    /// Whether a former process may have assigned it.
+    pub(super) is_former: bool,
     pub(super) end: Timestamp,
     pub(super) rate: u64,
     pub(super) tokens: u64,
@@ -76,10 +78,20 @@ impl Share {
 
 impl Member {
     pub(super) fn new(reporter: Reporter, claim: Claim, now: Timestamp) -> Self {
+        Self::begin_anew((reporter.stream, reporter.place), reporter.peer_to_bound(), claim, now)
+    }
+
+    /// A client that has nothing.
+    pub(super) fn begin_anew(
+        (stream, place): (StreamId, u32),
+        peer: PeerId,
+        claim: Claim,
+        now: Timestamp,
+    ) -> Self {
         Self {
-            stream: reporter.stream,
-            place: reporter.place,
-            peer: reporter.peer_to_bound(),
+            stream,
+            place,
+            peer,
             reported: now,
             claim,
             share: Share::default(),
@@ -93,11 +105,6 @@ impl Member {
             is_measured: false,
             has_former: false,
         }
-    }
-
-    /// The client itself.
-    pub(super) fn reporter(&self, share_max: Percent) -> Reporter {
-        Reporter { stream: self.stream, place: self.place, peer: self.peer, share_max }
     }
 
     /// The end of what it was sent last.
@@ -177,6 +184,7 @@ impl Member {
         let Share { rate, tokens } = self.counted;
         Remnant {
             peer: self.peer,
+            is_former: false,
             end: end.max(if self.is_pending() { self.sent.outlasted() } else { end }),
             rate,
             tokens: tokens.into(),
@@ -208,7 +216,9 @@ impl Remnant {
             return;
         }
         let second = |end: Timestamp| end.as_nanos() / 1_000_000_000;
-        let is_same = |other: &&mut Self| (second(other.end), other.peer) == (second(self.end), self.peer);
+        let is_same = |other: &&mut Self| {
+            !other.is_former && (second(other.end), other.peer) == (second(self.end), self.peer)
+        };
         match remnants.iter_mut().find(is_same) {
             Some(other) => {
                 other.end = other.end.max(self.end);

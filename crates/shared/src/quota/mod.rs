@@ -16,8 +16,8 @@
 //!   rate as time passes, and the burst as hits of the present, whether they are spent or not.
 //! - Long windows, those of few hits, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of those that this
 //!   server has of them.
-//! - A process does not know what a former one assigned. For one time to live nothing grows, and clients get what they certainly had,
-//!   by what they admitted.
+//! - What a former process may have assigned counts for one time to live ([`Former`]): what counters have after a stop in order, what it
+//!   recorded, or a stated part ([`ceilings`]). Clients of it get what they certainly had of that, by what they admitted, and the rest is divided.
 //! - A client whose stream has ended has its share until the end of its last assignment.
 //! - Where several servers share the counter in a store, each has a part of the limit, of its clients only ([`part`]): the store counts all
 //!   parts, and a server divides its own as it does a limit that changes ([`server_part`]). A part outlives what is assigned of it.
@@ -33,13 +33,16 @@
 mod action;
 mod allocation;
 mod bucket;
+mod ceilings;
 mod claim;
 mod counts;
 mod debts;
 mod division;
+mod former;
 mod growth;
 mod means;
 mod member;
+mod memory;
 mod part;
 mod peers;
 mod push;
@@ -59,8 +62,11 @@ mod terms;
 mod view;
 
 pub use action::Action;
+pub use ceilings::{CEILING_MIN, RuleId};
 pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
+pub use former::Former;
+pub use memory::{Memory, SUBSCRIPTION_BYTES};
 pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{PeerId, Push, Reporter, StreamId};
 pub use settings::{PART_LIFE, Settings};
@@ -68,16 +74,18 @@ pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, PartView, ShareView};
 
 use crate::lease::NodeId;
-use bucket::{Bucket, Kind, Moment};
+use bucket::{BUCKET_BYTES, Bucket, Kind, Moment};
+use ceilings::Ceilings;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, hash_map::Entry};
 use member::Member;
 use streams::{Membership, Slot, Streams};
 use tidegate_core::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Leased},
     limit::Timestamp,
     limiter::{LeasableCharge, Pinned},
     prefetch::prefetch_element,
+    rules::Percent,
     store::Key,
 };
 
@@ -93,12 +101,9 @@ pub enum Refusal {
         /// The bound.
         max: usize,
     },
-    /// There are too many subscriptions.
-    #[error("there are at most {max} subscriptions of buckets")]
-    Full {
-        /// The bound.
-        max: usize,
-    },
+    /// The memory for buckets and their clients is used up, or the half of it that one peer may have.
+    #[error("the memory of quotas is used up")]
+    NoMemory,
     /// There are as many counters as the store can have.
     #[error("there is no room for the counter of the bucket")]
     NoCounter,
@@ -118,8 +123,12 @@ pub struct Quota {
     settings: Settings,
     /// This server, if counters may be in a store that several servers share.
     server: Option<NodeId>,
-    /// The end of what a former process may have assigned.
+    /// Whether a former process had the same number.
+    resumes: bool,
+    /// What a former process may have assigned, and the end of it.
+    former: Former,
     learned: Timestamp,
+    ceilings: Ceilings,
     streams: Streams,
     slots: HashMap<Key, Slot, RandomState>,
     buckets: Vec<Option<Box<Bucket>>>,
@@ -135,6 +144,7 @@ pub struct Quota {
     /// What is to be sent.
     pushes: Vec<Push>,
     subscriptions: usize,
+    memory: Memory,
     /// Of all buckets, as of the last division of each.
     in_force: InForce,
     counts: QuotaCounts,
@@ -147,6 +157,9 @@ impl Quota {
         Self {
             settings,
             server: None,
+            resumes: false,
+            former: Former::Unknown,
+            ceilings: Ceilings::None,
             learned: began.saturating_add(settings.ttl + settings.round_trip),
             streams: Streams::default(),
             slots: HashMap::default(),
@@ -158,6 +171,7 @@ impl Quota {
             looked: began,
             pushes: Vec::new(),
             subscriptions: 0,
+            memory: Memory::new(settings.memory_max),
             in_force: InForce::default(),
             counts: QuotaCounts::default(),
         }
@@ -168,9 +182,45 @@ impl Quota {
         Self { server: Some(server), ..self }
     }
 
+    /// The same, after a process with the same number, which has ended: what it had there is this one's.
+    pub fn resuming(self, resumes: bool) -> Self {
+        Self { resumes, ..self }
+    }
+
+    /// After a process of which so much is known. This one records what it assigns, of which this much is recorded, or assigns no more than the
+    /// rules state.
+    pub fn after(self, former: Former, record: Option<Vec<(RuleId, Percent)>>) -> Self {
+        let ceilings = match record {
+            None => Ceilings::Unrecorded,
+            Some(parts) => Ceilings::recorded(parts, self.looked),
+        };
+        Self { former, ceilings, ..self }
+    }
+
+    /// The most that clients are assigned together of limits, by rule, if it is to be recorded. It is in force once [`Self::note_recorded`] is
+    /// called; nothing else is returned before.
+    pub fn to_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+        self.ceilings.to_record(now)
+    }
+
+    /// Notes that what was returned last is recorded.
+    pub fn note_recorded(&mut self, parts: &[(RuleId, Percent)]) {
+        self.ceilings.note_recorded(parts);
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The memory that buckets and clients take. What a client takes beside its place here is taken by the caller.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The same, for what the caller takes of it.
+    pub fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
     }
 
     /// Takes in what a stream reports of one bucket; its first report is a subscription. The charge is that of a request with the
@@ -184,7 +234,7 @@ impl Quota {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         self.counts.reports += 1;
-        let slot = self.slot_of(charge, rules, now)?;
+        let slot = self.slot_of(charge, reporter, rules, now)?;
         let Reporter { stream, place, .. } = reporter;
         let membership = match self.streams.get(stream, place) {
             Some(known) if known.slot == slot => known,
@@ -220,23 +270,41 @@ impl Quota {
         true
     }
 
-    /// The bucket of a counter, which is added if it is new, and follows changed rules.
+    /// The bucket of a counter, which is added if it is new, and follows changed rules. A new one counts to the peer until it is removed.
     fn slot_of(
         &mut self,
         charge: &LeasableCharge<'_>,
+        reporter: Reporter,
         rules: &Pinned<'_>,
         now: Timestamp,
     ) -> Result<Slot, Refusal> {
-        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
+        let peer = reporter.peer;
+        let is_learning = self.is_learning(now);
+        let moment = Moment { rules, settings: &self.settings, is_learning, now };
         let slot = match self.slots.entry(charge.key()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                let bucket = Box::new(Bucket::new(charge, self.learned, self.server, &moment)?);
+                if !self.memory.has_room(peer, BUCKET_BYTES) {
+                    return Err(Refusal::NoMemory);
+                }
+                let mut bucket = Box::new(Bucket::new(charge, reporter, self.server, &moment)?);
                 let is_in_store = bucket.part.is_some();
                 // Divisions change the counter: it has to exist.
                 if !is_in_store {
-                    rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
+                    let assigned = |algorithm: &Algorithm, leased: &mut Leased| {
+                        leased.expire(algorithm, now);
+                        leased.assigned
+                    };
+                    let assigned = rules.with_counter(charge, now, assigned).ok_or(Refusal::NoCounter)?;
+                    let demanded = assigned.map_or(0, |assigned| assigned.demanded);
+                    let former = (now < self.learned)
+                        .then(|| self.former.remnant(&bucket.kind, reporter, assigned, self.learned));
+                    bucket.follow_former(former.flatten(), demanded, now);
+                    bucket.set_ceiling(self.ceilings.of(reporter.rule, reporter.unrecorded));
+                } else if self.resumes && now < self.learned {
+                    bucket.part.iter_mut().for_each(|part| part.resume());
                 }
+                self.memory.take(peer, BUCKET_BYTES);
                 let slot = self.free.pop().unwrap_or_else(|| {
                     self.buckets.push(None);
                     self.checks.push(now);
@@ -266,12 +334,9 @@ impl Quota {
 
     /// Adds a client to a bucket.
     fn subscribe(&mut self, reporter: Reporter, slot: Slot, now: Timestamp) -> Result<Membership, Refusal> {
-        let Settings { buckets_of_stream_max, subscriptions_max, .. } = self.settings;
+        let Settings { buckets_of_stream_max, .. } = self.settings;
         if reporter.place as usize >= buckets_of_stream_max {
             return Err(Refusal::TooManyBuckets { max: buckets_of_stream_max });
-        }
-        if self.subscriptions >= subscriptions_max {
-            return Err(Refusal::Full { max: subscriptions_max });
         }
         let Some(bucket) = &mut self.buckets[slot as usize] else { return Err(Refusal::NoCounter) };
         if !bucket.is_dirty {
@@ -292,10 +357,12 @@ impl Quota {
         rules: &Pinned<'_>,
         now: Timestamp,
     ) {
-        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
+        let is_learning = self.is_learning(now);
+        let moment = Moment { rules, settings: &self.settings, is_learning, now };
         let Some(bucket) = &mut self.buckets[slot as usize] else { return };
         let was_dirty = bucket.is_dirty;
         bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
+        bucket.account(&mut self.memory);
         let Member { stream, place, idle, .. } = bucket.members[index as usize];
         if bucket.is_dirty && !was_dirty {
             self.dirty.push(slot);
@@ -346,7 +413,9 @@ impl Quota {
         if !bucket.is_dirty {
             self.dirty.push(slot);
         }
-        if let Some((stream, place)) = bucket.leave(index as usize, &self.settings) {
+        let moved = bucket.leave(index as usize, &self.settings);
+        bucket.account(&mut self.memory);
+        if let Some((stream, place)) = moved {
             self.streams.moved(stream, place, index);
         }
     }
@@ -373,7 +442,8 @@ impl Quota {
                 }
             }
         }
-        let moment = Moment { rules, settings: &self.settings, is_learning: now < self.learned, now };
+        let is_learning = self.is_learning(now);
+        let moment = Moment { rules, settings: &self.settings, is_learning, now };
         let mut unused = Vec::new();
         let (due, later): (Vec<Slot>, Vec<Slot>) =
             std::mem::take(&mut self.dirty).into_iter().partition(|slot| {
@@ -394,11 +464,12 @@ impl Quota {
                 continue;
             }
             let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
-            self.checks[slot as usize] = bucket.divide(&moment, &mut self.pushes);
+            self.checks[slot as usize] = bucket.divide(&moment, &mut self.ceilings, &mut self.pushes);
             self.counts.divisions += 1;
             let (rate, tokens) = bucket.in_force();
             let part = InForce { rate, tokens };
             self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
+            bucket.account(&mut self.memory);
             if bucket.is_unused(now) {
                 unused.push(slot);
             }
@@ -437,9 +508,12 @@ impl Quota {
         let Some(&slot) = self.slots.get(&bucket) else { return };
         let Some(bucket) = &mut self.buckets[slot as usize] else { return };
         let Some(part) = &mut bucket.part else { return };
-        let is_last = part.accept(sequence, grant, now);
+        let accepted = part.accept(sequence, grant, now);
         self.requests[slot as usize] = part.next();
-        if is_last && !std::mem::replace(&mut bucket.is_dirty, true) {
+        if let Some(former) = accepted.filter(|_| now < self.learned) {
+            bucket.follow_former_part(former, self.learned);
+        }
+        if accepted.is_some() && !std::mem::replace(&mut bucket.is_dirty, true) {
             self.dirty.push(slot);
         }
     }
@@ -448,6 +522,8 @@ impl Quota {
     fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets[slot as usize].take() else { return };
         self.in_force.replace(bucket.summed, InForce::default());
+        self.memory.replace_shared(bucket.list_bytes, 0);
+        self.memory.give_back(bucket.payer, BUCKET_BYTES);
         rules.with_leases(bucket.key, now, |algorithm, leased| {
             leased.expire(algorithm, now);
             leased.assign(algorithm, 0, 0, now, now);

@@ -1,6 +1,6 @@
 //! What clients are sent.
 
-use super::action::Action;
+use super::{action::Action, ceilings::RuleId};
 use tidegate_core::rules::Percent;
 
 /// A client: one stream of reports.
@@ -27,6 +27,10 @@ pub struct Reporter {
     pub peer: PeerId,
     /// The most that clients of its peer may have of the limit together.
     pub share_max: Percent,
+    /// The rule of the bucket.
+    pub rule: RuleId,
+    /// The most that all clients have of the limit together where no process records what it assigns.
+    pub unrecorded: Percent,
 }
 
 impl Reporter {

@@ -22,6 +22,7 @@ use crate::lease;
 use tidegate_core::{
     algorithm::{Algorithm, Lease, Leased},
     limit::Timestamp,
+    rules::Percent,
 };
 
 /// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
@@ -32,6 +33,9 @@ const CLIENTS_PER_NEW: u64 = 16;
 
 /// The burst of a client lasts for one part of so many of a second, at its rate.
 const BURST_PARTS_OF_SECOND: u64 = 8;
+
+/// A client whose demand is not known needs one part of so many of a limit. It gets more as far as there is.
+pub(super) const LIMIT_PER_NEW: u64 = 32;
 
 /// The state of a rate that is divided.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +52,8 @@ pub(super) struct Rates {
     /// The rate that clients had in force after the last division. Until the next one it becomes no more.
     pub(super) in_force: u64,
     pub(super) direct: Direct,
+    /// The part of it that clients may have together.
+    pub(super) ceiling: Percent,
     /// The most that may be divided, if the server has a part of the limit only.
     pub(super) bound: Option<u64>,
     /// The first of the clients that have a share if not all can have one, and the time of the next.
@@ -117,6 +123,7 @@ impl Rates {
             settled: now,
             in_force: 0,
             direct,
+            ceiling: Percent::ALL,
             bound,
             turn: 0,
             turn_ends: now,
@@ -130,7 +137,13 @@ impl Rates {
 
     /// The rate that can be divided here.
     pub(super) fn divisible(&self) -> u64 {
-        self.bound.unwrap_or(u64::MAX).min(self.of_limit())
+        self.bound.unwrap_or(u64::MAX).min(self.ceiling.of(self.of_limit()))
+    }
+
+    /// What clients may have of the limit, in hundredths.
+    pub(super) fn had_of_limit(&self) -> u64 {
+        let hundredths = |part: u64, of: u64| (u128::from(part) * 100).div_ceil(u128::from(of).max(1)) as u64;
+        hundredths(self.rate, self.of_limit()).max(hundredths(self.burst, self.terms.burst))
     }
 
     /// Counts tokens that a client of a peer gave up. They have not drained before.
@@ -171,7 +184,7 @@ impl Rates {
 
     /// Demand of a client that is not known: an equal share.
     pub(super) fn guess(&self, clients: usize) -> u64 {
-        self.of_limit() / (clients as u64 + 1)
+        self.ceiling.of(self.of_limit()) / (clients as u64 + 1)
     }
 
     /// Rate and tokens that a client of a former process certainly had, by what it admitted.
@@ -204,7 +217,7 @@ impl Rates {
         let most = held + free;
         // Tokens that were given up count until they have drained.
         let least = tokens.saturating_add(self.debt.div_ceil(1_000)).min(self.burst);
-        self.burst = self.terms.burst.min(most).max(least);
+        self.burst = self.ceiling.of(self.terms.burst).min(most).max(least);
         self.rate = desired.min(self.terms.rate_within(most.saturating_sub(self.burst))).max(rate_in_force);
         let end = now.saturating_add(settings.part_life());
         let accrued = if self.terms.accrues { self.rate } else { 0 };
@@ -227,11 +240,6 @@ impl Rates {
         (self.bound, self.in_force) = (Some(divisible.rate), rate);
     }
 
-    /// What a former process may have assigned, all of it.
-    pub(super) fn of_former(&self, end: Timestamp) -> Remnant {
-        Remnant { peer: PeerId::NONE, end, rate: self.divisible(), tokens: self.terms.burst }
-    }
-
     /// Sends a client of a former process what it certainly had.
     pub(super) fn assign_former(
         &self,
@@ -249,8 +257,7 @@ impl Rates {
 
     /// Takes from the shares of clients of a former process what one of them has.
     pub(super) fn carve(remnants: &mut [Remnant], share: Share) -> Share {
-        let of_former = remnants.iter_mut().filter(|remnant| remnant.peer == PeerId::NONE);
-        let Some(former) = of_former.max_by_key(|remnant| remnant.end) else {
+        let Some(former) = remnants.iter_mut().find(|remnant| remnant.is_former) else {
             return Share::default();
         };
         let share = Share {

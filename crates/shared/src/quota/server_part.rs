@@ -66,6 +66,8 @@ pub(super) struct ServerPart {
     /// The burst that the last request keeps, and the spent hits that it states.
     stated: (u64, u64),
     sequence: u64,
+    /// Whether a former process with the same number may have a part, which is this one's: no response has shown it yet.
+    is_resuming: bool,
     /// Time of the last request, and whether its response is not known.
     requested: Option<Timestamp>,
     is_awaited: bool,
@@ -88,9 +90,16 @@ impl ServerPart {
             demanded: 0,
             stated: (0, 0),
             sequence: 0,
+            is_resuming: false,
             requested: None,
             is_awaited: false,
         }
+    }
+
+    /// Takes the part of a former process with the same number, which has ended: it requests no other one before it knows that. What that process
+    /// had spent of it and not stated is in it.
+    pub(super) fn resume(&mut self) {
+        (self.is_resuming, self.acknowledged) = (true, Some(0));
     }
 
     /// Whether an assignment that is sent now has ended when the part ends.
@@ -154,6 +163,8 @@ impl ServerPart {
     pub(super) fn next(&self) -> Timestamp {
         let interval = if self.is_awaited {
             PATIENCE
+        } else if self.is_resuming {
+            return Timestamp::EPOCH;
         } else if self.aim == self.part || self.aim.rate == 0 {
             // Hits that are divided by slices are spent and requested all the time.
             INTERVAL
@@ -169,11 +180,26 @@ impl ServerPart {
         &mut self,
         rates: &Rates,
         in_force: Part,
+        former: Part,
         claim: Claimant,
         now: Timestamp,
     ) -> PartRequest {
         self.expire(now);
+        if self.is_resuming {
+            return self.request_former(
+                Part { rate: rates.of_limit(), burst: rates.terms.burst },
+                rates.terms.span_in_store(),
+                now,
+            );
+        }
         self.aim = self.aim_of(rates, claim);
+        if former != Part::default() {
+            // What a former process assigned is in force beside what clients demand.
+            let demanded = self.aim.rate.min(claim.demand.saturating_add(claim.demand / 8));
+            self.aim.rate = former.rate.saturating_add(demanded).min(rates.of_limit());
+            self.aim.burst =
+                self.aim.burst.max(former.burst.saturating_add(self.aim.burst / 8)).min(rates.terms.burst);
+        }
         let given_up = self.part.burst.saturating_sub(self.aim.burst.max(in_force.burst));
         self.spend(given_up, given_up);
         self.send(in_force, (rates.of_limit(), rates.terms.span_in_store()), claim, now)
@@ -190,6 +216,9 @@ impl ServerPart {
         now: Timestamp,
     ) -> PartRequest {
         self.expire(now);
+        if self.is_resuming {
+            return self.request_former(Part { rate: 0, burst: limit }, 0, now);
+        }
         self.held = in_force.burst;
         // Before the first response it is not known what is left.
         let free = if self.acknowledged.is_some() { self.left() } else { limit };
@@ -204,6 +233,12 @@ impl ServerPart {
         let idle = self.demanded.min(share);
         self.aim = Part { rate: 0, burst: in_force.burst.saturating_add(idle) };
         self.send(in_force, (0, 0), Claimant { demand: self.demanded, clients }, now)
+    }
+
+    /// The request by which the part of a former process is kept as it is.
+    fn request_former(&mut self, most: Part, span: u64, now: Timestamp) -> PartRequest {
+        let request = self.send(Part::default(), (most.rate, span), Claimant { demand: 0, clients: 0 }, now);
+        PartRequest { kept: most, ..request }
     }
 
     fn send(
@@ -228,10 +263,11 @@ impl ServerPart {
         PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients }
     }
 
-    /// Takes in the response to a request; false if it is late, and another one was sent since.
-    pub(super) fn accept(&mut self, sequence: u64, grant: &PartGrant, now: Timestamp) -> bool {
+    /// Takes in the response to a request; none if it is late, and another one was sent since. Returns what a former process had, if this
+    /// response shows it.
+    pub(super) fn accept(&mut self, sequence: u64, grant: &PartGrant, now: Timestamp) -> Option<Part> {
         let Some(requested) = self.requested.filter(|_| self.is_awaited && sequence == self.sequence) else {
-            return false;
+            return None;
         };
         self.is_awaited = false;
         let (kept, spent) = self.stated;
@@ -246,7 +282,7 @@ impl ServerPart {
         let direct = self.direct.get_or_insert_with(|| Direct::new(grant.exact, now));
         direct.measure(grant.exact, now);
         direct.measure_demand(grant.leased);
-        true
+        Some(if std::mem::take(&mut self.is_resuming) { self.part } else { Part::default() })
     }
 
     /// What the part is to be: max-min over the demands of all servers, by their numbers of clients, requests to servers being one more

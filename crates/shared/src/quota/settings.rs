@@ -18,8 +18,8 @@ pub struct Settings {
     pub idle_reports: u8,
     /// The most buckets of a stream.
     pub buckets_of_stream_max: usize,
-    /// The most subscriptions, over all streams.
-    pub subscriptions_max: usize,
+    /// The most bytes of all buckets and clients together; one peer may have half of them.
+    pub memory_max: usize,
 }
 
 impl Default for Settings {
@@ -29,7 +29,7 @@ impl Default for Settings {
             round_trip: Duration::from_secs(1),
             idle_reports: 12,
             buckets_of_stream_max: 1_000,
-            subscriptions_max: 2_000_000,
+            memory_max: usize::MAX,
         }
     }
 }

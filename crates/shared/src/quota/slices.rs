@@ -70,7 +70,8 @@ impl Bucket {
         // What it states beyond its slices counts only as far as its peer may have it.
         let of_peer = self.free_of_peer(peer, source.algorithm(), terms, now);
         let counted = usage.allowed.min(before.saturating_add(of_peer.min(terms.limit)));
-        source.spend(counted, usage.allowed.min(before), now);
+        let of_former = if is_learning { 0 } else { self.spend_former(usage.allowed.saturating_sub(before)) };
+        source.spend(counted, usage.allowed.min(before).saturating_add(of_former), now);
         self.taken.add(peer, source.algorithm(), counted, now);
         let member = &mut self.members[index];
         let left = before.saturating_sub(usage.allowed);
@@ -88,6 +89,14 @@ impl Bucket {
         if source.can_assign(is_learning, settings, now) {
             self.assign_slice(terms, index, &mut source, moment, pushes);
         }
+    }
+
+    /// Takes hits that a client reports from those that clients had of a former process; returns how many are of these.
+    fn spend_former(&mut self, hits: u64) -> u64 {
+        let Some(former) = self.remnants.iter_mut().find(|remnant| remnant.is_former) else { return 0 };
+        let spent = hits.min(former.tokens);
+        former.tokens -= spent;
+        spent
     }
 
     /// Gives a client another slice if it needs one, and renews what it has.

@@ -11,6 +11,11 @@ use tidegate_core::{
 pub(super) struct Taken(Vec<(PeerId, State)>);
 
 impl Taken {
+    /// With some for what states of many hits have elsewhere.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.capacity() * (size_of::<(PeerId, State)>() + 64)
+    }
+
     pub(super) fn of(&self, peer: PeerId, algorithm: &Algorithm, now: Timestamp) -> u64 {
         let state = self.0.iter().find(|(known, _)| *known == peer).map(|(_, state)| state);
         state.map_or(0, |state| algorithm.used(state, now))

@@ -123,7 +123,7 @@ impl Quota {
 
     /// Whether assignments of a former process may be in force.
     pub fn is_learning(&self, now: Timestamp) -> bool {
-        now < self.learned
+        now < self.learned && self.former.is_estimate()
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
         text += &format!("; {undivided} buckets of streams that no limit divides");
     }
     if *is_learning {
-        text += "; the server has started lately, and shares do not grow yet";
+        text += "; the server has started lately: what a former process may have assigned counts until 16 s after that, and shares do not grow into it";
     }
     Shown::new("ListQuotasResponse", response, text)
 }

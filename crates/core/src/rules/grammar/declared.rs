@@ -25,6 +25,8 @@ pub(in crate::rules) struct DeclaredQuotas {
     pub(in crate::rules) clients: u32,
     /// The most that the clients of one peer may have of a limit together.
     pub(in crate::rules) max_share: Percent,
+    /// The most that all clients have of a limit where no process records what it assigns.
+    pub(in crate::rules) unrecorded: Percent,
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
     pub(in crate::rules) is_shared: bool,

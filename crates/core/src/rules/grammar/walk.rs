@@ -12,6 +12,9 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// The most that clients of quotas have of a limit where nothing is recorded, unless the file has another part.
+const UNRECORDED: Percent = Percent::new(50).expect("it is a percentage");
+
 /// The state of reading one file.
 pub(super) struct Walk<'w, 'p> {
     pub(super) report: Report<'p>,
@@ -61,10 +64,15 @@ impl Walk<'_, '_> {
             Some(field) => max_share(&field, number.unwrap_or(u32::MAX), &mut self.report),
             None => Some(Percent::ALL),
         };
+        let unrecorded = match fields.take("unrecorded") {
+            Some(field) => percentage(&field, &mut self.report),
+            None => Some(UNRECORDED),
+        };
         fields.finish(&mut self.report, |_| None);
         Some(DeclaredQuotas {
             clients: number?,
             max_share: max_share?,
+            unrecorded: unrecorded?,
             origin: self.report.origin(field.place()),
             is_shared: self.is_shared,
             is_leased: self.is_leased,
@@ -73,14 +81,19 @@ impl Walk<'_, '_> {
     }
 }
 
-/// `max_share`: a percentage that is no less than an equal part for each client.
-fn max_share(field: &Field<'_>, clients: u32, report: &mut Report<'_>) -> Option<Percent> {
+/// A percentage from 1% to 100%.
+fn percentage(field: &Field<'_>, report: &mut Report<'_>) -> Option<Percent> {
     let text = field.text(report)?;
     let percent = text.strip_suffix('%').and_then(|number| number.parse().ok()).and_then(Percent::new);
-    let Some(percent) = percent else {
+    if percent.is_none() {
         field.reject(report, format!("{text:?} is not a percentage from 1% to 100%; write for example 40%"));
-        return None;
-    };
+    }
+    percent
+}
+
+/// `max_share`: a percentage that is no less than an equal part for each client.
+fn max_share(field: &Field<'_>, clients: u32, report: &mut Report<'_>) -> Option<Percent> {
+    let percent = percentage(field, report)?;
     if u64::from(percent.get()) * u64::from(clients) < 100 {
         let message = format!(
             "is less than an equal part for each client (`rlqs.clients`: {clients}), so that a part of each limit could not be used; \

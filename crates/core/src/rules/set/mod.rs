@@ -287,7 +287,7 @@ fn add_domain(
         problems.at(&declared.origin, "counters", message);
     }
     match (&first.get().quotas, declared.quotas) {
-        (Some(one), Some(other)) if (one.clients, one.max_share) != (other.clients, other.max_share) => {
+        (Some(one), Some(other)) if one.quotas() != other.quotas() => {
             let message =
                 format!("differs from that of the same domain at {}; write one of them", one.origin);
             problems.at(&other.origin, "rlqs", message);

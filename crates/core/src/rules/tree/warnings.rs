@@ -1,4 +1,5 @@
-//! Warnings about valid rules: descriptors that never apply, networks inside others, and hours of a schedule that overlap.
+//! Warnings about valid rules: descriptors that never apply, networks inside others, hours of a schedule that overlap, and limits of which clients of
+//! quotas get too little.
 
 use super::{
     DomainRules,
@@ -17,7 +18,12 @@ impl DomainRules {
     pub(in crate::rules) fn warnings(&self) -> Vec<RuleError> {
         let mut warnings = Vec::new();
         self.root.warn(&mut warnings);
-        self.rules_unsorted().into_iter().for_each(|rule| warn_of_hours(rule, &mut warnings));
+        for rule in self.rules_unsorted() {
+            warn_of_hours(rule, &mut warnings);
+            if let (Some(quotas), [limit]) = (self.quotas(), &*rule.limits) {
+                warnings.extend(quotas.warning(limit).map(|message| warning(rule, message)));
+            }
+        }
         warnings
     }
 }

@@ -10,6 +10,11 @@ impl Page<'_> {
             figures;
         self.gauge("quota_streams", "Clients that enforce limits by themselves: open streams", streams)?;
         self.gauge("quota_buckets", "Buckets that these clients report, over all streams", buckets)?;
+        let help = "Bytes that buckets of quotas and their clients take, also after their streams have ended";
+        self.gauge("quota_memory_bytes", help, figures.memory)?;
+        self.gauge("quota_memory_max_bytes", "The most that they may take", figures.memory_max)?;
+        let help = "Whether assignments of a former process may be in force that are not known, so that a part of limits counts as assigned";
+        self.gauge("quota_learning", help, u64::from(figures.is_learning))?;
         let help = "Requests per second that these clients may admit, by all assignments in force";
         self.gauge("quota_assigned_rate", help, in_force.rate as f64 / 1_000.0)?;
         let help = "Requests that they may admit at once beyond that, and unspent requests of slices";
@@ -34,6 +39,7 @@ impl Page<'_> {
         let reasons = [
             ([("reason", "buckets")], figures.refused),
             ([("reason", "counters")], figures.refused_counters),
+            ([("reason", "memory")], figures.refused_memory),
         ];
         self.counters_of("quota_refused_reports", help, &reasons)
     }

@@ -74,6 +74,14 @@ impl Limit {
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Log { hits, nanos: secs * SECOND } }
     }
 
+    /// Counted as a log, of which the sub-windows may overlook one part of so many.
+    pub(super) fn sub_windows(hits: u64, secs: u64, precision: u64) -> Self {
+        let rule = format!(
+            "algorithm: sliding_window, precision: {precision}, per: {secs}s, requests_per_unit: {hits}"
+        );
+        Self { rule, ..Self::log(hits, secs) }
+    }
+
     pub(super) fn fixed(hits: u64, secs: u64) -> Self {
         let rule = format!("algorithm: fixed_window, per: {secs}s, requests_per_unit: {hits}");
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Fixed { hits, nanos: secs * SECOND } }

@@ -3,7 +3,7 @@
 use super::{
     client::{MILLIS, SECOND},
     limit::Limit,
-    world::{Conditions, World},
+    world::{Conditions, Memory, World},
 };
 use crate::lease::simulation::rng::Rng;
 use tidegate_core::rules::Percent;
@@ -31,6 +31,7 @@ pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) ->
         lost_report_gap: 0,
         restart_gap: 0,
         keeps_counters: false,
+        memory: Memory::None,
         fault: None,
     }
 }

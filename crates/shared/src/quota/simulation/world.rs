@@ -1,7 +1,7 @@
 //! A world: a server with a limiter and quota, clients, the network between them, and what happens to all of these.
 
 use super::{
-    super::{PeerId, Push, Quota, Reporter, Settings, StreamId, Usage},
+    super::{Former, PeerId, Push, Quota, Reporter, RuleId, Settings, StreamId, Usage},
     client::{Client, INTERVAL, MILLIS, SECOND},
     fault::Fault,
     holders::Holders,
@@ -22,6 +22,11 @@ use tidegate_core::{
 
 /// Time between two looks at everything.
 const STEP: u64 = 20 * MILLIS;
+
+const RULE: RuleId = RuleId(1);
+
+/// The most that clients have where nothing is recorded.
+const UNRECORDED: Percent = Percent::new(50).expect("a percentage");
 
 pub(super) const START: u64 = 1_700_000_000 * SECOND;
 
@@ -60,6 +65,8 @@ pub(super) struct Conditions {
     pub(super) restart_gap: u64,
     /// Whether a restart keeps the counters.
     pub(super) keeps_counters: bool,
+    /// What a process knows of the one before it.
+    pub(super) memory: Memory,
     pub(super) fault: Option<Fault>,
 }
 
@@ -100,16 +107,37 @@ impl Conditions {
             lost_report_gap: gap(rng, 3) * u64::from(!counts_reports),
             restart_gap,
             keeps_counters,
+            memory: if keeps_counters { rng.pick(&Memory::ALL) } else { Memory::None },
             fault: None,
         };
         // Of a window that was divided by slices, an empty server has forgotten all that clients spent.
         conditions.keeps_counters |= counts_reports;
+        if counts_reports && conditions.memory == Memory::Counters && conditions.lost_report_gap > 0 {
+            conditions.memory = Memory::None;
+        }
         if conditions.hostile.0 == Some(Hostility::Totals) {
             // A server that does not know what a former one assigned takes its clients at their word.
             conditions.restart_gap = 0;
         }
         conditions
     }
+}
+
+/// What a process knows of the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Memory {
+    /// Nothing.
+    None,
+    /// That it assigned a stated part at most.
+    Stated,
+    /// What it recorded.
+    Record,
+    /// What counters have: each process stops in order.
+    Counters,
+}
+
+impl Memory {
+    pub(super) const ALL: [Self; 4] = [Self::None, Self::Stated, Self::Record, Self::Counters];
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,13 +180,16 @@ pub(super) struct World {
     pub(super) now: u64,
     limiter: Limiter,
     pub(super) quota: Quota,
+    /// What is recorded, and what is being recorded until a time.
+    record: Vec<(RuleId, Percent)>,
+    recording: Option<(u64, Vec<(RuleId, Percent)>)>,
     pub(super) clients: Vec<Client>,
     links: HashMap<StreamId, Link>,
     streams: u64,
     messages: BTreeMap<(u64, Reverse<u64>), Message>,
     sent: u64,
     /// Time from which on the server is up.
-    up_at: u64,
+    pub(super) up_at: u64,
     tally: Tally,
     rng: Rng,
     pub(super) holders: Holders,
@@ -176,6 +207,22 @@ fn limiter(limit: &Limit) -> Limiter {
     Limiter::new(rules, StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny }, false)
 }
 
+/// That of a process, after another one if it has a record.
+fn quota(memory: Memory, began: Timestamp, record: Option<&[(RuleId, Percent)]>) -> Quota {
+    let quota = Quota::new(Settings::default(), began);
+    match (memory, record) {
+        (Memory::None, _) => quota,
+        (Memory::Stated, _) => quota.after(Former::Unrecorded, None),
+        (Memory::Record, None) => quota.after(Former::Unrecorded, Some(Vec::new())),
+        (Memory::Record, Some(record)) => {
+            quota.after(Former::Recorded(record.iter().copied().collect()), Some(record.to_vec()))
+        }
+        (Memory::Counters, record) => {
+            quota.after(Former::InCounters, Some(record.unwrap_or_default().to_vec()))
+        }
+    }
+}
+
 pub(super) fn request() -> Request<'static> {
     let mut request = Request::new("d");
     let entries = [Entry { key: "a", value: "" }].into_iter().collect();
@@ -190,7 +237,9 @@ impl World {
         let mut world = Self {
             now: START,
             limiter: limiter(&conditions.limit),
-            quota: Quota::new(Settings::default(), began),
+            quota: quota(conditions.memory, began, None),
+            record: Vec::new(),
+            recording: None,
             clients: Vec::new(),
             links: HashMap::new(),
             streams: 0,
@@ -307,7 +356,8 @@ impl World {
             Some(Fault::NoLearning) => 0,
             _ => self.up_at,
         };
-        self.quota = Quota::new(Settings::default(), Timestamp::from_nanos(began));
+        self.recording = None;
+        self.quota = quota(self.conditions.memory, Timestamp::from_nanos(began), Some(&self.record));
     }
 
     fn post(&mut self, at: u64, message: Message) {
@@ -334,7 +384,8 @@ impl World {
                 let charges = rules.grantable(&request).expect("a rule that is divided");
                 let charge = charges[0].as_ref().expect("a limit");
                 let (peer, share_max) = (PeerId(self.links[&stream].peer), self.conditions.share_max);
-                let reporter = Reporter { stream, place: 0, peer, share_max };
+                let reporter =
+                    Reporter { stream, place: 0, peer, share_max, rule: RULE, unrecorded: UNRECORDED };
                 self.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
             Message::Push { client, push } if self.links.contains_key(&push.stream) => {
@@ -439,8 +490,16 @@ impl World {
     }
 
     fn poll(&mut self) {
+        let now = Timestamp::from_nanos(self.now);
+        if let Some((_, recorded)) = self.recording.take_if(|(at, _)| *at <= self.now) {
+            self.quota.note_recorded(&recorded);
+            self.record = recorded;
+        }
+        if let Some(parts) = self.quota.to_record(now) {
+            self.recording = Some((self.now + self.rng.below(self.conditions.delay_max), parts));
+        }
         let rules = self.limiter.pin();
-        let pushes = self.quota.poll(&rules, Timestamp::from_nanos(self.now));
+        let pushes = self.quota.poll(&rules, now);
         drop(rules);
         self.pushes += pushes.len() as u64;
         for push in pushes {

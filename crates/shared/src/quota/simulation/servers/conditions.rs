@@ -42,6 +42,8 @@ pub(super) struct StoreConditions {
     pub(super) move_gap: u64,
     pub(super) client_gap: u64,
     pub(super) kill_gap: u64,
+    /// Whether a server that is killed starts again, with the same number.
+    pub(super) restarts: bool,
     /// Whether clients of a server that is killed end with it.
     pub(super) takes_clients: bool,
     pub(super) join_gap: u64,
@@ -87,6 +89,7 @@ impl StoreConditions {
             move_gap: gap(rng, 20),
             client_gap: gap(rng, 10),
             kill_gap: gap(rng, 25),
+            restarts: rng.once_in(2),
             takes_clients: rng.once_in(4),
             join_gap: gap(rng, 25),
             hop_gap: gap(rng, 5),
@@ -111,6 +114,7 @@ impl StoreConditions {
             move_gap: 0,
             client_gap: 0,
             kill_gap: 0,
+            restarts: false,
             takes_clients: false,
             join_gap: 0,
             hop_gap: 0,

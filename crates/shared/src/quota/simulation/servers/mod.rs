@@ -9,8 +9,8 @@ mod usefulness;
 
 use super::{
     super::{
-        Action, DividedCounter, Part, PartGrant, PartRequest, PeerId, Quota, Reporter, Settings, StreamId,
-        Usage, settings::PART_LIFE,
+        Action, DividedCounter, Part, PartGrant, PartRequest, PeerId, Quota, Reporter, RuleId, Settings,
+        StreamId, Usage, settings::PART_LIFE,
     },
     client::{Client, INTERVAL, MILLIS, SECOND},
     limit::{Limit, Tally},
@@ -92,6 +92,8 @@ struct World {
     algorithm: Algorithm,
     store: Store,
     servers: Vec<Server>,
+    /// Numbers of servers that start again, each with the time.
+    restarting: Vec<(u64, u64)>,
     clients: Vec<Client>,
     links: HashMap<StreamId, Link>,
     messages: BTreeMap<(u64, Reverse<u64>), Message>,
@@ -128,6 +130,7 @@ impl World {
             algorithm,
             store,
             servers: Vec::new(),
+            restarting: Vec::new(),
             clients: Vec::new(),
             links: HashMap::new(),
             messages: BTreeMap::new(),
@@ -166,6 +169,12 @@ impl World {
     fn join(&mut self) {
         let id = self.number();
         let quota = Quota::new(Settings::default(), self.time()).with_store(NodeId(id));
+        self.servers.push(Server { id, quota });
+    }
+
+    /// A server that was killed starts again with its number.
+    fn start_again(&mut self, id: u64) {
+        let quota = Quota::new(Settings::default(), self.time()).with_store(NodeId(id)).resuming(true);
         self.servers.push(Server { id, quota });
     }
 
@@ -212,8 +221,15 @@ impl World {
         }
         if self.happens(self.conditions.kill_gap) && !self.servers.is_empty() {
             let server = self.rng.below(self.servers.len() as u64) as usize;
+            if self.conditions.restarts {
+                let at = self.now + self.rng.below(25 * SECOND);
+                self.restarting.push((at, self.servers[server].id));
+            }
             self.kill(server);
         }
+        let now = self.now;
+        let due: Vec<(u64, u64)> = self.restarting.extract_if(.., |(at, _)| *at <= now).collect();
+        due.into_iter().for_each(|(_, id)| self.start_again(id));
         if self.happens(self.conditions.join_gap) && self.servers.len() < 6 {
             self.join();
         }
@@ -279,6 +295,8 @@ impl World {
                     place: 0,
                     peer: PeerId(link.client as u64 + 1),
                     share_max: Percent::ALL,
+                    rule: RuleId(1),
+                    unrecorded: Percent::ALL,
                 };
                 server.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }

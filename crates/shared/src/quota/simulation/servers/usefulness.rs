@@ -322,3 +322,30 @@ fn the_rate_of_a_window_moves_to_other_servers_while_the_window_lasts() {
         assert_eq!(world.excess.0, 0);
     }
 }
+
+/// A server that took another part of the limit after a restart, beside its former one, had nearly all of it: most requests to all servers
+/// were denied, although 4 % of the limit were demanded.
+#[test]
+fn a_server_that_starts_again_takes_its_former_part_and_leaves_the_rest() {
+    for (seed, limit) in [
+        (1, Limit::bucket("token_bucket", 200, 300)),
+        (2, Limit::bucket("token_bucket", 1_000, 1_000)),
+        (3, Limit::bucket("leaky_bucket", 1_000, 1_000)),
+    ] {
+        let rate = limit.rate;
+        let conditions = StoreConditions { limit, direct: 0.3, ..StoreConditions::calm(1, 4, 4, 0.04) };
+        let mut world = World::new(conditions, Rng::of_seed(seed));
+        world.run_for(60 * SECOND);
+        let id = world.servers[0].id;
+        world.kill(0);
+        world.run_for(SECOND);
+        world.start_again(id);
+        let before = (world.direct_admitted, world.admitted());
+        world.run_for(16 * SECOND);
+        let direct = (world.direct_admitted - before.0) as f64 / (0.3 * rate * 16.0);
+        let by_clients = (world.admitted() - before.1) as f64 / (0.04 * rate * 16.0);
+        println!("{}: requests {direct:.3}, clients {by_clients:.3}", world.conditions.limit.rule);
+        assert_eq!(world.excess.0, 0);
+        assert!(direct >= 0.98 && by_clients >= 0.5, "{direct}, {by_clients}");
+    }
+}

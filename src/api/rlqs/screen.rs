@@ -1,0 +1,121 @@
+//! A bound on what a message of reports takes when it is decoded: an empty report takes two bytes on the wire, and fifty times as many in
+//! memory.
+//!
+//! Invariant: a message that is passed on to the decoder has at most [`PARTS_MAX`] reports and pairs of keys and values.
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use std::{
+    error::Error,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tidegate_http2::grpc::PREFIX_BYTES;
+use tonic::Status;
+
+/// The most reports and pairs in one message; some 300 bytes each when decoded. A stream may have a thousand buckets.
+const PARTS_MAX: usize = 40_000;
+
+/// A body of whole messages, of which none has too many parts.
+pub(in crate::api) struct Screened<B>(pub(in crate::api) B);
+
+impl<B: Body<Data = Bytes, Error = Box<dyn Error + Send + Sync>> + Unpin> Body for Screened<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.0).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+            && messages(data).any(|message| parts(message) > PARTS_MAX)
+        {
+            let message =
+                format!("a message of reports has more than {PARTS_MAX} buckets and keys; send fewer");
+            return Poll::Ready(Some(Err(Status::resource_exhausted(message).into())));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+}
+
+/// The messages in a piece of a body.
+fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let ([_, length @ ..], rest) = data.split_first_chunk::<PREFIX_BYTES>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let (message, rest) = rest.split_at(length.min(rest.len()));
+        data = rest;
+        Some(message)
+    })
+}
+
+/// Number of reports in a message, and of pairs in their buckets.
+fn parts(message: &[u8]) -> usize {
+    const REPORTS: u32 = 2;
+    const BUCKET_ID: u32 = 1;
+    const PAIRS: u32 = 1;
+    let of_bucket = |bucket| nested(bucket, PAIRS).count();
+    let of_report = |report| 1 + nested(report, BUCKET_ID).map(of_bucket).sum::<usize>();
+    nested(message, REPORTS).map(of_report).sum()
+}
+
+/// The messages in fields of this number. Ends where the message is malformed, which the decoder reports.
+fn nested(mut message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        while !message.is_empty() {
+            let (tag, wire_type) = decode_key(&mut message).ok()?;
+            if wire_type != WireType::LengthDelimited {
+                skip_field(wire_type, tag, &mut message, DecodeContext::default()).ok()?;
+                continue;
+            }
+            let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+            let (value, rest) = message.split_at_checked(length)?;
+            message = rest;
+            if tag == number {
+                return Some(value);
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pb::quota::{
+        BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    };
+    use prost::Message as _;
+
+    fn report(pairs: usize) -> BucketQuotaUsage {
+        let bucket = (0..pairs).map(|key| (key.to_string(), "value".to_owned())).collect();
+        let (num_requests_allowed, num_requests_denied) = (300, 2);
+        BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket }),
+            time_elapsed: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+            num_requests_allowed,
+            num_requests_denied,
+        }
+    }
+
+    #[test]
+    fn reports_and_pairs_of_a_message_are_counted() {
+        for (buckets, expected) in [(vec![], 0), (vec![1], 2), (vec![3, 0, 2], 8)] {
+            let domain = "a domain".to_owned();
+            let reports = buckets.into_iter().map(report).collect();
+            let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: reports };
+            assert_eq!(parts(&message.encode_to_vec()), expected);
+        }
+        // Empty reports, and what is malformed behind them.
+        assert_eq!(parts(&[[0x12, 0].as_slice(), &[0x12, 0, 0xff]].concat()), 2);
+        let framed = [[0, 0, 0, 0, 2, 0x12, 0].as_slice(), &[0, 0, 0, 0, 1, 9]].concat();
+        assert_eq!(messages(&framed).collect::<Vec<_>>(), [&[0x12, 0][..], &[9]]);
+    }
+}
