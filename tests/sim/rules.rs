@@ -29,6 +29,8 @@ pub struct Limit {
     pub requests: u64,
     pub model: Model,
     pub always: bool,
+    /// The most that it counts beyond the limit, in its requests per window; none if nothing bounds that.
+    pub debt_max: Option<u64>,
     /// Other numbers at times of the week.
     pub schedule: Option<Schedule>,
     /// Denials and the bans that they begin, as a model of their own.
@@ -152,6 +154,7 @@ impl Limit {
                 requests: limit,
                 model,
                 always: true,
+                debt_max: None,
                 schedule: None,
                 ban: None,
             };
@@ -205,7 +208,17 @@ impl Limit {
         if let Some(QueueLimits { wait, hits }) = queue {
             let _ = write!(keys, ", max_wait: {}ms, max_queue: {hits}", wait / 1_000_000);
         }
-        Self { keys, queue, requests, model, always, schedule: None, ban: None }
+        let is_bucket = matches!(
+            model,
+            Model::GreedyBucket { .. } | Model::IntervalBucket { .. } | Model::LeakyBucket { .. }
+        );
+        let mut debt_max = is_bucket.then_some(2);
+        if always && rng.once_in(2) {
+            let windows = rng.pick(&[0, 1, 3]);
+            let _ = write!(keys, ", debt_max: {windows}");
+            debt_max = Some(windows);
+        }
+        Self { keys, queue, requests, model, always, debt_max, schedule: None, ban: None }
     }
 }
 

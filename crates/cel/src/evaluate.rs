@@ -174,6 +174,8 @@ impl<'t> Evaluation<'_, 't> {
                 let at = match index {
                     Value::Int(at) => usize::try_from(*at),
                     Value::Uint(at) => usize::try_from(*at),
+                    // A whole number, however it is written.
+                    Value::Double(at) if at.fract() == 0.0 && *at >= 0.0 => Ok(*at as usize),
                     _ => return Err(Error::Type),
                 };
                 let at = at.map_err(|_| Error::NoSuchItem)?;

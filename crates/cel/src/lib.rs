@@ -16,6 +16,7 @@ mod functions;
 mod lexer;
 mod node;
 mod parser;
+mod pattern;
 #[cfg(test)]
 mod tests;
 mod value;

@@ -49,6 +49,11 @@ fn entries_of_descriptors_are_texts() {
     check("descriptors[1].x", "NoSuchItem");
     check("descriptors[-1].x", "NoSuchItem");
     check("descriptors[0][1]", "NoSuchKey");
+    check("descriptors[0.0].x", "1");
+    check("[7, 8][1.0]", "8");
+    check("[7, 8][2.0]", "NoSuchItem");
+    check("[7, 8][0.5]", "Type");
+    check("[7, 8][-1.0]", "Type");
     check("descriptors.x", "Type");
     check("'x' in descriptors[0]", "true");
     check("has(descriptors[0].x)", "true");
@@ -115,6 +120,27 @@ fn texts_have_methods_and_escapes() {
     check(r"r'a\b' == 'a\\b'", "true");
     check("\"\"\"a\nb\"\"\".size()", "3");
     check("descriptors[0].x in ['1', '2'] // one of two", "true");
+}
+
+/// As in RE2, whose syntax CEL names.
+#[test]
+fn classes_of_patterns_are_of_ascii_and_texts_of_unicode() {
+    for (text, pattern, matches) in [
+        ("é", r"^\w$", false),
+        ("é", r"^\W$", true),
+        ("é", r"^[\w]$", false),
+        ("-z", r"^[\w-]+$", true),
+        ("٣", r"^\d$", false),
+        ("7", r"^\d$", true),
+        ("\u{2003}", r"^\s$", false),
+        ("é", r"^.$", true),
+        ("É", r"^(?i)é$", true),
+        ("aé", r"^a\b", true),
+        ("w", r"^\\w", false),
+        ("]9", r"^[]\d]+$", true),
+    ] {
+        check(&format!("'{text}'.matches(r'{pattern}')"), &matches.to_string());
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use crate::cli::{
     arguments::rule_files::ReadAs,
     output::{
         rule_text::{
-            algorithm_text, ban_text, condition_text, limit_text, on_deny_text, reserve_text, schedule_text,
+            algorithm_text, ban_text, condition_text, debt_text, limit_text, on_deny_text, reserve_text,
+            schedule_text,
         },
         table,
     },
@@ -64,6 +65,10 @@ impl Check {
         }
         let mut shown = table::table(["domain", "rule", "limit", "algorithm", "notes", "declared at"]);
         for domain in rules.domains() {
+            if let Some(settings) = domain.request_limits() {
+                let rule = "(limits that requests bring along)";
+                shown.add_row([domain.name(), rule, "", "", &settings.to_string(), ""]);
+            }
             for rule in domain.rules() {
                 shown.add_row([
                     domain.name(),
@@ -101,7 +106,9 @@ fn lines(rule: &Rule, of_limit: impl Fn(&RuleLimit) -> String) -> String {
 }
 
 fn notes(rule: &Rule) -> String {
-    let replaces = format!("replaces {}", rule.replaces.join(", "));
+    let replaced: Vec<&str> = rule.replaces.iter().map(|replaced| &*replaced.name).collect();
+    let replaces = format!("replaces {}", replaced.join(", "));
+    let own = rule.own_limits().map_or_else(String::new, |own| format!("request_limits: {own}"));
     let on_deny = format!("on_deny: {}", on_deny_text(rule).unwrap_or_default());
     let always = rule.limits.iter().any(|limit| limit.charge == Charge::Always);
     let all = [
@@ -112,6 +119,7 @@ fn notes(rule: &Rule) -> String {
         (always, "charge: always"),
         (rule.is_local(), "counters: local"),
         (rule.is_never_leased, "lease: off"),
+        (rule.own_limits().is_some(), &own),
         (rule.holds_slots(), "Envoy must return `slot` at the end: docs/concurrency.md"),
         (rule.reserves(), "Envoy must return `slot` with the cost at the end: docs/reserve.md"),
         (!rule.replaces.is_empty(), &replaces),
@@ -121,7 +129,15 @@ fn notes(rule: &Rule) -> String {
     let is_only = rule.limits.len() == 1;
     let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, is_only));
     let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, is_only));
+    let debts = rule.limits.iter().filter_map(debt_text);
     let reserves = rule.limits.iter().filter_map(|limit| reserve_text(limit, is_only));
     let conditions = rule.limits.iter().filter_map(|limit| condition_text(limit, is_only));
-    applying.chain(schedules).chain(bans).chain(reserves).chain(conditions).collect::<Vec<_>>().join(", ")
+    applying
+        .chain(schedules)
+        .chain(bans)
+        .chain(debts)
+        .chain(reserves)
+        .chain(conditions)
+        .collect::<Vec<_>>()
+        .join(", ")
 }

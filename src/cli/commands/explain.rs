@@ -4,7 +4,9 @@ use crate::cli::{
     Failure,
     arguments::rule_files::ReadAs,
     output::{
-        rule_text::{algorithm_text, ban_text, limit_text, on_deny_text, reserve_text, schedule_text},
+        rule_text::{
+            algorithm_text, ban_text, debt_text, limit_text, on_deny_text, reserve_text, schedule_text,
+        },
         table,
     },
 };
@@ -139,13 +141,14 @@ pub(super) fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
 fn limit_line(applied: &AppliedLimit<'_>) -> String {
     let limit = &applied.limit;
     let always = if limit.charge == Charge::Always { ", charge: always" } else { "" };
+    let debt = debt_text(limit).map_or_else(String::new, |debt| format!(", {debt}"));
     let when = limit.when.as_ref().map_or_else(String::new, |when| format!(", when {}", when.source()));
     let replaced = match applied.replaced_by {
         _ if applied.is_unmet => ": does not apply".to_owned(),
         Some(rule) => format!(": does not apply, replaced by {}", rule.info.path),
         None => String::new(),
     };
-    format!("{}, {}{always}{when}{replaced}", limit_text(limit), algorithm_text(limit))
+    format!("{}, {}{always}{debt}{when}{replaced}", limit_text(limit), algorithm_text(limit))
 }
 
 /// Further effects of an exceeded limit.
@@ -171,7 +174,8 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
         notes.push("lease: off: the shared store makes every decision".to_owned());
     }
     if !rule.replaces.is_empty() {
-        notes.push(format!("replaces: {}", rule.replaces.join(", ")));
+        let replaced: Vec<&str> = rule.replaces.iter().map(|replaced| &*replaced.name).collect();
+        notes.push(format!("replaces: {}", replaced.join(", ")));
     }
     if let Some(on_deny) = on_deny_text(rule) {
         notes.push(format!("on_deny: {on_deny}"));
@@ -194,6 +198,7 @@ pub(super) fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<
             "name": limit.name,
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+            "debt_max": limit.debt_max,
             "schedule": describe::schedule_to_json(limit),
             "reserve": limit.reserve.map(|reserve| reserve.to_string()),
             "ban": limit.ban().map(|ban| ban.to_string()),

@@ -2,7 +2,7 @@
 
 use tidegate_core::{
     algorithm::Queue,
-    rules::{Rule, RuleLimit},
+    rules::{Charge, Rule, RuleLimit},
 };
 
 /// `100 per minute`, `5 per 10s`, `3 in flight for up to 60s`, with the name before it.
@@ -43,6 +43,12 @@ pub(in crate::cli) fn ban_text(limit: &RuleLimit, is_only: bool) -> Option<Strin
 pub(in crate::cli) fn reserve_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
     let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
     limit.reserve.map(|reserve| format!("reserve{of}: {reserve}"))
+}
+
+/// `debt_max: 2`, of a limit that counts beyond itself.
+pub(in crate::cli) fn debt_text(limit: &RuleLimit) -> Option<String> {
+    let counts_beyond = limit.charge == Charge::Always || limit.reserve.is_some();
+    limit.debt_max.filter(|_| counts_beyond).map(|windows| format!("debt_max: {windows}"))
 }
 
 /// `when EXPRESSION`, with the limit that it belongs to if the rule has several.

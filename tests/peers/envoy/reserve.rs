@@ -12,7 +12,10 @@ use std::{
     path::Path,
     time::Duration,
 };
-use tidegate::api::pb::common::RateLimitDescriptor;
+use tidegate::api::pb::{
+    common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    types::RateLimitUnit,
+};
 
 /// The listener of the config.
 const LISTENER: u16 = 8000;
@@ -96,6 +99,55 @@ async fn a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the
     }
 }
 
+/// The descriptor of a request that brings its budget along.
+fn with_budget() -> RateLimitDescriptor {
+    let limit = RateLimitOverride { requests_per_unit: 1_000, unit: RateLimitUnit::Hour.into() };
+    RateLimitDescriptor { hits_addend: Some(0), limit: Some(limit), ..descriptor(&[("api_key", "one")]) }
+}
+
+/// Of twenty requests that cost 700 each, those that a budget of 1,000 admits: by an estimate at the start, and by a peek.
+async fn a_budget_that_requests_bring_along_is_enforced_by_costs_at_the_end() {
+    let deployed =
+        include_str!("../../../deploy/envoy/budgets.yaml").replace("timeout: 0.25s", "timeout: 5s");
+    let ticket = "{ metadata: { descriptor_key: slot, source: DYNAMIC, metadata_key: { key: envoy.filters.http.ratelimit, path: [{ key: slot }] } } }";
+    let key = "{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }";
+    let limit = "limit: { dynamic_metadata: { metadata_key: { key: budgets, path: [{ key: tokens }] } } }";
+    assert!(deployed.contains(ticket) && deployed.contains(key) && deployed.contains(limit));
+    let indent = " ".repeat(34);
+    let peeking = deployed
+        .replace(limit, &format!("{limit}\n{indent}hits_addend: {{ number: 0 }}"))
+        .replace(&format!("actions: [{ticket}]"), &format!("actions: [{key}]\n{indent}{limit}"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let always = directory.path().join("rules.yaml");
+    std::fs::write(&always, "domain: edge\nrequest_limits: { charge: always }\n")
+        .expect("the file is written");
+    let reserving = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/budgets-rules.yaml");
+    for (config, rules) in [(deployed, &reserving), (peeking, &always)] {
+        let program = Program::all_with_two_workers().remove(0);
+        let server = Server::with_rules(rules, &[]);
+        let envoy =
+            Envoy::start_program(&program, &config, server.address(), &[(APPLICATION, service())]).await;
+        let (port, mut client) = (envoy.port(LISTENER), server.client().await);
+        let mut statuses = Vec::new();
+        for left in [Some(300), Some(0)].into_iter().chain([None; 18]) {
+            statuses.push(get(port, "/700".to_owned()).await);
+            if let Some(left) = left {
+                eventually(&format!("{left} remain"), async || {
+                    let response =
+                        client.should_rate_limit("edge", vec![with_budget()]).await.expect("a decision");
+                    let found = response.statuses[0].limit_remaining;
+                    if found == left { Ok(()) } else { Err(found) }
+                })
+                .await;
+            }
+        }
+        let admitted = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!((admitted, statuses.len()), (2, 20), "{}: {statuses:?}", rules.display());
+        println!("{}: {admitted} of {} requests", rules.display(), statuses.len());
+    }
+}
+
 crate::tests_with! {
-    ENVOY: a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the_end
+    ENVOY: a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the_end,
+    a_budget_that_requests_bring_along_is_enforced_by_costs_at_the_end
 }

@@ -130,7 +130,9 @@ pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
                 kind == KINDS.len() - 1 && keys.contains("_bucket") && !keys.contains("refill");
             let always =
                 if is_changed_bucket || (is_bounded && random.one_in(5)) { ", charge: always" } else { "" };
-            text += &format!("  - {{name: {key}{index}, {keys}{always}}}\n");
+            let bounds_debt = !always.is_empty() && random.one_in(2);
+            let debt = if bounds_debt { format!(", debt_max: {}", random.below(4)) } else { String::new() };
+            text += &format!("  - {{name: {key}{index}, {keys}{always}{debt}}}\n");
         }
     }
     (text, window, shortest)

@@ -24,6 +24,9 @@ pub struct Charge {
     pub(super) schedule: Option<Schedule>,
     pub hits: Hits,
     pub always: bool,
+    /// The most that it counts beyond the limit, in its requests per window, and the hits that its queue has.
+    pub(super) debt_max: Option<u64>,
+    pub(super) queued_max: u64,
     pub fits: bool,
     /// Whether it needs a new counter and there is no room for one.
     pub(super) has_no_room: bool,
@@ -96,35 +99,42 @@ impl Naive {
     pub fn charges(&self, descriptors: &[DescriptorHits], now: u64) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &DescriptorHits { rule, value, hits, own }) in descriptors.iter().enumerate() {
-            let mut charge =
-                |of, requests, declared: Model, schedule: Option<Schedule>, always, queue, label| {
-                    let in_force = schedule.as_ref().and_then(|schedule| schedule.requests_at(now));
-                    let model = in_force.map_or(declared.clone(), |number| with_limit(&declared, number));
-                    let requests = in_force.unwrap_or(requests);
-                    charges.push(Charge {
-                        descriptor,
-                        key: (rule, value, of),
-                        requests,
-                        model,
-                        declared,
-                        schedule,
-                        hits,
-                        always,
-                        fits: true,
-                        has_no_room: false,
-                        remaining_in_order: None,
-                        until_queueable: None,
-                        queue,
-                        label,
-                    });
-                };
+            let mut charge = |of,
+                              requests,
+                              declared: Model,
+                              schedule: Option<Schedule>,
+                              (always, debt_max, queued_max),
+                              queue,
+                              label| {
+                let in_force = schedule.as_ref().and_then(|schedule| schedule.requests_at(now));
+                let model = in_force.map_or(declared.clone(), |number| with_limit(&declared, number));
+                let requests = in_force.unwrap_or(requests);
+                charges.push(Charge {
+                    descriptor,
+                    key: (rule, value, of),
+                    requests,
+                    model,
+                    declared,
+                    schedule,
+                    hits,
+                    always,
+                    debt_max,
+                    queued_max,
+                    fits: true,
+                    has_no_room: false,
+                    remaining_in_order: None,
+                    until_queueable: None,
+                    queue,
+                    label,
+                });
+            };
             if let Some(requests) = own {
                 let (limit, window) = (requests.into(), 1_000_000_000);
                 let (of, model) = match self.settings.is_reference {
                     true => (Of::Window(window), Model::FixedWindow { limit, window }),
                     false => (Of::Request, Model::SlidingWindow { limit, window, precision: 1 }),
                 };
-                charge(of, limit, model, None, self.settings.is_reference, None, None);
+                charge(of, limit, model, None, (self.settings.is_reference, None, 0), None, None);
             } else if let Some(rule) = self.rules.0.get(rule) {
                 let mut windows = Vec::new();
                 for (index, limit) in rule.limits.iter().enumerate() {
@@ -133,6 +143,7 @@ impl Naive {
                         Model::FixedWindow { window, .. }
                             if self.settings.is_reference
                                 && limit.always
+                                && limit.debt_max.is_none()
                                 && UNITS.contains(&window)
                                 && !windows.contains(&window) =>
                         {
@@ -149,13 +160,13 @@ impl Naive {
                         limit.requests,
                         limit.model.clone(),
                         schedule,
-                        limit.always,
+                        (limit.always, limit.debt_max, limit.queue.map_or(0, |queue| queue.hits)),
                         queue,
                         Some(label),
                     );
                     if let Some(ban) = &limit.ban {
                         let label = Label { model: ban.clone(), queue: None };
-                        charge(Of::Ban(index), 0, ban.clone(), None, false, None, Some(label));
+                        charge(Of::Ban(index), 0, ban.clone(), None, (false, None, 0), None, Some(label));
                     }
                 }
             }
@@ -200,6 +211,13 @@ impl Naive {
 }
 
 impl Charge {
+    /// Of hits that are counted beside these that are used, those within the bound on debts.
+    pub(super) fn within_debt(&self, oracle: &Oracle, hits: u64, now: u64) -> u64 {
+        let Some(windows) = self.debt_max.filter(|_| self.always) else { return hits };
+        let most = oracle.limit() + windows * self.requests + self.queued_max;
+        hits.min(most.saturating_sub(oracle.used(now)))
+    }
+
     pub(super) fn is_over(&self) -> bool {
         !self.fits || self.has_no_room
     }

@@ -226,9 +226,9 @@ impl Naive {
             let mut oracle = self.oracle(charges, key, now);
             self.queue.move_up(0, key, given.min(oracle.used(now)));
             oracle.give_back(given, now);
-            oracle.take(taken, now);
             let charge =
                 charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
+            oracle.take(charge.within_debt(&oracle, taken, now), now);
             oracle.change_rule(charge.declared.clone(), now);
             self.counters.insert(key, oracle);
             self.convert(charges, now);

@@ -6,6 +6,7 @@ use crate::{
     functions::{Function, NAMES},
     lexer::Kind,
     node::{Loop, LoopKind, Node},
+    pattern::with_ascii_classes,
 };
 use regex_automata::{meta::Regex, util::syntax};
 use std::sync::Arc;
@@ -86,8 +87,8 @@ impl Parser {
         };
         let config =
             Regex::config().nfa_size_limit(Some(PATTERN_BYTES_MAX)).hybrid_cache_capacity(PATTERN_BYTES_MAX);
-        let built =
-            Regex::builder().configure(config).syntax(syntax::Config::new().nest_limit(100)).build(pattern);
+        let syntax = syntax::Config::new().nest_limit(100);
+        let built = Regex::builder().configure(config).syntax(syntax).build(&with_ascii_classes(pattern));
         match built {
             Ok(built) => self.above(Node::Matches(Box::new(of.node), Arc::new(built)), of.depth),
             Err(problem) => {

@@ -142,6 +142,17 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         counted
     }
 
+    /// The hits to be counted without those that exceed the bound on debts.
+    fn within_debt(&self, counter: &PlannedCounter, counted: HitSum, now: Timestamp) -> HitSum {
+        let first = self.first(counter);
+        if counted.taken == 0 || !first.is_always() {
+            return counted;
+        }
+        let given = HitSum { taken: 0, ..counted };
+        let state = after_give_back(&first.limit.algorithm, self.shards.state(counter), given, now);
+        HitSum { taken: first.limit.within_debt(&state, counted.taken, now), ..counted }
+    }
+
     /// Reserves room for new counters. Returns the final verdict, and whether there is room.
     #[inline]
     pub(super) fn conclude(&mut self, store: &Store, global_shadow: bool) -> (Code, bool) {
@@ -189,7 +200,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for counter in self.counters {
             let now = self.shards.time(counter, self.now);
-            let counted = self.counted(counter, admitted);
+            let counted = self.within_debt(counter, self.counted(counter, admitted), now);
             // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
                 counted != HitSum::ZERO

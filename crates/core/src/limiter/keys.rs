@@ -340,7 +340,7 @@ descriptors:
         let text = "
 domain: d
 descriptors:
-  - { key: a, value_network: '::/0', rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: a, value_network: ['::/0', 0.0.0.0/0], rate_limit: { unit: day, requests_per_unit: 1 } }
   - { key: c, value: '*', value_ignore_case: true, rate_limit: { unit: day, requests_per_unit: 1 } }
   - { key: e, value: '*', rate_limit: { unit: day, requests_per_unit: 1 } }
   - { key: l, values: [x, y], rate_limit: { unit: day, requests_per_unit: 1 } }

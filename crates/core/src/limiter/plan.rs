@@ -320,7 +320,7 @@ impl<'r> Plan<'r> {
         // A block takes no hits and gives none back: those given back are those of the counters behind it.
         let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
         if let Some(own) = descriptor.limit
-            && self.add_own(domain, keys, (index, descriptor), own, behind)
+            && self.add_own(domain, keys, (index, descriptor), own, (request, behind))
         {
             return Reached::Override;
         }
@@ -350,14 +350,15 @@ impl<'r> Plan<'r> {
         keys: &Keys,
         (index, descriptor): (u32, &Descriptor<'_>),
         own: Override,
-        behind: bool,
+        (request, behind): (&Request<'_>, bool),
     ) -> bool {
         if domain.conditional().is_some() || is_overlaid(domain, descriptor, behind) {
             return false;
         }
-        let limit = Box::new(domain.override_limit(own));
+        let limit = Box::new(domain.own_limit(own, &descriptor.entries));
         let key = keys.key(domain, &limit, &descriptor.entries, &[]);
-        self.charges.push(Charge::new(key, ChargeLimit::Override(limit), descriptor.hits, index));
+        let hits = if request.is_report() { descriptor.hits } else { limit.hits_at_start(descriptor.hits) };
+        self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
         true
     }
 
@@ -429,8 +430,15 @@ impl<'r> Plan<'r> {
 
     /// Drops the charges of limits that another matched rule replaces by name.
     fn drop_replaced(&mut self) {
-        let replaced: SmallVec<[&str; 4]> =
-            self.descriptors.iter().flat_map(|descriptor| descriptor.reached.replaces()).collect();
+        let mut replaced: SmallVec<[&str; 4]> = SmallVec::new();
+        let mut rest = self.charges.as_slice();
+        for descriptor in &self.descriptors {
+            let charges;
+            (charges, rest) = rest.split_at(descriptor.charges as usize);
+            // A limit whose condition does not hold is not charged, and replaces none.
+            let applies = |limit: &RuleLimit| charges.iter().any(|charge| charge.limit.id == limit.id);
+            replaced.extend(descriptor.reached.replaces(applies));
+        }
         let descriptors = &mut self.descriptors;
         self.charges.retain(|charge| {
             let keep = charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name);

@@ -5,6 +5,7 @@ use crate::{
     limit::RuleInfo,
     rules::{ConditionalLimits, Rule, RuleLimit, Semantics},
 };
+use smallvec::SmallVec;
 
 /// The rule that a descriptor matched.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,13 +25,13 @@ pub(super) enum Reached<'r> {
 }
 
 impl<'r> Reached<'r> {
-    /// Names of the limits that this rule replaces.
-    pub(super) fn replaces(self) -> impl Iterator<Item = &'r str> {
+    /// Names of the limits that this rule replaces, where `applies` holds for the limit of the rule that does so.
+    pub(super) fn replaces(self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
             Self::Nothing | Self::Override | Self::Conditional(_) | Self::NotHeld => None,
         };
-        rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
+        rule.into_iter().flat_map(move |rule| rule.replaced(&applies).collect::<SmallVec<[&str; 4]>>())
     }
 
     /// Whether the counters of the rule are local although those of its domain are shared.

@@ -192,7 +192,8 @@ impl Limiter {
             Hits::Peek => 0,
             Hits::GiveBack(hits) => u64::from(reserved).saturating_sub(hits.get()),
         };
-        let (state, ended, lost) = info.algorithm.end_reservation(counter.take_state(), id, cost, now);
+        let most = in_force.rules.reserved_at_most(limit).unwrap_or(u64::MAX);
+        let (state, ended, lost) = info.algorithm.end_reservation(counter.take_state(), id, cost, most, now);
         let expires = info.algorithm.expires(&state);
         counter.set(state, limit, expires);
         let number = self.store.next_number();

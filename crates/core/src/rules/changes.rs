@@ -1,8 +1,9 @@
 //! Changes made by a reload, by limit.
 
-use super::{LimitIdentity, Rule, RuleLimit, RuleSet};
+use super::{LimitIdentity, OwnLimitSettings, Rule, RuleLimit, RuleSet};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The limits that two rule sets do not have in common, as `domain: name`, sorted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -34,6 +35,10 @@ impl RuleChanges {
             }
         }
         changes.removed = unmatched.values().map(|(_, limit)| former.limit_name(limit).to_string()).collect();
+        let (before, after) = (own_limits(former), own_limits(later));
+        let stated: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let differ = stated.into_iter().filter(|name| before.get(*name) != after.get(*name));
+        changes.changed.extend(differ.cloned());
         for names in [&mut changes.added, &mut changes.removed, &mut changes.changed] {
             names.sort_unstable();
         }
@@ -46,11 +51,26 @@ impl RuleChanges {
     }
 }
 
+/// How limits count that requests bring along, by the place that states it.
+fn own_limits(rules: &RuleSet) -> BTreeMap<String, OwnLimitSettings> {
+    let mut stated = BTreeMap::new();
+    for domain in rules.domains() {
+        let of_domain =
+            domain.request_limits().map(|own| (format!("{}: request_limits", domain.name()), *own));
+        let of_rules = domain.rules_unsorted().into_iter().filter_map(|rule| {
+            Some((format!("{}: {}: request_limits", domain.name(), rule.info.path), *rule.own_limits()?))
+        });
+        stated.extend(of_domain.into_iter().chain(of_rules));
+    }
+    stated
+}
+
 fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
     one.requests == other.requests
         && one.window == other.window
         && one.algorithm == other.algorithm
         && one.charge == other.charge
+        && one.debt_max == other.debt_max
         && one.semantics == other.semantics
         && one.is_local == other.is_local
         && one.name == other.name
@@ -102,5 +122,9 @@ mod tests {
         let shadow =
             format!("{{key: a, shadow_mode: true, rate_limit: {limit}}}, {{key: b, rate_limit: {limit}}}");
         assert_eq!(changes(&former, &shadow), ["", "", "d: a"]);
+        let own = |keys: &str| format!("{{key: a, request_limits: {{{keys}}}}}");
+        assert_eq!(changes("{key: a}", &own("charge: always")), ["", "", "d: a: request_limits"]);
+        assert_eq!(changes(&own("charge: always"), &own("precision: 9")), ["", "", "d: a: request_limits"]);
+        assert_eq!(changes(&own("precision: 9"), &own("precision: 9")), ["", "", ""]);
     }
 }

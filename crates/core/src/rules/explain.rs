@@ -3,7 +3,7 @@
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
 use super::{ConditionalLimits, DomainRules, Explanation, Outcome, Rule, RuleLimit, expressions};
-use crate::limit::{Entry, Override};
+use crate::limit::{Entry, LimitId, Override};
 use std::borrow::Cow;
 
 /// A descriptor to explain, with the limit of its own that a request may send along.
@@ -88,11 +88,19 @@ impl DomainRules {
         let is_in_force = |applied: &&Applied<'_>| {
             applied.limits.is_empty() || applied.limits.iter().any(|limit| !limit.is_unmet)
         };
-        let rules: Vec<&Rule> = all.iter().filter(is_in_force).filter_map(Applied::rule).collect();
+        // Each with the limits whose conditions do not hold: these replace none.
+        let rules = all.iter().filter(is_in_force).filter_map(|applied| {
+            let unmet = applied.limits.iter().filter(|limit| limit.is_unmet).map(|limit| limit.limit.id);
+            Some((applied.rule()?, unmet.collect()))
+        });
+        let rules: Vec<(&Rule, Vec<LimitId>)> = rules.collect();
         for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
             let name = &limit.limit.name;
-            let replaces = |rule: &&Rule| rule.replaces.contains(name);
-            limit.replaced_by = rules.iter().copied().find(replaces).filter(|_| !name.is_empty());
+            let replaces = |(rule, unmet): &(&Rule, Vec<LimitId>)| {
+                rule.replaced(|limit| !unmet.contains(&limit.id)).any(|replaced| *replaced == **name)
+            };
+            let by = rules.iter().find(|&rule| replaces(rule)).filter(|_| !name.is_empty());
+            limit.replaced_by = by.map(|(rule, _)| *rule);
         }
         all
     }
@@ -131,7 +139,7 @@ impl DomainRules {
             && self.overlaid(descriptor.entries).is_none()
         {
             let limit = AppliedLimit {
-                limit: Cow::Owned(self.override_limit(own)),
+                limit: Cow::Owned(self.own_limit(own, descriptor.entries)),
                 replaced_by: None,
                 is_unmet: false,
             };

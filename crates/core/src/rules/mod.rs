@@ -21,6 +21,7 @@ mod limits;
 mod load_options;
 mod networks;
 mod overlay;
+mod own_limits;
 mod pattern;
 mod pattern_set;
 mod percent;
@@ -59,13 +60,14 @@ pub use overlay::{
     Block, BlockedValues, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction, OverrideLimit,
     OverrideLimitError, OverrideRule,
 };
+pub use own_limits::OwnLimitSettings;
 pub use pattern::Pattern;
 pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
 pub use quotas::{Quotas, REPORT_INTERVAL, burst_of_window, is_window_sliced};
 pub use redaction::Redaction;
 pub use reserve::Reserve;
-pub use rule::Rule;
+pub use rule::{Replaced, Rule};
 pub use rule_limit::{KeyPrefix, RuleLimit, Schedule, ScheduledLimit};
 pub use semantics::{Charge, Semantics};
 pub use series::SERIES_MAX_DEFAULT;

@@ -1,4 +1,7 @@
 //! IP networks, and maps from addresses to the longest network that contains them.
+//!
+//! A network is of one family. An address that is mapped to IPv6 (`::ffff:192.0.2.1`) is the IPv4 address, a network within
+//! `::ffff:0:0/96` is one of IPv4, and an IPv6 network has no IPv4 addresses: `::/0` is all of IPv6 and nothing else.
 
 use ipnet::{IpNet, Ipv6Net};
 use std::{
@@ -55,12 +58,18 @@ impl Network {
 
     /// Whether the address is one of the network's.
     pub fn contains(self, address: IpAddr) -> bool {
-        self.0.contains(&mapped(address))
+        let address = mapped(address);
+        is_v4(address) == self.is_v4() && self.0.contains(&address)
+    }
+
+    /// Whether it is a network of IPv4.
+    fn is_v4(self) -> bool {
+        self.length() >= MAPPED_BITS && is_v4(self.0.network())
     }
 
     /// Whether it has every address of the other network, and more.
     pub(super) fn is_around(self, other: Self) -> bool {
-        self != other && self.0.contains(&other.0)
+        self != other && self.is_v4() == other.is_v4() && self.0.contains(&other.0)
     }
 
     /// Length of its prefix, in bits of an IPv6 address.
@@ -94,6 +103,10 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
     }
 }
 
+fn is_v4(address: Ipv6Addr) -> bool {
+    address.to_ipv4_mapped().is_some()
+}
+
 /// A map from addresses to numbers: that of the longest network which contains the address.
 ///
 /// The networks are divided into ranges that do not overlap; a lookup is a binary search of their first addresses. Parts of
@@ -103,7 +116,7 @@ pub(super) struct NetworkMap {
     /// First IPv4 addresses of ranges; the first one is 0.
     v4: Box<[u32]>,
     v4_numbers: Box<[u32]>,
-    /// First addresses of all ranges, the upper and the lower half; the first one is 0.
+    /// First IPv6 addresses of ranges, the upper and the lower half; the first one is 0.
     high: Box<[u64]>,
     low: Box<[u64]>,
     numbers: Box<[u32]>,
@@ -121,15 +134,15 @@ impl NetworkMap {
         }
         networks.sort_by_key(|(network, _)| (network.first(), network.length()));
         networks.dedup_by_key(|(network, _)| *network);
-        let ranges = ranges(&networks);
-        let is_v4 = |start: u128| (MAPPED..MAPPED + (1 << 32)).contains(&start);
-        let before_v4 = ranges.partition_point(|(start, _)| *start <= MAPPED) - 1;
-        let first_v4 = (0, ranges[before_v4].1);
-        let of_v4 = ranges.iter().filter(|(start, _)| *start > MAPPED && is_v4(*start));
-        let v4: Vec<(u32, u32)> = [first_v4]
-            .into_iter()
-            .chain(of_v4.map(|(start, number)| ((start - MAPPED) as u32, *number)))
-            .collect();
+        let (v4, v6): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(network, _)| network.is_v4());
+        let ranges = ranges(&v6);
+        // The range before all IPv4 addresses, and that of its end, are in no network.
+        let v4 = self::ranges(&v4).into_iter().filter(|(start, _)| is_v4(Ipv6Addr::from_bits(*start)));
+        let v4 = v4.map(|(start, number)| ((start - MAPPED) as u32, number));
+        let mut v4: Vec<(u32, u32)> = v4.collect();
+        if v4.first().is_none_or(|(start, _)| *start > 0) {
+            v4.insert(0, (0, NONE));
+        }
         Self {
             v4: v4.iter().map(|(start, _)| *start).collect(),
             v4_numbers: v4.iter().map(|(_, number)| *number).collect(),
@@ -222,7 +235,11 @@ mod tests {
             ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
             ("192.0.2.0/24", "::ffff:192.0.2.1", "::192.0.2.1"),
             ("::ffff:192.0.2.0/120", "192.0.2.1", "192.0.3.1"),
-            ("::/0", "192.0.2.1", ""),
+            ("::/0", "::1", "192.0.2.1"),
+            ("::/0", "2001:db8::1", "::ffff:192.0.2.1"),
+            ("::/80", "::1", "192.0.2.1"),
+            ("::ffff:0:0/95", "::fffe:0:1", "192.0.2.1"),
+            ("::ffff:0:0/96", "192.0.2.1", "::1"),
             ("ffff::/16", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fffe::"),
         ] {
             let (network, inside): (_, IpAddr) = (network(text), inside.parse().unwrap());

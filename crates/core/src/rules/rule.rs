@@ -1,11 +1,20 @@
 //! A rule: the limits and options of one node of the rule tree, for the descriptors that match it.
 
-use super::{Origin, rule_limit::RuleLimit, semantics::Semantics};
+use super::{Origin, own_limits::OwnLimitSettings, rule_limit::RuleLimit, semantics::Semantics};
 use crate::{
     limit::{RuleInfo, Window},
     prefetch::prefetch,
 };
 use smallvec::SmallVec;
+
+/// A limit that another one replaces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replaced {
+    /// Its name.
+    pub name: Box<str>,
+    /// The limit that replaces it where it applies, by its index in the rule; none for an unlimited rule.
+    pub by: Option<u32>,
+}
 
 /// A node of the tree. One that has no limits and is not unlimited only lists its descriptors: OK.
 ///
@@ -29,12 +38,14 @@ pub struct Rule {
     pub origin: Origin,
     /// Place of the extension with further keys, in another document.
     pub extended_at: Option<Box<Origin>>,
-    /// Names of limits that do not apply to a request that matches this rule.
-    pub replaces: Box<[Box<str>]>,
+    /// Limits that do not apply to a request that matches this rule.
+    pub replaces: Box<[Replaced]>,
     /// Metrics show every value of the descriptor, not only those that the rule names.
     pub detailed_metric: bool,
     /// Metrics show the value of this rule's entry, even if the rule names none.
     pub value_to_metric: bool,
+    /// How limits count that requests to this rule bring along; none for those of the domain.
+    pub(super) own_limits: Option<Box<OwnLimitSettings>>,
     /// Index of the entry whose value chooses the slot of the counters in a cluster; all entries choose it if none.
     pub shard_by: Option<u32>,
     /// Whether shared counters of the rule are never leased: the store makes every decision.
@@ -55,6 +66,18 @@ impl Rule {
             None => self.origin.to_string(),
             Some(extension) => format!("{}, extended at {extension}", self.origin),
         }
+    }
+
+    /// How limits count that requests to this rule bring along; none for those of the domain.
+    pub fn own_limits(&self) -> Option<&OwnLimitSettings> {
+        self.own_limits.as_deref()
+    }
+
+    /// Names of the limits that it replaces, where `applies` holds for the limit that does so.
+    pub(crate) fn replaced(&self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &str> {
+        let limit = |replaced: &Replaced| self.limits.get(replaced.by? as usize);
+        let replaces = move |replaced: &&Replaced| limit(replaced).is_none_or(&applies);
+        self.replaces.iter().filter(replaces).map(|replaced| &*replaced.name)
     }
 
     /// Prefetches the fields that a decision reads.

@@ -54,6 +54,8 @@ pub struct RuleLimit {
     pub algorithm: Algorithm,
     /// Whether denied requests are charged.
     pub charge: Charge,
+    /// The most that is counted beyond the limit, in its requests per window: a debt. None if nothing bounds it but the algorithm.
+    pub debt_max: Option<u32>,
     /// Tidegate's semantics, or those of the reference server.
     pub semantics: Semantics,
     /// Whether its counters are named as the reference server names them: by the joined texts of domain and entries, and the
@@ -113,6 +115,24 @@ impl RuleLimit {
         match self.reserve {
             Some(Reserve { hits: Some(hits), .. }) => hits.get().min(self.capacity.max(1)).into(),
             _ => 1,
+        }
+    }
+
+    /// The most hits that a counter of the limit has, debts and queued hits included; none if nothing bounds them but the algorithm.
+    #[inline]
+    pub fn counted_at_most(&self) -> Option<u64> {
+        let debt = u64::from(self.debt_max?).saturating_mul(self.requests.into());
+        let queued =
+            self.algorithm.queueing().and_then(|bucket| bucket.queue).map_or(0, |queue| queue.hits_max);
+        Some(debt.saturating_add(self.capacity.into()).saturating_add(queued.into()))
+    }
+
+    /// Of hits that are counted whether they fit or not, those that the bound on debts leaves.
+    #[inline]
+    pub(crate) fn within_debt(&self, state: &State, hits: u64, now: Timestamp) -> u64 {
+        match self.counted_at_most() {
+            None => hits,
+            Some(most) => hits.min(most.saturating_sub(self.algorithm.used(state, now))),
         }
     }
 

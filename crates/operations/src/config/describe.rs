@@ -13,7 +13,7 @@ use tidegate_core::{
 pub fn rules_to_json(rules: &RuleSet) -> Value {
     let domains = rules.domains().map(|domain| {
         let all: Vec<Value> = domain.rules().into_iter().map(|rule| rule_to_json(rules, rule)).collect();
-        json!({ "domain": domain.name(), "rules": all })
+        json!({ "domain": domain.name(), "request_limits": domain.request_limits().map(ToString::to_string), "rules": all })
     });
     domains.collect()
 }
@@ -25,9 +25,10 @@ fn rule_to_json(rules: &RuleSet, rule: &Rule) -> Value {
         "unlimited": rule.unlimited,
         "shadow_mode": rule.shadow,
         "quota_mode": rule.info.quota,
+        "request_limits": rule.own_limits().map(ToString::to_string),
         "counters": rule.counters_text(),
         "lease": rule.lease_text(),
-        "replaces": rule.replaces,
+        "replaces": rule.replaces.iter().map(|replaced| &*replaced.name).collect::<Vec<_>>(),
         "on_deny": rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string()),
         "declared_at": rule.declared_at(),
     })
@@ -48,6 +49,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         "schedule": schedule_to_json(limit),
         "when": limit.when.as_ref().map(|when| when.source()),
+        "debt_max": limit.debt_max,
         "reserve": limit.reserve.map(|reserve| reserve.to_string()),
         "ban": limit.ban().map(|ban| ban.to_string()),
     })

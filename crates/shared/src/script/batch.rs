@@ -35,6 +35,8 @@ pub(super) struct EncodedCounter {
     pub(super) key: Key,
     pub(super) group: u16,
     pub(super) limit: Bytes,
+    /// The most hits that count, debts included; 0 if nothing bounds them.
+    pub(super) counted_at_most: u64,
     pub(super) given: u64,
     /// The id of the slot that is taken there; 0 if none is.
     pub(super) slot: u64,
@@ -53,6 +55,7 @@ impl EncodedRequest {
             key: counter.key,
             group: counter.group,
             limit: parameters(&counter.limit.algorithm, now),
+            counted_at_most: counter.limit.counted_at_most().unwrap_or(0),
             given: counter.given,
             slot: counter.slot,
             reservation: counter.reservation,
@@ -140,7 +143,8 @@ impl Batch {
         }
         for counter in &request.counters {
             let most = counter.charges.first().map_or(0, |charge| charge.used_max);
-            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit, most));
+            let bounds = [counter.counted_at_most, most];
+            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit, bounds));
             let out = &mut self.requests;
             if only_hits.is_some() {
                 write_u16(out, key);
@@ -168,7 +172,7 @@ impl Batch {
     /// is the time of this machine.
     pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
         let numbers = terms.numbers();
-        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now), numbers.limit));
+        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now), [0, numbers.limit]));
         let out = &mut self.lease_requests;
         self.leases += 1;
         write_u16(out, key);
@@ -207,7 +211,7 @@ impl Batch {
         self.leases
     }
 
-    /// The arguments after them: limits, each with the number of hits that an empty counter admits.
+    /// The arguments after them: limits, each with the most hits that count and the number of hits that an empty counter admits.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.limits.iter().map(|limit| &limit[..])
     }
@@ -227,14 +231,17 @@ impl Batch {
         usize::from(place)
     }
 
-    /// The place of a limit that admits so many hits. Requests of one batch have few limits.
-    fn limit(&mut self, limit: &Bytes, most: u64) -> usize {
-        let most = to_double(most).to_le_bytes();
-        let is_same = |known: &Bytes| known.strip_suffix(&most[..]) == Some(&limit[..]);
+    /// The place of a limit of which so many hits count at most, and which admits so many. Requests of one batch have few limits.
+    fn limit(&mut self, limit: &Bytes, bounds: [u64; 2]) -> usize {
+        let mut bytes = [0; 16];
+        let (counted, admitted) = bytes.split_at_mut(8);
+        counted.copy_from_slice(&to_double(bounds[0]).to_le_bytes());
+        admitted.copy_from_slice(&to_double(bounds[1]).to_le_bytes());
+        let is_same = |known: &Bytes| known.strip_suffix(&bytes[..]) == Some(&limit[..]);
         let known = self.limits.iter().position(is_same);
         known.unwrap_or_else(|| {
             let mut argument = limit.clone();
-            argument.extend_from_slice(&most);
+            argument.extend_from_slice(&bytes);
             self.limits.push(argument);
             self.limits.len() - 1
         }) + 1

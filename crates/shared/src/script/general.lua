@@ -29,6 +29,9 @@ local function limit_at(index)
     limit = read_limit(argument, true)
     local ends = limit.ends
     if ends and (now < ends[1] or now >= ends[4]) then return nil end
+    -- The most hits that count, debts included; 0 if nothing bounds them.
+    local counted_at_most = unpack_from('<d', argument, #argument - 15)
+    if counted_at_most > 0 then limit.counted_at_most = counted_at_most end
     -- Hits that an empty counter admits.
     limit.admitted_at_most = unpack_from('<d', argument, #argument - 7)
     limits[index] = limit
@@ -191,7 +194,7 @@ local function decide(position, replied)
   if quotas > 0 and quotas_over == quotas then is_denied = true end
   charge = 0
   for i = 1, counters do
-    local taken, given, denied = 0, 0, 0
+    local taken, given, denied, is_always = 0, 0, 0, false
     for _ = 1, counts[i] do
       charge = charge + 1
       local flag = flags[charge]
@@ -200,7 +203,7 @@ local function decide(position, replied)
         -- Such charges alone are counted once one of them is over.
         if over_alone[charge] == number then taken = taken + takes[charge] end
       elseif flag >= 4 or not (is_denied or over[descriptors[charge]] == number) then
-        taken, given = taken + takes[charge], given + gives[charge]
+        taken, given, is_always = taken + takes[charge], given + gives[charge], is_always or flag >= 4
       end
     end
     local state, expires, key = before[i], nil, numbers[i]
@@ -217,6 +220,8 @@ local function decide(position, replied)
       state, expires = give_back(limits_met[i], state, given)
       given_back[key] = true
     end
+    local most = is_always and taken > 0 and limits_met[i].counted_at_most
+    if most then taken = min(taken, max(0, most - used_of(limits_met[i], state))) end
     if taken > 0 and holds[i] then
       state, expires = reserved().start(limits_met[i], state, taken, slots[i], holds[i], returns[i])
     elseif taken > 0 then

@@ -7,7 +7,7 @@
 
 -- Made when a call meets the first reservation: most calls meet none.
 make_reserving = function()
-  -- The number of the limit that its states depend on; of the open reservations the first deadline and the last, or earlier and later
+  -- The number of the limit that its states depend on, of a bucket the most hits that count; of the open reservations the first deadline and the last, or earlier and later
   -- ones; the lengths of both states.
   local HEAD = '<dddI4I4'
   local OPEN, OPEN_BYTES, OPEN_MAX = '<c8dddI4B', 37, 1024
@@ -37,6 +37,7 @@ make_reserving = function()
   local function limit_of(value, counter)
     local limit = read_limit(sub(value, 2, byte(value, 2) + 2), false)
     limit.allowance, limit.limit = counter.number, counter.number
+    if counter.number > 0 then limit.counted_at_most = counter.number end
     return limit
   end
 
@@ -62,7 +63,8 @@ make_reserving = function()
   local function join(limit, counter)
     local settled, seen, open = counter.settled, counter.seen, counter.open
     if open == '' then return settled, expiry_of_state(limit, settled) end
-    local number = limit.kind == SUB_WINDOWS and limit.allowance or limit.kind == LOG and limit.limit or 0
+    local number = limit.kind == SUB_WINDOWS and limit.allowance or limit.kind == LOG and limit.limit
+    number = number or limit.counted_at_most or 0
     local head = pack(HEAD, number, counter.first, counter.last, #settled, #seen)
     local value = table.concat({ string.char(RESERVED), limit.signature, head, settled, seen, open })
     return value, max(expiry_of_state(limit, seen), counter.last)
@@ -243,8 +245,19 @@ make_reserving = function()
     end
   end
 
-  -- Closes the reservations of which `cost_of` returns the hits, and counts these as known. `see` is to follow.
-  local function settle(limit, counter, cost_of)
+  -- The part of a weight that leaves at most so many hits in a bucket: all weights added since are in the place.
+  local function bounded(limit, added, added_low, place, place_low, hits)
+    local most, most_low = plus(limit, clock_of(limit), 0, weight_of(limit, hits))
+    local room, room_low = most - place, most_low - place_low
+    if room_low < 0 then room, room_low = room - 1, room_low + (limit.hits or limit.tokens) end
+    if room < 0 then room, room_low = 0, 0 end
+    if is_later(added, added_low, room, room_low) then return room, room_low end
+    return added, added_low
+  end
+
+  -- Closes the reservations of which `cost_of` returns the hits, and counts these as known: of a bucket only those that leave at most `most`
+  -- in it. `see` is to follow.
+  local function settle(limit, counter, cost_of, most)
     local bucket, through, low, places, hits_at = is_bucket(limit), 0, 0, {}, {}
     local kept, open = {}, counter.open
     for at = 1, #open, OPEN_BYTES do
@@ -255,6 +268,7 @@ make_reserving = function()
         kept[#kept + 1] = { place, place_low, id, deadline, hits, returns }
       elseif cost > 0 and bucket then
         local added, added_low = weight_of(limit, cost)
+        added, added_low = bounded(limit, added, added_low, place, place_low, most or U32)
         through, low = plus(limit, place, place_low, added, added_low)
         kept[#kept + 1] = { added, added_low }
       elseif cost > 0 and is_in_window(limit, place, counter.seen) then
@@ -448,7 +462,7 @@ make_reserving = function()
         local open = counter.open
         counter.open = sub(open, 1, at + 31) .. pack('<I4', stays) .. sub(open, at + 36)
       elseif known > 0 and is_bucket(limit) then
-        settle(limit, counter, function(other) return other == id and known or nil end)
+        settle(limit, counter, function(other) return other == id and known or nil end, limit.counted_at_most)
       else
         local place = unpack_from('<d', counter.open, at + 16)
         counter.open = sub(counter.open, 1, at - 1) .. sub(counter.open, at + OPEN_BYTES)

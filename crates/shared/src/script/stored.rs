@@ -255,7 +255,7 @@ mod tests {
                     assert!(used >= was && used <= was + 7, "{algorithm:?}: {used} instead of {was}");
                 }
                 // Ends have the same results.
-                let ended = |state: State| algorithm.end_reservation(state, 7, |_| 5, now).0;
+                let ended = |state: State| algorithm.end_reservation(state, 7, |_| 5, u64::MAX, now).0;
                 let (used, was) =
                     (algorithm.used(&ended(read), now), algorithm.used(&ended(state.clone()), now));
                 assert!(used >= was && used <= was + 10, "{algorithm:?}: {used} instead of {was}");

@@ -117,7 +117,7 @@ impl Reserved {
         let is_expired = |open: &Open| open.reservation.deadline <= now;
         while let Some(index) = self.open.iter().position(is_expired) {
             let Reservation { hits, returns, .. } = self.open[index].reservation;
-            self.settle(algorithm, index, if returns { 0 } else { hits.into() }, now);
+            self.settle(algorithm, index, if returns { 0 } else { hits.into() }, u64::MAX, now);
             is_changed |= returns;
         }
         if is_changed {
@@ -137,8 +137,9 @@ impl Reserved {
         self.open.iter_mut().filter(|open| open.place >= last).for_each(|open| open.place = last);
     }
 
-    /// Closes a reservation, and counts its hits as known. [`Self::see`] is to follow if they are not those that were reserved.
-    fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, now: Timestamp) {
+    /// Closes a reservation, and counts its hits as known: of a bucket only those that leave at most `most` in it. [`Self::see`] is to
+    /// follow if they are not those that were reserved.
+    fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, most: u64, now: Timestamp) {
         let Open { place, .. } = self.open.remove(index);
         if hits == 0 {
             return;
@@ -148,7 +149,9 @@ impl Reserved {
             None if !algorithm.is_in_window(place, &self.seen) => settled,
             None => algorithm.insert(algorithm.of_window(settled, &self.seen), hits, place),
             Some(drain) => {
-                let weight = drain.weight(hits);
+                // All weights added since are in the place: this is the level that remains.
+                let room = drain.clock(now).saturating_add(drain.weight(most)).saturating_sub(place);
+                let weight = drain.weight(hits).min(room);
                 let through = place.saturating_add(weight);
                 let (before, after) = self.open.split_at_mut(index);
                 before.iter_mut().for_each(|open| open.place = open.place.saturating_add(weight));
@@ -228,6 +231,7 @@ impl Reserved {
         algorithm: &Algorithm,
         id: u64,
         hits: impl FnOnce(u32) -> u64,
+        most: u64,
         now: Timestamp,
     ) -> Ended {
         let Some(index) = self.open.iter().position(|open| open.reservation.id == id) else {
@@ -235,7 +239,7 @@ impl Reserved {
         };
         let reservation = self.open[index].reservation;
         let hits = hits(reservation.hits);
-        self.settle(algorithm, index, hits, now);
+        self.settle(algorithm, index, hits, most, now);
         if hits != u64::from(reservation.hits) {
             self.see(algorithm, now);
         }
@@ -322,17 +326,19 @@ impl Algorithm {
     }
 
     /// Ends the reservation of this id: counts `hits`, of the number of those that were reserved, in the place of these, dated at its
-    /// start. Returns also the number of reservations that had passed their deadlines since the last change.
+    /// start. A bucket has at most `most` hits then. Returns also the number of reservations that had passed their deadlines since the
+    /// last change.
     pub fn end_reservation(
         &self,
         state: State,
         id: u64,
         hits: impl FnOnce(u32) -> u64,
+        most: u64,
         now: Timestamp,
     ) -> (State, Ended, usize) {
         let mut ended = Ended::Unknown;
         let (state, expired) =
-            self.with_reservations(state, now, |reserved| ended = reserved.end(self, id, hits, now));
+            self.with_reservations(state, now, |reserved| ended = reserved.end(self, id, hits, most, now));
         (state, ended, expired)
     }
 

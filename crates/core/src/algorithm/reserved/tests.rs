@@ -175,7 +175,7 @@ impl Reserving<'_> {
                 let before = self.state.clone();
                 let ended;
                 (self.state, ended, _) =
-                    algorithm.end_reservation(std::mem::take(&mut self.state), 99, |_| 9, now);
+                    algorithm.end_reservation(std::mem::take(&mut self.state), 99, |_| 9, u64::MAX, now);
                 prop_assert_eq!(ended, Ended::Unknown);
                 prop_assert_eq!(algorithm.used(&self.state, now), algorithm.used(&before, now));
             }
@@ -203,7 +203,7 @@ impl Reserving<'_> {
     fn end(&mut self, id: u64, index: usize, hits: u64) -> Result<(), TestCaseError> {
         let ended;
         (self.state, ended, _) =
-            self.algorithm.end_reservation(std::mem::take(&mut self.state), id, |_| hits, self.now);
+            self.algorithm.end_reservation(std::mem::take(&mut self.state), id, |_| hits, u64::MAX, self.now);
         match self.charged[index].hits {
             Number::Open(reservation) if reservation.deadline > self.now => {
                 prop_assert_eq!(ended, Ended::Reserved(reservation));
@@ -299,20 +299,20 @@ fn a_window_from_the_first_hit_begins_with_the_first_start_that_costs_something(
     let (state, _) = algorithm.reserve(state, reservation(2, 3, at(60)), at(3));
     let state = algorithm.add(state, 1, at(4));
     assert_eq!(algorithm.until_full(&state, at(5)).as_millis(), 5);
-    let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 0, at(5));
+    let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 0, u64::MAX, at(5));
     assert_eq!(ended, Ended::Reserved(reservation(1, 2, at(60))));
     assert_eq!((algorithm.used(&state, at(5)), algorithm.until_full(&state, at(5)).as_millis()), (4, 8));
-    let (state, ..) = algorithm.end_reservation(state, 2, |_| 0, at(6));
+    let (state, ..) = algorithm.end_reservation(state, 2, |_| 0, u64::MAX, at(6));
     assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (1, 8));
     // Without other hits it is closed.
     let (state, _) = algorithm.reserve(state, reservation(3, 4, at(60)), at(20));
-    let (state, ..) = algorithm.end_reservation(state, 3, |_| 0, at(21));
+    let (state, ..) = algorithm.end_reservation(state, 3, |_| 0, u64::MAX, at(21));
     let state = algorithm.add(state, 1, at(25));
     assert_eq!(algorithm.until_full(&state, at(25)).as_millis(), 10);
     // An end after the window corrects nothing in the next one.
     let (state, _) = algorithm.reserve(state, reservation(4, 2, at(90)), at(40));
     let state = algorithm.add(state, 1, at(55));
-    let (state, ended, _) = algorithm.end_reservation(state, 4, |_| 9, at(56));
+    let (state, ended, _) = algorithm.end_reservation(state, 4, |_| 9, u64::MAX, at(56));
     assert_eq!((ended, algorithm.used(&state, at(56))), (Ended::Reserved(reservation(4, 2, at(90))), 1));
 }
 
@@ -328,7 +328,7 @@ fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_t
     }
     let state = algorithm.add(state, 1, at(6));
     assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (4, 4));
-    let (state, ..) = algorithm.end_reservation(state, 2, |_| 1, at(7));
+    let (state, ..) = algorithm.end_reservation(state, 2, |_| 1, u64::MAX, at(7));
     assert_eq!((algorithm.used(&state, at(7)), algorithm.until_full(&state, at(7)).as_millis()), (2, 3));
 }
 
@@ -353,7 +353,7 @@ proptest! {
             let index = id as usize - 1;
             let cost = starts[index].2;
             now = begin(end);
-            state = algorithm.end_reservation(state, id, |_| cost, now).0;
+            state = algorithm.end_reservation(state, id, |_| cost, u64::MAX, now).0;
             charged[index] = Some(cost);
         }
         let oracle = times.iter().zip(&charged).fold(State::EMPTY, |state, (start, cost)| match cost {
@@ -375,7 +375,7 @@ fn a_bucket_that_ran_dry_in_between_does_not_gain_by_an_end() {
     let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 10, at(60)), at(0));
     let state = algorithm.add(state, 4, at(5));
     assert_eq!(algorithm.used(&state, at(6)), 8);
-    let (state, ..) = algorithm.end_reservation(state, 1, |_| 2, at(6));
+    let (state, ..) = algorithm.end_reservation(state, 1, |_| 2, u64::MAX, at(6));
     assert_eq!(algorithm.used(&state, at(6)), 3, "four of 5 ms, less one");
 }
 
@@ -386,7 +386,7 @@ fn hits_that_are_given_back_without_a_ticket_are_not_reserved_ones() {
         let state = algorithm.add(state, 2, at(0));
         let state = algorithm.give_back(state, 9, at(0));
         assert_eq!(algorithm.used(&state, at(0)), 3, "{algorithm:?}");
-        let (state, ..) = algorithm.end_reservation(state, 1, |_| 1, at(0));
+        let (state, ..) = algorithm.end_reservation(state, 1, |_| 1, u64::MAX, at(0));
         assert_eq!(algorithm.used(&state, at(0)), 1, "{algorithm:?}");
     }
 }
@@ -399,7 +399,7 @@ fn open_reservations_stay_open_under_another_algorithm() {
                 former.reserve(former.add(State::EMPTY, 1, at(0)), reservation(1, 4, at(60)), at(0));
             let state = algorithm.take_over(&former, state, at(0));
             assert_eq!(algorithm.used(&state, at(0)), 5, "{former:?} {algorithm:?}");
-            let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 2, at(0));
+            let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 2, u64::MAX, at(0));
             assert_eq!(
                 (ended, algorithm.used(&state, at(0))),
                 (Ended::Reserved(reservation(1, 4, at(60))), 3)
@@ -418,6 +418,6 @@ fn a_counter_with_too_many_reservations_counts_estimates_that_stay() {
         assert_eq!(reserved.is_some(), id <= RESERVATIONS_MAX as u64);
     }
     assert_eq!(fixed.used(&state, at(0)), RESERVATIONS_MAX as u64 + 1);
-    let (state, ended, _) = fixed.end_reservation(state, RESERVATIONS_MAX as u64 + 1, |_| 0, at(0));
+    let (state, ended, _) = fixed.end_reservation(state, RESERVATIONS_MAX as u64 + 1, |_| 0, u64::MAX, at(0));
     assert_eq!((ended, fixed.used(&state, at(0))), (Ended::Unknown, RESERVATIONS_MAX as u64 + 1));
 }

@@ -267,3 +267,40 @@ proptest! {
         }
     }
 }
+
+/// Of several limits of a rule, each replaces only where it applies itself.
+#[test]
+fn a_limit_whose_condition_does_not_hold_replaces_none_beside_limits_of_its_rule() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { name: per-user, unit: day, requests_per_unit: 1 }
+  - key: plan
+    rate_limits:
+      - { name: all, unit: day, requests_per_unit: 9 }
+      - { name: gold, unit: day, requests_per_unit: 9, replaces: [{ name: per-user }], when: \"descriptors.exists(d, 'gold' in d)\" }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "user=a; plan=p", &["ok 0", "ok 8"]),
+            (0, "user=a; plan=p", &["over 0 86400000", "ok 8"]),
+            (0, "user=a; plan=p; gold=yes", &["none", "ok 7", "none"]),
+        ],
+    );
+    let pinned = limiter.pin();
+    let domain = pinned.rules().domain("d").expect("the domain");
+    let [user, plan, gold] =
+        [("user", "a"), ("plan", "p"), ("gold", "yes")].map(|(key, value)| [Entry { key, value }]);
+    let explained = |entries: &[&[Entry<'_>]]| {
+        let descriptors: Vec<_> = entries
+            .iter()
+            .map(|entries| crate::rules::ExplainedDescriptor { entries, own_limit: None })
+            .collect();
+        domain.explain_request(&descriptors)[0].in_force().count()
+    };
+    assert_eq!((explained(&[&user, &plan]), explained(&[&user, &plan, &gold])), (1, 0));
+}

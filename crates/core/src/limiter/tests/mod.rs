@@ -3,10 +3,12 @@
 mod bans;
 mod charging;
 mod conditional;
+mod debts;
 mod full;
 mod matching;
 mod order;
 mod overrides;
+mod own_limits;
 mod properties;
 mod renewals;
 mod reservations;

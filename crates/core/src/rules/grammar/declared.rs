@@ -1,8 +1,8 @@
 //! What a rule file declares.
 
 use crate::rules::{
-    Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern, percent::Percent, rule::Rule,
-    semantics::Semantics, value_set::ValueSet,
+    OwnLimitSettings, Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern,
+    percent::Percent, rule::Rule, semantics::Semantics, value_set::ValueSet,
 };
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ pub(in crate::rules) struct DeclaredDomain {
     pub(in crate::rules) is_shared: bool,
     /// How it is served over RLQS; none if it is not.
     pub(in crate::rules) quotas: Option<DeclaredQuotas>,
+    /// How limits count that requests bring along, and where that is stated.
+    pub(in crate::rules) own_limits: Option<(OwnLimitSettings, Origin)>,
 }
 
 /// How a domain is served over RLQS.
@@ -71,6 +73,12 @@ pub(in crate::rules) enum DeclaredValue {
 }
 
 impl Declared {
+    /// Adds the settings of limits that requests bring along, of this descriptor and those below it.
+    pub(in crate::rules) fn add_own_limits(&self, settings: &mut Vec<OwnLimitSettings>) {
+        settings.extend(self.rule.own_limits.as_deref());
+        self.below.iter().for_each(|below| below.add_own_limits(settings));
+    }
+
     /// The text by which the reference server finds it.
     pub(in crate::rules) fn joined(&self) -> String {
         joined(&self.key, &self.value)

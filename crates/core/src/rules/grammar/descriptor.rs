@@ -11,7 +11,7 @@ use crate::{
     rules::{
         pattern::Pattern,
         redaction::Redaction,
-        rule::Rule,
+        rule::{Replaced, Rule},
         semantics::Semantics,
         value_set::unambiguous,
         yaml::{Field, Fields, nearest, quoted},
@@ -49,6 +49,7 @@ impl Walk<'_, '_> {
         let path = rule_path(above, &key, &value);
         let (rates, is_local) = self.rates_and_locality(&mut fields);
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
+        let own_limits = fields.take("request_limits").and_then(|field| self.own_limits(&field));
         let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
         let shadow = fields.flag("shadow_mode", &mut self.report);
         let is_quota = self.is_quota(&mut fields, &rates);
@@ -84,9 +85,14 @@ impl Walk<'_, '_> {
             extended_at: extension.map(|extension| Box::new(extension.origin().clone())),
             unlimited: rates.unlimited,
             shadow,
-            replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
+            replaces: rates
+                .replaces
+                .iter()
+                .map(|(by, replaced)| Replaced { name: replaced.name.into(), by: *by })
+                .collect(),
             detailed_metric,
             value_to_metric,
+            own_limits: own_limits.map(Box::new),
             shard_by,
             is_never_leased,
             shows_values: shown_values != 0,

@@ -1,6 +1,6 @@
 //! The grammar of a LIMITS_FILE, in the form of Limitador's: a list of limits, each with the name of its domain.
 
-use super::{DefaultAlgorithm, declared::DeclaredDomain};
+use super::{DefaultAlgorithm, debt_max_default, declared::DeclaredDomain};
 use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule},
     limit::{RuleInfo, Unit, Window},
@@ -54,6 +54,7 @@ pub(super) fn domains(
             limits: Vec::new(),
             is_shared: options.shared_counters,
             quotas: None,
+            own_limits: None,
         });
         domain.limits.push(register(declared, limits));
     }
@@ -214,6 +215,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         LimitIdentity { domain: Arc::clone(&declared.namespace), path: Arc::clone(&path), tag: TAG_UNNAMED };
     let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
     let LimitNumbers { id, index, series } = limits.register(info, label);
+    let debt_max = debt_max_default(&declared.algorithm);
     let limit = RuleLimit {
         id,
         tag: TAG_UNNAMED,
@@ -226,6 +228,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         unit: Unit::of_window(declared.window),
         algorithm: declared.algorithm,
         charge: Charge::Admitted,
+        debt_max,
         semantics: Semantics::Exact,
         is_joined: false,
         is_local: false,
@@ -259,6 +262,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         replaces: Box::default(),
         detailed_metric: false,
         value_to_metric: false,
+        own_limits: None,
         shard_by: None,
         is_never_leased: false,
     };

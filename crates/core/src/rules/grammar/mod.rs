@@ -5,11 +5,13 @@
 
 mod algorithm;
 mod ban;
+mod debt;
 mod declared;
 mod descriptor;
 mod extension;
 mod limits_file;
 mod on_deny;
+mod own_limits;
 mod rate_limit;
 mod rates;
 mod reserve;
@@ -20,6 +22,7 @@ mod window;
 
 pub use algorithm::DefaultAlgorithm;
 pub(super) use algorithm::{IN_FLIGHT_MAX, LOG_LIMIT_MAX};
+pub(super) use debt::debt_max_default;
 pub(super) use declared::{Declared, DeclaredDomain, DeclaredKey, DeclaredQuotas, DeclaredValue};
 pub(super) use extension::{ExtensionDocuments, Extensions};
 pub(super) use window::length as parse_window;
@@ -99,6 +102,10 @@ fn domain(
         },
     };
     let extensions = extensions.map(|extensions| &extensions.descriptors[..]).unwrap_or_default();
+    let own_limits = fields.take("request_limits").and_then(|field| {
+        let origin = walk.report.origin(field.place());
+        walk.own_limits(&field).map(|settings| (settings, origin))
+    });
     let quotas = fields.take("rlqs").and_then(|field| walk.quotas(&field));
     let descriptors = descriptors.map(|list| walk.descriptors(&list, "", extensions)).unwrap_or_default();
     fields.finish(&mut walk.report, |name| match home(name)? {
@@ -110,5 +117,5 @@ fn domain(
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
     let (name, limits) = (walk.domain, Vec::new());
-    Some(DeclaredDomain { name, origin: named?, descriptors, limits, is_shared, quotas })
+    Some(DeclaredDomain { name, origin: named?, descriptors, limits, is_shared, quotas, own_limits })
 }

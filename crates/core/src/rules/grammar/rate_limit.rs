@@ -32,6 +32,7 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) window: Window,
     pub(super) algorithm: Algorithm,
     pub(super) charge: Charge,
+    pub(super) debt_max: Option<u32>,
     pub(super) schedule: Option<DeclaredSchedule>,
     /// Its condition.
     pub(super) when: Option<Arc<Expression>>,
@@ -49,12 +50,13 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 21] = [
+const COUNTING_KEYS: [&str; 22] = [
     "unit",
     "unit_multiplier",
     "per",
     "algorithm",
     "charge",
+    "debt_max",
     "when",
     "precision",
     "aligned",
@@ -93,6 +95,8 @@ impl Walk<'_, '_> {
                 _ if reserve.is_some() => Charge::Admitted,
                 _ => self.charge(&mut fields),
             };
+            let debt_max =
+                counting.as_ref().and_then(|counting| self.debt_max(&mut fields, counting, charge, reserve));
             let schedule = counting.as_ref().and_then(|counting| self.schedule(&mut fields, counting));
             let when =
                 fields.take("when").and_then(|field| limits_file::expression(&field, &mut self.report));
@@ -104,6 +108,7 @@ impl Walk<'_, '_> {
                 window: counting.window,
                 algorithm: self.shareable(field, counting.algorithm),
                 charge,
+                debt_max,
                 schedule,
                 when,
                 ban,
@@ -174,7 +179,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn charge(&mut self, fields: &mut Fields<'_>) -> Charge {
+    pub(super) fn charge(&mut self, fields: &mut Fields<'_>) -> Charge {
         let default = match self.semantics {
             Semantics::Exact => Charge::Admitted,
             Semantics::Reference => Charge::Always,

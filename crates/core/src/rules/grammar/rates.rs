@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub(super) struct Rates<'n> {
     pub(super) unlimited: bool,
     pub(super) limits: Vec<DeclaredLimit<'n>>,
-    pub(super) replaces: Vec<Replaced<'n>>,
+    /// Limits that these replace, each with the index of the one that does; none for an unlimited rate.
+    pub(super) replaces: Vec<(Option<u32>, Replaced<'n>)>,
 }
 
 impl Rates<'_> {
@@ -83,7 +84,7 @@ impl Walk<'_, '_> {
                 }
             }
         }
-        for replaced in &rates.replaces {
+        for (_, replaced) in &rates.replaces {
             if rates.limits.iter().any(|limit| limit.name == replaced.name) {
                 let message =
                     format!("{} is this descriptor's own limit; name another one", quoted(replaced.name));
@@ -98,7 +99,8 @@ impl Walk<'_, '_> {
             return;
         };
         rates.unlimited |= declared.unlimited;
-        rates.replaces.extend(declared.replaces);
+        let by = declared.limit.as_ref().map(|_| rates.limits.len() as u32);
+        rates.replaces.extend(declared.replaces.into_iter().map(|replaced| (by, replaced)));
         rates.limits.extend(declared.limit);
     }
 
@@ -136,6 +138,7 @@ impl Walk<'_, '_> {
             // The joined texts of a counter do not name the limit: one limit of each window can have it.
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
                 && declared.when.is_none()
+                && declared.debt_max.is_none()
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
             let mut limit = RuleLimit {
                 continues: false,
@@ -150,6 +153,7 @@ impl Walk<'_, '_> {
                 unit,
                 algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
+                debt_max: declared.debt_max,
                 semantics: self.semantics,
                 is_local,
                 is_joined,
@@ -181,6 +185,7 @@ impl Walk<'_, '_> {
             capacity: limit.requests,
             algorithm,
             charge: Charge::Admitted,
+            debt_max: None,
             semantics: Semantics::Exact,
             is_joined: false,
             schedule: None,

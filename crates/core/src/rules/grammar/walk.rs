@@ -132,11 +132,11 @@ pub(super) fn home(name: &str) -> Option<Home> {
         "key" | "value" | "values" | "value_network" | "value_regex" | "value_ignore_case"
         | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode" | "detailed_metric"
         | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"
-        | "counters" | "lease" => Some(Home::Descriptor),
+        | "counters" | "lease" | "request_limits" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
-        | "algorithm" | "charge" | "when" | "precision" | "aligned" | "calendar" | "time_zone" | "size"
-        | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule"
-        | "ban" | "reserve" | "on_lost_end" => Some(Home::RateLimit),
+        | "algorithm" | "charge" | "debt_max" | "when" | "precision" | "aligned" | "calendar"
+        | "time_zone" | "size" | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight"
+        | "max_hold" | "schedule" | "ban" | "reserve" | "on_lost_end" => Some(Home::RateLimit),
         "days" | "hours" => Some(Home::Schedule),
         "after" | "within" | "for" => Some(Home::Ban),
         "body" | "headers" | "mark" => Some(Home::OnDeny),

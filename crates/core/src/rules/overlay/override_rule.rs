@@ -6,6 +6,7 @@ use crate::{
     limit::{RuleInfo, Unit},
     rules::{
         Charge, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
+        grammar::debt_max_default,
         limits::{LimitNumbers, Registrar, tag_of_label},
     },
 };
@@ -94,6 +95,7 @@ impl Context<'_> {
             replaces: Box::default(),
             detailed_metric: false,
             value_to_metric: false,
+            own_limits: None,
         };
         rule.with_plain_limit()
     }
@@ -126,6 +128,7 @@ impl Context<'_> {
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
         let LimitNumbers { id, index, series } = limits.register(info, name);
         let algorithm_can_reserve = algorithm.can_reserve();
+        let debt_max = behind.and_then(|behind| behind.debt_max).or_else(|| debt_max_default(&algorithm));
         RuleLimit {
             id,
             tag,
@@ -138,6 +141,7 @@ impl Context<'_> {
             unit: Unit::of_window(window),
             algorithm,
             charge: behind.map_or(Charge::Admitted, |behind| behind.charge),
+            debt_max,
             semantics: self.semantics,
             key_prefix: None,
             is_joined: false,

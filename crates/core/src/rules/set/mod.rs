@@ -1,19 +1,22 @@
 //! Rule sets: every domain of every document, and the limits by number.
 
 use super::{
-    Block, Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, LoadOptions,
-    Rule, RuleEntry, RuleError, RuleErrors, RuleLimit, Semantics, Source,
+    Block, DomainRules, KeyPrefix, LimitIdentity, LimitName, LimitTable, LoadOptions, Rule, RuleEntry,
+    RuleError, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain, ExtensionDocuments},
-    limits::{LimitNumbers, Registered, Registrar, tag_of_override},
+    limits::{Registered, Registrar},
     overlay::{DeclaredOverlay, Overlay},
+    own_limits::OwnLimits,
     series::UsedSeries,
     text_map::TextMap,
 };
 use crate::{
     algorithm::Algorithm,
-    limit::{SeriesId, Unit},
+    limit::{LimitId, SeriesId},
 };
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
@@ -30,6 +33,8 @@ pub struct RuleSet {
     /// Whether decisions of any domain may take time.
     may_wait: bool,
     limits: LimitTable,
+    /// The most hits of counters whose limits reserve and bound debts, those of former rules too.
+    reserved_at_most: HashMap<LimitId, u64, FixedState>,
     /// Number of limits before those of overrides and blocks, by index.
     of_rules: usize,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
@@ -53,7 +58,14 @@ impl RuleSet {
     /// Compiles the documents into the rules that follow these: limits that did not change keep their numbers. Only
     /// the owner of the rules in force can put the result in their place.
     pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
-        Self::build(sources, options, self)
+        let mut next = Self::build(sources, options, self)?;
+        // A counter is of its former limit until it is used again.
+        for (&limit, &most) in
+            self.reserved_at_most.iter().filter(|(limit, _)| self.limits.get(**limit).is_some())
+        {
+            next.reserved_at_most.entry(limit).or_insert(most);
+        }
+        Ok(next)
     }
 
     /// The same rules with these overrides and blocks, in the place of those they have. The rules themselves are not read again, and
@@ -90,6 +102,10 @@ impl RuleSet {
             self.may_wait_for_slots |= domain.may_wait_for_slots();
             self.may_wait |= domain.may_wait();
         }
+        let reserving = self.rule_limits_unsorted().filter(|(_, limit)| limit.reserve.is_some());
+        let bounded = reserving.filter_map(|(_, limit)| Some((limit.id, limit.counted_at_most()?)));
+        let bounded: Vec<(LimitId, u64)> = bounded.collect();
+        self.reserved_at_most.extend(bounded);
         let Registrar { table, used, beside, names, series, .. } = limits;
         (self.limits, self.beside) = (table, beside.into());
         (self.registered, self.names, self.series) = (used.into(), names.into(), series.into());
@@ -117,9 +133,12 @@ impl RuleSet {
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
         let mut compiled = Vec::with_capacity(domains.len());
         for (name, declared) in domains {
-            let overrides =
-                Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
-            let rules = DomainRules::compile(declared, overrides, options.semantics, &mut problems);
+            let mut of_descriptors = Vec::new();
+            declared.descriptors.iter().for_each(|one| one.add_own_limits(&mut of_descriptors));
+            let kind = (options.semantics, declared.is_shared);
+            let own = declared.own_limits.as_ref().map(|(settings, _)| *settings);
+            let own_limits = OwnLimits::new(&name, own, &of_descriptors, kind, &mut limits);
+            let rules = DomainRules::compile(declared, own_limits, options.semantics, &mut problems);
             compiled.push((name.into(), rules));
         }
         problems.or(())?;
@@ -211,6 +230,11 @@ impl RuleSet {
         &self.names
     }
 
+    /// The most hits of a counter whose limit reserves, debts included; none if nothing bounds them.
+    pub(crate) fn reserved_at_most(&self, limit: LimitId) -> Option<u64> {
+        self.reserved_at_most.get(&limit).copied()
+    }
+
     /// The name of one of these rules' limits.
     pub fn limit_name(&self, limit: &RuleLimit) -> &LimitName {
         &self.names[limit.index as usize]
@@ -286,6 +310,14 @@ fn add_domain(
         let message = format!("differs from that of the same domain at {first_origin}; write it in both");
         problems.at(&declared.origin, "counters", message);
     }
+    match (&first.get().own_limits, declared.own_limits) {
+        (Some((one, at)), Some((other, origin))) if *one != other => {
+            let message = format!("differs from that of the same domain at {at}; write one of them");
+            problems.at(&origin, "request_limits", message);
+        }
+        (None, Some(own)) => first.get_mut().own_limits = Some(own),
+        (_, _) => {}
+    }
     match (&first.get().quotas, declared.quotas) {
         (Some(one), Some(other)) if one.quotas() != other.quotas() => {
             let message =
@@ -297,51 +329,6 @@ fn add_domain(
     }
     first.get_mut().descriptors.extend(declared.descriptors);
     first.get_mut().limits.extend(declared.limits);
-}
-
-/// The limit of requests that have their own, without its number of requests.
-fn override_template(
-    domain: &Arc<str>,
-    unit: Unit,
-    semantics: Semantics,
-    limits: &mut Registrar,
-) -> RuleLimit {
-    let window = unit.window();
-    let algorithm = semantics.algorithm(0, window);
-    let charge = match semantics {
-        Semantics::Exact => Charge::Admitted,
-        Semantics::Reference => Charge::Always,
-    };
-    let tag = tag_of_override(unit);
-    // Rule paths never begin with a bracket.
-    let path: Arc<str> = format!("(request's own limit per {unit})").into();
-    let identity = LimitIdentity { domain: Arc::clone(domain), path: Arc::clone(&path), tag };
-    let LimitNumbers { id, index, series } =
-        limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
-    let (name, requests, unit) = ("".into(), 0, Some(unit));
-    let (key_prefix, is_joined) = (None, semantics.joins(&algorithm, charge, unit));
-    RuleLimit {
-        id,
-        tag,
-        index,
-        series,
-        name,
-        requests,
-        capacity: algorithm.capacity().unwrap_or(requests),
-        window,
-        unit,
-        algorithm,
-        charge,
-        semantics,
-        is_joined,
-        is_local: false,
-        continues: false,
-        key_prefix,
-        schedule: None,
-        when: None,
-        ban: None,
-        reserve: None,
-    }
 }
 
 #[cfg(test)]

@@ -85,6 +85,20 @@ descriptors:
     );
 }
 
+/// A key without a value counts as with the value `*`, not as with more of them.
+#[test]
+fn a_wildcard_key_without_a_value_has_as_many_stars_as_one_with_the_value_star() {
+    let rules =
+        rules("domain: d\ndescriptors: [{key: '*', value: 'a*b*'}, {key: 'h_*'}, {key: 'h_*', value: '*'}]");
+    let domain = rules.domain("d").unwrap();
+    let path = |key, value| domain.find(&[Entry { key, value }]).map(|found| &*found.rule.info.path);
+    assert_eq!(path("h_x", "ab"), Some("h_*=*"));
+    assert_eq!(path("x", "ab"), Some("*=a*b*"));
+    let rules = self::rules("domain: d\ndescriptors: [{key: '*', value: 'a*b*'}, {key: 'h_*'}]");
+    let found = rules.domain("d").unwrap().find(&[Entry { key: "h_x", value: "ab" }]);
+    assert_eq!(found.map(|found| &*found.rule.info.path), Some("h_*"));
+}
+
 #[test]
 fn of_wildcards_the_one_with_more_characters_wins_then_that_with_fewer_stars_then_the_first() {
     let yaml = "
@@ -464,8 +478,8 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
     let domain = rules.domain("d").unwrap();
     let mut ids = Vec::new();
     for unit in Unit::ALL {
-        let limit = domain.override_limit(Override { requests: 7, unit });
-        let more = domain.override_limit(Override { requests: 8, unit });
+        let limit = domain.own_limit(Override { requests: 7, unit }, &[]);
+        let more = domain.own_limit(Override { requests: 8, unit }, &[]);
         assert_eq!((limit.requests, limit.unit, limit.algorithm.name()), (7, Some(unit), "sliding_window"));
         assert_eq!(limit.algorithm.remaining(&Default::default(), Default::default()), 7);
         assert_eq!((limit.id, limit.tag), (more.id, more.tag));
@@ -481,7 +495,7 @@ fn the_reference_servers_requests_own_limit_is_a_fixed_window() {
     let source = Source::file("r", "domain: d");
     let options = LoadOptions { semantics: Semantics::Reference, ..LoadOptions::default() };
     let rules = RuleSet::parse(&[source], &options).unwrap();
-    let limit = rules.domain("d").unwrap().override_limit(Override { requests: 7, unit: Unit::Day });
+    let limit = rules.domain("d").unwrap().own_limit(Override { requests: 7, unit: Unit::Day }, &[]);
     assert_eq!(limit.algorithm.name(), "fixed_window");
 }
 

@@ -160,7 +160,7 @@ fn matches(pattern: &str, value: &str) -> bool {
 fn wildcard_rank(texts: &[&str]) -> (u8, usize) {
     let all = texts.concat();
     let stars = one_star(texts[0]).matches('*').count() + one_star(texts[1]).matches('*').count();
-    (4, (100 - all.replace('*', "").len()) * 100 + stars)
+    (4, ((100 - all.replace('*', "").len()) * 100 + stars) * 2)
 }
 
 /// Whether the descriptor is for the entry, and the rank by which it wins over others.
@@ -169,7 +169,7 @@ fn rank(one: &Declared, entry: &Entry<'_>) -> Option<(u8, usize)> {
     if one.key.contains('*') {
         let Values::Text(text) = &one.values else { return None };
         let is_for = text.is_empty() || text == entry.value || by_value(text, entry.value);
-        // Any value is less than the wildcard `*`.
+        // As the value `*`, and after it.
         let shown = if text.is_empty() { "*" } else { text };
         let (rank, place) = wildcard_rank(&[&one.key, shown]);
         return (is_for && matches(&one.key, entry.key))

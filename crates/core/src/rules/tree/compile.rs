@@ -67,33 +67,33 @@ impl Level {
 }
 
 /// Numbers the wildcards of a level: first those with more characters beside their `*`, in key and value; of equal ones those with
-/// fewer `*`; of these the first in the file.
+/// fewer `*`; of these those with a value, then the first in the file. A key without a value counts as with the value `*`.
 fn put_in_order(groups: &mut BTreeMap<SmolStr, Group>, keys: &mut [KeyWildcard]) {
-    type Rank = (Reverse<usize>, usize, u32);
-    fn rank(order: u32, lengths: impl IntoIterator<Item = (usize, usize)>) -> Rank {
+    type Rank = (Reverse<usize>, usize, bool, u32);
+    fn rank(order: u32, is_alone: bool, lengths: [(usize, usize); 2]) -> Rank {
         let sum =
             |(characters, stars): (usize, usize), (more, more_stars)| (characters + more, stars + more_stars);
         let (characters, stars) = lengths.into_iter().fold((0, 0), sum);
-        (Reverse(characters), stars, order)
+        (Reverse(characters), stars, is_alone, order)
     }
     let mut places: Vec<(Rank, &mut u32)> = Vec::new();
     for KeyWildcard { key, value, order, .. } in &mut *keys {
         let of_value = match value {
             DeclaredValue::Exact(value) => (value.chars().count(), 0),
             DeclaredValue::Wildcard { pattern, .. } => pattern.length(),
-            // After a value of `*`.
-            DeclaredValue::Any | DeclaredValue::Set(_) => (0, 2),
+            DeclaredValue::Any | DeclaredValue::Set(_) => (0, 1),
         };
-        places.push((rank(*order, [key.length(), of_value]), order));
+        let is_alone = matches!(value, DeclaredValue::Any);
+        places.push((rank(*order, is_alone, [key.length(), of_value]), order));
     }
     for (key, group) in &mut *groups {
         let of_key = (key.chars().count(), 0);
         for Wildcard { pattern, order, .. } in &mut group.wildcards {
-            places.push((rank(*order, [of_key, pattern.length()]), order));
+            places.push((rank(*order, false, [of_key, pattern.length()]), order));
         }
         for SetNode { values, order, .. } in &mut group.sets {
             if let Values::Wildcard(pattern) = &values.values {
-                places.push((rank(*order, [of_key, pattern.length()]), order));
+                places.push((rank(*order, false, [of_key, pattern.length()]), order));
             }
         }
     }

@@ -26,17 +26,18 @@ pub(super) use node::Level;
 pub use paths::{DeclaredEntry, DeclaredPath, DeclaredValues};
 
 use super::{
-    ConditionalLimit, ConditionalLimits, KeyPrefix, Rule, RuleLimit, Semantics,
+    ConditionalLimit, ConditionalLimits, KeyPrefix, OwnLimitSettings, Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::DeclaredDomain,
     overlay::{Behind, Overlay, OverlayMatch, OverrideRule, not_shareable},
+    own_limits::OwnLimits,
     quotas::Quotas,
     redaction::Redaction,
     value_set::SharedValue,
 };
 use crate::{
     algorithm::NotShareable,
-    limit::{Entry, Override, Unit, Window},
+    limit::{Entry, Override, Window},
 };
 use redactions::Redactions;
 use smallvec::SmallVec;
@@ -47,8 +48,8 @@ use std::sync::Arc;
 pub struct DomainRules {
     name: Arc<str>,
     root: Level,
-    /// The limits of requests that have their own, one for each of [`Unit::ALL`]; the number of requests is theirs.
-    overrides: [RuleLimit; Unit::ALL.len()],
+    /// The limits that requests bring along.
+    own_limits: OwnLimits,
     has_replaces: bool,
     has_schedules: bool,
     may_queue: bool,
@@ -254,13 +255,15 @@ impl DomainRules {
         self.may_queue || self.waits_for_slots || self.is_shared
     }
 
-    /// The limit of a request that has its own, with the default algorithm of rules.
-    pub fn override_limit(&self, limit: Override) -> RuleLimit {
-        let Override { requests, unit } = limit;
-        let template = &self.overrides[unit as usize];
-        let algorithm = template.semantics.algorithm(requests, template.window);
-        let capacity = algorithm.capacity().unwrap_or(requests);
-        RuleLimit { requests, capacity, algorithm, ..template.clone() }
+    /// How limits count that requests bring along, if the rules state it.
+    pub fn request_limits(&self) -> Option<&OwnLimitSettings> {
+        self.own_limits.stated()
+    }
+
+    /// The limit that a request brings along with these entries.
+    pub fn own_limit(&self, own: Override, entries: &[Entry<'_>]) -> RuleLimit {
+        let reached = self.follow(entries, &mut SmallVec::new());
+        self.own_limits.limit(own, reached.and_then(|rule| rule.own_limits.as_deref()))
     }
 
     /// Whether any descriptor of the rules has this key, as far as known: conditions may be about any.
@@ -316,7 +319,7 @@ impl DomainRules {
     /// followed by [`Self::set_overlay`].
     pub(super) fn compile(
         declared: DeclaredDomain,
-        overrides: [RuleLimit; Unit::ALL.len()],
+        own_limits: OwnLimits,
         semantics: Semantics,
         problems: &mut Problems,
     ) -> Self {
@@ -330,7 +333,7 @@ impl DomainRules {
         Self {
             name: declared.name,
             root,
-            overrides,
+            own_limits,
             has_replaces: false,
             has_schedules: false,
             may_queue: false,
@@ -360,7 +363,8 @@ impl DomainRules {
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let waits_for_slots = all.iter().any(|rule| rule.waits_for_slots());
         let has_local_rules = self.is_shared && all.iter().any(|rule| rule.is_local());
-        let has_slots = all.iter().any(|rule| rule.holds_slots() || rule.reserves());
+        let has_slots =
+            all.iter().any(|rule| rule.holds_slots() || rule.reserves()) || self.own_limits.reserve();
         self.is_apart = has_slots || self.conditional.is_some() || self.is_shared && !has_local_rules;
         (self.has_replaces, self.has_schedules) = (has_replaces, has_schedules);
         (self.may_queue, self.waits_for_slots) = (may_queue, waits_for_slots);

@@ -10,7 +10,7 @@ mod windows;
 
 pub(super) use common::Counting;
 pub(super) use in_flight::hold;
-pub(super) use windows::zone;
+pub(super) use windows::{is_from_first_hit, precision, zone};
 pub(in crate::rules) use {in_flight::IN_FLIGHT_MAX, windows::LOG_LIMIT_MAX};
 
 use crate::rules::{

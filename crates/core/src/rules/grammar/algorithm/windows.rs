@@ -20,19 +20,29 @@ pub(super) fn sliding_window(
     semantics: Semantics,
     report: &mut Report<'_>,
 ) -> Option<Counting> {
-    let precision = fields.take("precision").and_then(|field| {
-        let precision = u8::try_from(field.whole(report)?).ok().filter(|&precision| precision > 0);
-        if precision.is_none() {
-            field.reject(report, "a window has 1 to 255 sub-windows; write a number from that range");
-        }
-        precision
-    });
+    let precision = precision(fields, report);
     let (limit, window) = requests_and_window(fields, semantics, report)?;
     let algorithm = match precision {
         None | Some(1) => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
         Some(precision) => Algorithm::SubWindows(SubWindows::new(limit, window, precision)),
     };
     Some(Counting { requests: limit, window, algorithm })
+}
+
+/// `precision`: the number of sub-windows.
+pub(in super::super) fn precision(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<u8> {
+    let field = fields.take("precision")?;
+    let precision = u8::try_from(field.whole(report)?).ok().filter(|&precision| precision > 0);
+    if precision.is_none() {
+        field.reject(report, "a window has 1 to 255 sub-windows; write a number from that range");
+    }
+    precision
+}
+
+/// `aligned`: whether windows begin with their first hit.
+pub(in super::super) fn is_from_first_hit(aligned: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
+    let alignments = [("clock", false), ("first_hit", true)];
+    aligned.and_then(|field| choice(field, report, "an alignment", &alignments)).unwrap_or(false)
 }
 
 pub(super) fn sliding_log(
@@ -73,9 +83,10 @@ pub(super) fn fixed_window(
                 "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
             time_zone.reject(report, message);
         }
-        let alignments = [("clock", Schedule::Clock as fn(_) -> _), ("first_hit", Schedule::FirstHit)];
-        let aligned = aligned.and_then(|field| choice(&field, report, "an alignment", &alignments));
-        aligned.unwrap_or(Schedule::Clock)(window)
+        match is_from_first_hit(aligned.as_ref(), report) {
+            true => Schedule::FirstHit(window),
+            false => Schedule::Clock(window),
+        }
     };
     Some(Counting {
         requests: limit,
