@@ -207,10 +207,10 @@ impl Server {
         Self { child, folder }
     }
 
-    /// One that describes each decision in metadata, also of descriptors without entries.
+    /// One that describes each decision in metadata.
     pub fn describing(rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let child = Self::run(&folder, rules, &["--dynamic-metadata", "--compat", "reference"]);
+        let child = Self::run(&folder, rules, &["--dynamic-metadata"]);
         Self { child, folder }
     }
 
