@@ -306,11 +306,18 @@ fn mistakes() -> Vec<Mistake> {
         in_config(
             TimeoutIgnored,
             &[
-                ("timeout: 0.25s", "failure_mode_deny: true"),
+                ("                      timeout: 0.25s\n", ""),
                 (
                     "{ envoy_grpc: { cluster_name: tidegate } }",
                     "{ timeout: 1s, envoy_grpc: { cluster_name: tidegate } } # HERE",
                 ),
+            ],
+        ),
+        in_config(
+            TimeoutRefuses,
+            &[
+                ("ratelimit.v3.RateLimit\n", "ratelimit.v3.RateLimit # HERE\n"),
+                ("timeout: 0.25s", "failure_mode_deny: true"),
             ],
         ),
         in_config(TimeoutZero, &[("timeout: 0.25s", "timeout: 0s # HERE")]),

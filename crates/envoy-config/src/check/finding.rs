@@ -96,6 +96,7 @@ kinds! {
     MissingPart = "missing-part", Note, "A request without a header or parameter makes no descriptor.";
     OtherOrigin = "other-origin", Note, "The filter applies to internal or to external requests only.";
     CanBeDisabled = "can-be-disabled", Note, "An entry that runtime can disable.";
+    TimeoutRefuses = "timeout-refuses", Note, "A short or ignored timeout, after which requests are refused.";
     ShadowRule = "shadow-rule", Note, "A rule that denies nothing.";
     DomainNotSent = "domain-not-sent", Note, "A domain of the rules that nothing here sends.";
 }

@@ -61,34 +61,38 @@ fn is_of_mesh(name: &str) -> bool {
 }
 
 fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findings, place: &str) {
-    let outcome = match settings.flag("failure_mode_deny") {
+    let is_refused = settings.flag("failure_mode_deny");
+    let outcome = match is_refused {
         true => "then the request is refused (failure_mode_deny)",
         false => "then the request is admitted without a limit",
     };
+    // Where the filter fails closed, nothing is unlimited.
+    let kind = |kind| if is_refused { Kind::TimeoutRefuses } else { kind };
     if let Some(ignored) = service.ignored_timeout {
         let own = match settings.has("timeout") {
-            true => "only `timeout` of the filter applies; remove this one",
-            false => "the filter waits 20 ms; set `timeout` beside `domain`, such as 0.25s",
+            true => "only `timeout` of the filter applies; remove this one".to_owned(),
+            false => {
+                format!("the filter waits 20 ms, {outcome}; set `timeout` beside `domain`, such as 0.25s")
+            }
         };
-        let message =
-            format!("Envoy's ratelimit filter does not read the timeout of grpc_service: {own}; {outcome}");
-        findings.add(Kind::TimeoutIgnored, ignored, place, message);
+        let message = format!("Envoy's ratelimit filter does not read the timeout of grpc_service: {own}");
+        findings.add(kind(Kind::TimeoutIgnored), ignored, place, message);
     }
     match settings.get("timeout") {
         None => {
             let message = format!(
                 "this filter has no timeout: it waits 20 ms, {outcome}; set `timeout`, such as 0.25s"
             );
-            findings.add(Kind::TimeoutDefault, settings, place, message);
+            findings.add(kind(Kind::TimeoutDefault), settings, place, message);
         }
         Some(part)
             if settings.duration("timeout").is_some_and(|timeout| timeout < Duration::from_millis(1)) =>
         {
             let message = format!(
-                "a timeout of {} ends before a server can respond: {outcome}; write such as 0.25s",
+                "a timeout of {} ends before a server can respond, {outcome}; write such as 0.25s",
                 part.as_text()
             );
-            findings.add(Kind::TimeoutZero, part, place, message);
+            findings.add(kind(Kind::TimeoutZero), part, place, message);
         }
         Some(_) => {}
     }
