@@ -29,6 +29,7 @@ const DEPLOYED: &[(&str, &[&str])] = &[
     ),
     ("deploy/envoy/concurrency-rules.yaml", &["deploy/envoy/concurrency.yaml"]),
     ("deploy/envoy/reserve-rules.yaml", &["deploy/envoy/reserve.yaml"]),
+    ("deploy/envoy/budgets-rules.yaml", &["deploy/envoy/budgets.yaml"]),
     ("deploy/envoy/silent-drop-rules.yaml", &["deploy/envoy/silent-drop.yaml"]),
     ("deploy/envoy/tcp-rules.yaml", &["deploy/envoy/tcp.yaml"]),
     ("deploy/compose/rules.yaml", &["deploy/compose/envoy.yaml"]),

@@ -369,3 +369,30 @@ async fn a_server_killed_during_a_reload_starts_again() {
         assert!(!server.wait().success());
     }
 }
+
+/// `check` warned of these rules, and a server that loaded them was silent.
+#[test]
+fn a_server_logs_the_warnings_of_check_when_it_loads_rules() {
+    let network = "domain: d\ndescriptors:\n  - {key: k, value: 10.0.0.0/8}\n";
+    let rules = Rules::new(network);
+    let (server, _) = start(&rules.file(), &[]);
+    server.logged("write `value_network: 10.0.0.0/8`");
+    rules.replace(&network.replace("10.0.0.0/8", "^/api/.*"));
+    server.logged("write `value_regex: ^/api/.*`");
+}
+
+/// The rules of a ConfigMap as it is in a repository, without a cluster that mounts it.
+#[tokio::test]
+async fn a_server_serves_the_rules_within_a_config_map_and_reloads_them() {
+    let config_map = |requests: u32| {
+        let rules = limit(requests).lines().map(|line| format!("    {line}\n")).collect::<String>();
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: rules}}\ndata:\n  rules.yaml: |\n{rules}")
+    };
+    let rules = Rules::new(&config_map(10));
+    let (server, port) = start(&rules.file(), &[]);
+    let mut client = server.client().await;
+    assert_eq!(limit_of(&mut client, "a").await, Some(10));
+    rules.replace(&config_map(20));
+    until(port, "reloaded", |status| status["generation"] == 2).await;
+    assert_eq!(limit_of(&mut client, "a").await, Some(20));
+}

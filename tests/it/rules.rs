@@ -126,6 +126,15 @@ fn yaml_that_the_reference_server_reads_is_read_alike() {
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n"),
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n# the end\n"),
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n...\n"),
+        // Without a meaning; Envoy Gateway writes it.
+        ("domain: d", "name: edge\ndomain: d"),
+        // Comments that follow a token without a space.
+        ("domain: d", "domain: \"d\"#comment"),
+        ("key: k", "key: 'k'# comment"),
+        ("key: k", "key: |-#comment\n      k"),
+        ("5}\n", "5}#comment\n"),
+        ("5}\n", "5}#\n#\n"),
+        ("{unit: second,", "{unit: \"second\"#comment\n      ,"),
     ] {
         let text = file.replace(from, to);
         assert_ne!(text, file);
@@ -138,6 +147,38 @@ fn yaml_that_the_reference_server_reads_is_read_alike() {
 }
 
 /// The lines that are indented for the parser must not move the positions of errors.
+#[test]
+fn an_error_after_an_attached_comment_has_its_place() {
+    let text = "domain: 'd'#é\ndescriptors:\n  - key: \"#k\"#c: d\n    unit: second\n";
+    let error = "r.yaml:4:5: descriptors[0].unit: the key is not known here; it belongs under `rate_limit`";
+    assert_eq!(parse("r.yaml", text).unwrap_err(), error);
+}
+
+/// 34 of 70 public repositories keep their rules so.
+#[test]
+fn the_rules_within_a_config_map_are_read_at_their_places() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config-map.yaml");
+    let rules = "apiVersion: v1\nkind: Service\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: rules\ndata:\n  envoy.yaml: |\n    \
+                 static_resources: {}\n  rules.yaml: |\n    domain: d\n    descriptors:\n      - key: k\n        rate_limit: {unit: hour, \
+                 requests_per_unit: ten}\n  more.yaml: 'domain: e'\n";
+    let load = |text: &str| {
+        fs::write(&file, text).expect("the file is written");
+        let sources = read(&[file.clone()]).expect("the file is read");
+        RuleSet::parse(&sources, &LoadOptions::default()).map_err(|errors| errors.to_string())
+    };
+    let error = load(rules).unwrap_err();
+    assert!(
+        error.contains("config-map.yaml:15:53: descriptors[0].rate_limit.requests_per_unit: "),
+        "{error}"
+    );
+    let loaded = load(&rules.replace("ten", "10")).expect("good rules");
+    let domains: Vec<_> = loaded.domains().map(|domain| domain.name().to_owned()).collect();
+    assert_eq!(domains, ["d", "e"]);
+    let origin = loaded.domain("d").expect("the domain").rules()[0].declared_at();
+    assert!(origin.ends_with("config-map.yaml:14:9"), "{origin}");
+}
+
 #[test]
 fn an_error_after_under_indented_quoted_text_has_its_place() {
     let text = "domain: d\ndescriptors:\n  - {key: 'a\nb', unit: second}\n";

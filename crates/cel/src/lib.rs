@@ -10,6 +10,7 @@
 //! - An expression of `descriptors[N]`, `==`, `!=`, `&&` and `||` over texts is evaluated without allocation.
 
 mod descriptors;
+mod doubts;
 mod error;
 mod evaluate;
 mod functions;

@@ -88,3 +88,37 @@ pub(crate) enum Operator {
     Over,
     Remainder,
 }
+
+impl Node {
+    /// The nodes directly below.
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        match self {
+            Self::Null
+            | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Uint(_)
+            | Self::Double(_)
+            | Self::Text(_)
+            | Self::Descriptors
+            | Self::Entry { .. }
+            | Self::LimitName
+            | Self::LimitId
+            | Self::Variable(_) => Vec::new(),
+            Self::Select(of, _)
+            | Self::Has(of, _)
+            | Self::Not(of)
+            | Self::Negative(of)
+            | Self::Matches(of, _) => {
+                vec![of]
+            }
+            Self::Index(sides) => vec![&sides.0, &sides.1],
+            Self::Binary(_, sides) => vec![&sides.0, &sides.1],
+            Self::And(nodes) | Self::Or(nodes) | Self::List(nodes) | Self::Call(_, nodes) => {
+                nodes.iter().collect()
+            }
+            Self::Conditional(nodes) => nodes.iter().collect(),
+            Self::Map(pairs) => pairs.iter().flat_map(|(key, value)| [key, value]).collect(),
+            Self::Loop(each) => [&each.over, &each.predicate].into_iter().chain(&each.item).collect(),
+        }
+    }
+}

@@ -150,6 +150,10 @@ fn mistakes_are_found_when_the_text_is_parsed() {
         "x == '5'",
         "0: `x` is not a variable; write descriptors[0][\"x\"] for an entry of the request, or put a text in quotes",
     );
+    check(
+        "req.http.method.matches('P.*')",
+        "0: `req.http.method` is not a variable; write descriptors[0][\"req.http.method\"] for an entry of the request, or put a text in quotes",
+    );
     check("descriptors[0].x = '1'", "17: `=` is not an operator; write `==`");
     check("'a", "0: the text has no end; close it with '");
     check("'a\\q'", "2: is not an escape sequence; write `\\\\` for a backslash");
@@ -165,6 +169,27 @@ fn mistakes_are_found_when_the_text_is_parsed() {
     check("b'a'", "0: bytes are not supported; write a text, without `b`");
     check("99999999999999999999", "0: the number is too long");
     assert!(shown("duration('1h') > 1").contains("`duration` is not a function; supported are has, size"));
+}
+
+#[test]
+fn members_of_entries_are_doubted() {
+    let doubts = |source: &str| Expression::parse(source).expect("valid").doubts();
+    for (source, meant) in [
+        ("descriptors[0]['req'].method == 'POST'", Some("descriptors[0][\"req.method\"]")),
+        ("descriptors[2].req.http['method'] == 'POST'", Some("descriptors[2][\"req.http.method\"]")),
+        ("!(true && has(descriptors[0].req.method))", Some("descriptors[0][\"req.method\"]")),
+        ("descriptors.exists(d, descriptors[0].a.b == d.a)", Some("descriptors[0][\"a.b\"]")),
+        ("descriptors[0][''] == 'a'", Some("no entry has an empty key")),
+        (
+            "descriptors[0].path.startsWith('/') || has(descriptors[0].a) || descriptors[0]['a.b'] == limit.name",
+            None,
+        ),
+        ("descriptors.exists(d, d.a == 'b') ? {'a': [1]}.a[0] == 1 : descriptors[0].size() > 1", None),
+    ] {
+        let found = doubts(source);
+        assert_eq!(found.len(), usize::from(meant.is_some()), "{source}: {found:?}");
+        assert!(meant.is_none_or(|meant| found[0].contains(meant)), "{source}: {found:?}");
+    }
 }
 
 #[test]

@@ -51,11 +51,12 @@ impl ControlApi {
         let entries = of.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let declared = OverrideRule { id: id.clone(), domain: of.domain, entries, action };
         self.check_shareable(&declared)?;
+        let warnings = self.warnings_of_override(&declared);
         let expires = self.expires("override.expires", of.expires, message.expires_in)?;
         let stored = self.stored(caller, declared, expires, ("override.reason", of.reason))?;
         let response = override_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.overrides.insert(id, stored)).await?;
-        Ok(pb::SetOverrideResponse { r#override: Some(response) })
+        Ok(pb::SetOverrideResponse { r#override: Some(response), warnings })
     }
 
     pub(super) async fn delete_override(
@@ -107,7 +108,10 @@ impl ControlApi {
             (value, cidr) if value.is_empty() == cidr.is_empty() => {
                 return Err(Error::invalid("block.value", "give either a value or a cidr"));
             }
-            (value, cidr) if cidr.is_empty() => BlockedValues::Value(value),
+            // As a line of a file of blocks.
+            (value, cidr) if cidr.is_empty() => {
+                BlockedValues::of_text(&value).map_err(|reason| Error::invalid("block.value", reason))?
+            }
             (_, cidr) => {
                 let network = cidr.parse::<Network>();
                 network.map_err(|error| Error::invalid("block.cidr", error.to_string()))?;
@@ -118,7 +122,7 @@ impl ControlApi {
         let declared = Block { id: id.clone(), domain, key: of.key, values, is_in_file: false };
         let expires = self.expires("block.expires", of.expires, message.expires_in)?;
         let stored = self.stored(caller, declared, expires, ("block.reason", of.reason))?;
-        let warnings = self.key_without_rule(&stored.declared).into_iter().collect();
+        let warnings = self.warnings_of_block(&stored.declared);
         let response = stored_block_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.blocks.insert(id, stored)).await?;
         Ok(pb::SetBlockResponse { block: Some(response), warnings })
@@ -140,15 +144,40 @@ impl ControlApi {
         }
     }
 
-    /// A warning if no rule that the block is beside has its key: it may be misspelt.
-    fn key_without_rule(&self, block: &Block) -> Option<String> {
-        let rules = self.control.limiter()?.rules();
+    /// A warning if no rule that the block is beside has its key.
+    fn warnings_of_block(&self, block: &Block) -> Vec<String> {
         let of_block = |name: &str| block.domain.as_ref().is_none_or(|domain| *domain == *name);
-        let mut domains = rules.domains().filter(|domain| of_block(domain.name()));
-        let has_key = domains.any(|domain| domain.has_key(&block.key));
-        let message =
-            "no rule has the key {}: the block applies to descriptors that no rule limits; is it misspelt?";
-        (!has_key).then(|| message.replace("{}", &block.key))
+        self.key_without_rule(&block.key, of_block)
+            .map(|key| {
+                format!("{key}: the block applies to descriptors that no rule limits; is it misspelt?")
+            })
+            .into_iter()
+            .collect()
+    }
+
+    /// Warnings if no rule of the domain has a key of the override, and if a value is a network, whose addresses it does not match.
+    fn warnings_of_override(&self, of: &OverrideRule) -> Vec<String> {
+        let keys =
+            of.entries.iter().filter_map(|(key, _)| self.key_without_rule(key, |name| *name == of.domain));
+        let keys = keys.map(|key| {
+            format!("{key}: the override applies to descriptors that no rule limits; is it misspelt?")
+        });
+        let networks =
+            of.entries.iter().filter(|(_, value)| value.contains('/') && value.parse::<Network>().is_ok());
+        let networks = networks.map(|(key, value)| {
+            format!(
+                "{key}={value}: the override applies to this text as the value, not to the addresses of the network; write a rule with \
+                 `value_network: {value}`, or block the network"
+            )
+        });
+        keys.chain(networks).collect()
+    }
+
+    /// The beginning of a warning if no rule of these domains has the key: it may be misspelt.
+    fn key_without_rule(&self, key: &str, is_of: impl Fn(&str) -> bool) -> Option<String> {
+        let rules = self.control.limiter()?.rules();
+        let has_key = rules.domains().any(|domain| is_of(domain.name()) && domain.has_key(key));
+        (!has_key).then(|| format!("no rule has the key {key}"))
     }
 
     fn is_in_file(&self, id: &str) -> bool {
@@ -357,9 +386,10 @@ pub(super) fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
 
 /// A block without the circumstances in which it was set, which one in a file does not have.
 pub(super) fn block_to_message(declared: Block) -> pb::Block {
+    let is_network = declared.values.network().is_some();
     let (value, cidr) = match declared.values {
-        BlockedValues::Value(value) => (value, String::new()),
-        BlockedValues::Cidr(cidr) => (String::new(), cidr),
+        BlockedValues::Value(value) if !is_network => (value, String::new()),
+        BlockedValues::Value(cidr) | BlockedValues::Cidr(cidr) => (String::new(), cidr),
     };
     pb::Block {
         id: declared.id,

@@ -20,12 +20,13 @@ pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimi
 const EXTENSIONS: &str = "tidegate";
 
 /// Keys of `metadata.tidegate` that belong to the descriptor.
-const DESCRIPTOR_KEYS: [&str; 12] = [
+const DESCRIPTOR_KEYS: [&str; 13] = [
     "counters",
     "lease",
     "log",
     "on_deny",
     "rate_limits",
+    "request_limits",
     "shard_by",
     "share_threshold",
     "value_ignore_case",

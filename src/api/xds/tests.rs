@@ -74,7 +74,7 @@ fn every_field_of_a_resource_has_its_meaning() {
     let domain = rules.domain("d").expect("its domain");
     let [_, user, free, quota] = &domain.rules()[..] else { panic!("four rules") };
     assert!(user.shadow && user.detailed_metric && free.unlimited && quota.info.quota);
-    assert_eq!((&*quota.limits[0].name, &*quota.replaces[0]), ("burst", "daily"));
+    assert_eq!((&*quota.limits[0].name, quota.replaced_names()[0]), ("burst", "daily"));
     assert_eq!(
         limits(&resource),
         ["plan=gold → user: 3 per 1h, sliding_window", "quota: 5 per 7d, sliding_window"]

@@ -106,8 +106,7 @@ fn lines(rule: &Rule, of_limit: impl Fn(&RuleLimit) -> String) -> String {
 }
 
 fn notes(rule: &Rule) -> String {
-    let replaced: Vec<&str> = rule.replaces.iter().map(|replaced| &*replaced.name).collect();
-    let replaces = format!("replaces {}", replaced.join(", "));
+    let replaces = format!("replaces {}", rule.replaced_names().join(", "));
     let own = rule.own_limits().map_or_else(String::new, |own| format!("request_limits: {own}"));
     let on_deny = format!("on_deny: {}", on_deny_text(rule).unwrap_or_default());
     let always = rule.limits.iter().any(|limit| limit.charge == Charge::Always);

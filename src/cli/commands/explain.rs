@@ -174,8 +174,7 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
         notes.push("lease: off: the shared store makes every decision".to_owned());
     }
     if !rule.replaces.is_empty() {
-        let replaced: Vec<&str> = rule.replaces.iter().map(|replaced| &*replaced.name).collect();
-        notes.push(format!("replaces: {}", replaced.join(", ")));
+        notes.push(format!("replaces: {}", rule.replaced_names().join(", ")));
     }
     if let Some(on_deny) = on_deny_text(rule) {
         notes.push(format!("on_deny: {on_deny}"));
@@ -224,7 +223,7 @@ pub(super) fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<
         "quota_mode": applied.is_quota(),
         "counters": rule.map(|rule| rule.counters_text()),
         "lease": rule.map(|rule| rule.lease_text()),
-        "replaces": rule.map(|rule| &rule.replaces[..]).unwrap_or_default(),
+        "replaces": rule.map(|rule| rule.replaced_names()).unwrap_or_default(),
         "on_deny": rule.and_then(on_deny_text),
     })
 }

@@ -14,7 +14,7 @@ use std::{
 };
 use tidegate_core::rules::{LoadOptions, RuleFilePaths, RuleSet};
 use tidegate_operations::config::{
-    KeptRules, ReloadRequests, log_ineffective_extensions,
+    KeptRules, ReloadRequests, log_warnings,
     watch::{WatchMode, WatchSettings},
 };
 use tidegate_transport::TlsClient;
@@ -171,7 +171,7 @@ impl RuleFlags {
         let Started { sources, rules, is_awaited, began_with_kept } = at_start.load()?;
         if xds.is_none() {
             // With a control plane this is reported with its first resources.
-            log_ineffective_extensions(&rules);
+            log_warnings(&rules);
         }
         // Standard input can be read once.
         let files = if is_standard_input { RuleFilePaths { paths: Vec::new(), ..files } } else { files };

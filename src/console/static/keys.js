@@ -142,7 +142,7 @@ async function showInForce(app, place, signal, drawn) {
     const { blocks = [], total = 0 } = await app.call("ListBlocks", {}, signal);
     text += JSON.stringify([blocks, total]);
     parts.push(h("div", { class: "card" }, h("h2", {}, "Blocks"), blocks.length ? table([
-      ["Entry", (one) => entries([{ key: one.key, value: one.value || one.cidr }])], ["Domain", (one) => visible(one.domain || "all")], ...common,
+      ["Entry", (one) => blocked(one)], ["Domain", (one) => visible(one.domain || "all")], ...common,
       ["Action", (one) => (one.id.includes(":") ? "" : act("DeleteBlock", one, "block") || "")],
     ], blocks, "Blocks") : h("p", { class: "faint" }, "None."), total > blocks.length ? h("p", { class: "label" }, `${count(total)} in all`) : null));
   } catch (error) {
@@ -151,6 +151,16 @@ async function showInForce(app, place, signal, drawn) {
   if (signal.aborted || (text && text === drawn.text)) return;
   drawn.text = text;
   place.replaceChildren(...parts);
+}
+
+/** What was set and may not be what was meant. */
+function warned(warnings) {
+  return (warnings || []).map((warning) => `; ${visible(warning, 600)}`).join("");
+}
+
+/** The entries that a block is for. */
+function blocked({ key, value, cidr }) {
+  return cidr?.includes("/") ? h("bdi", { class: "mono" }, `${visible(key)} in network ${visible(cidr)}`) : entries([{ key, value: value || cidr }]);
 }
 
 /** One key: what applies in the place of its rules, and its counters, each with a bar of what is used. */
@@ -212,7 +222,7 @@ function inPlaceOfRules(app, { override, block, blockId }, refresh) {
   const [verb, done] = isBlock ? ["Unblock", "The block is deleted"] : ["Delete the override", "The override is deleted"];
   return [h("div", { class: "card" },
     h("p", {}, h("span", { class: isBlock || one.denied ? "tag denied" : "tag" }, isBlock ? "blocked" : "override"), ` ${visible(one.id)}: `,
-      isBlock ? "every request with " : "", isBlock ? entries([{ key: one.key, value: one.value || one.cidr }]) : target(one), isBlock ? " is denied" : " instead of the rules"),
+      isBlock ? "every request with " : "", isBlock ? blocked(one) : target(one), isBlock ? " is denied" : " instead of the rules"),
     h("p", { class: "faint" }, of.join(", ")),
     app.mayOperate && !isOfFile ? h("button", { onclick: () => ask({
       title: isBlock ? "Delete the block of this key" : "Delete the override of this key", verb, danger: true, fields: [REASON],
@@ -263,14 +273,14 @@ function actions(app, domain, list, refresh, current) {
         EXPIRY, REASON],
       act: ({ kind, requests, unit: per, expiresIn, reason }) => {
         const instead = kind === "limit" ? { limit: { requests: Number(requests), unit: per.trim() } } : { [kind]: true };
-        return after("SetOverride", { override: { domain, entries: literal(list), reason, ...instead }, ...expiring(expiresIn) }, ({ override }) => `override ${override?.id || ""} is in force`);
+        return after("SetOverride", { override: { domain, entries: literal(list), reason, ...instead }, ...expiring(expiresIn) }, ({ override, warnings }) => `override ${override?.id || ""} is in force${warned(warnings)}`);
       },
     })),
     button("Block", () => ({
       title: "Deny every request with this entry", verb: "Block", danger: true,
       about: h("p", {}, h("bdi", { class: "mono" }, entriesText([last])), " in ", h("bdi", {}, visible(domain)), ", at any place of a descriptor"),
       fields: [EXPIRY, REASON],
-      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, ...literal([last])[0], reason }, ...expiring(expiresIn) }, ({ block }) => `block ${block?.id || ""} is in force`),
+      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, ...literal([last])[0], reason }, ...expiring(expiresIn) }, ({ block, warnings }) => `block ${block?.id || ""} is in force${warned(warnings)}`),
     }), true),
   ];
 }

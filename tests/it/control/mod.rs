@@ -339,6 +339,15 @@ async fn the_command_shows_what_the_api_returns() {
         (&["block", "set", "usr=bob", "--id", "typo"], "warning: no rule has the key usr"),
         (&["block", "delete", "typo"], "block typo deleted"),
         (&["block", "list"], "user=bob"),
+        (&["block", "set", "user=10.0.0.0/8", "--id", "net"], "block net set"),
+        (&["block", "list"], "user in network 10.0.0.0/8"),
+        (&["explain", "shop", "user=10.1.2.3"], "block net, set by token:operator"),
+        (&["block", "delete", "net"], "block net deleted"),
+        (
+            &["override", "set", "shop", "usr=bob", "--denied", "--id", "typo"],
+            "warning: no rule has the key usr",
+        ),
+        (&["override", "delete", "typo"], "override typo deleted"),
         (&["override", "set", "shop", "user=eve", "--limit", "7/minute", "--id", "e"], "override e set"),
         (&["override", "list"], "7 per minute"),
         (

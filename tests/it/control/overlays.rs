@@ -59,6 +59,44 @@ async fn overrides_and_blocks_survive_a_restart_and_the_audit_log_goes_on() {
     assert!(verify().1.contains("has another hash"), "{:?}", verify());
 }
 
+/// A network as a value was a text, which no address equals: the block was listed as in force, and blocked nothing.
+#[tokio::test]
+async fn a_value_that_is_a_network_blocks_the_network() {
+    let shop = Controlled::start(RULES, &[]);
+    for (key, value) in
+        [("user", "10.0.0.0/8"), ("remote_address", "2001:db8::/32"), ("address", "192.0.2.7")]
+    {
+        let set = shop.operate("SetBlock", json!({ "block": { "key": key, "value": value } })).await;
+        assert_eq!((&set["block"]["cidr"], set["block"].get("value")), (&json!(value), None), "{set}");
+    }
+    let listed = shop.operate("ListBlocks", json!({})).await;
+    let networks =
+        listed["blocks"].as_array().expect("blocks").iter().filter(|block| block["cidr"].is_string());
+    assert_eq!(networks.count(), 3, "{listed}");
+    for (key, value, code) in [
+        ("user", "10.1.2.3", "OVER_LIMIT"),
+        // As Envoy sends masked addresses.
+        ("user", "10.0.0.0/8", "OVER_LIMIT"),
+        ("user", "11.1.2.3", "OK"),
+        ("remote_address", "2001:db8::1", "OVER_LIMIT"),
+        ("remote_address", "10.1.2.3", "OK"),
+        ("address", "::ffff:192.0.2.7", "OVER_LIMIT"),
+    ] {
+        let request = json!({ "domain": "shop", "descriptors": descriptors(&[(key, value)]) });
+        let peek = shop.operate("Peek", request).await;
+        assert_eq!(peek["code"], code, "{key}={value}");
+    }
+    let of =
+        json!({ "domain": "shop", "entries": [{ "key": "usr", "value": "10.0.0.0/8" }], "denied": true });
+    let set = shop.operate("SetOverride", json!({ "override": of })).await;
+    let warnings: Vec<&str> =
+        set["warnings"].as_array().expect("warnings").iter().filter_map(Value::as_str).collect();
+    assert!(
+        matches!(&*warnings, [key, network] if key.starts_with("no rule has the key usr: ") && network.contains("not to the addresses")),
+        "{warnings:?}"
+    );
+}
+
 #[tokio::test]
 async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
     let shop = Controlled::start(RULES, &[]);
@@ -82,6 +120,7 @@ async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
         ("SetOverride", of(json!({ "denied": true, "expires": "2001-01-01T00:00:00Z" })), "override.expires"),
         ("SetBlock", json!({ "block": { "key": "user" } }), "block.value"),
         ("SetBlock", json!({ "block": { "key": "ip", "cidr": "192.0.2.0/40" } }), "block.cidr"),
+        ("SetBlock", json!({ "block": { "key": "ip", "value": "192.0.2.0/40" } }), "block.value"),
         ("SetBlock", json!({ "block": { "value": "x" } }), "block.key"),
         ("Tail", json!({ "sample": 2 }), "sample"),
         ("TopKeys", json!({ "window": 7 }), "window"),

@@ -197,7 +197,7 @@ impl Naive {
             let is_new = |key: &&Key| {
                 !naive.counters.contains_key(*key)
                     && !is_of_ban(**key)
-                    && naive.counted(charges, **key, is_over, takes) > 0
+                    && naive.taken(charges, **key, is_over, now) > 0
             };
             let new = counters.iter().filter(|key| is_new(key)).count();
             naive.counters.len() + new <= naive.settings.counters_max
@@ -218,17 +218,27 @@ impl Naive {
         (self.verdict(descriptors, charges), has_room)
     }
 
+    /// The hits that are added to a counter: those that count, within the bound on debts.
+    fn taken(&self, charges: &[Charge], key: Key, is_over: bool, now: u64) -> u64 {
+        let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
+        let charge = charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
+        let mut oracle = self.oracle(charges, key, now);
+        oracle.give_back(given, now);
+        charge.within_debt(&oracle, taken, now)
+    }
+
     /// Applies the hits that count to one counter, which has the numbers that the rule declares, whichever apply now.
     fn charge_counter(&mut self, charges: &[Charge], key: Key, is_over: bool, has_room: bool, now: u64) {
-        let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
+        let given = self.counted(charges, key, is_over, gives);
+        let taken = self.taken(charges, key, is_over, now);
         let is_there = self.counters.contains_key(&key);
         if is_there && given + taken > 0 || taken > 0 && has_room {
             let mut oracle = self.oracle(charges, key, now);
             self.queue.move_up(0, key, given.min(oracle.used(now)));
             oracle.give_back(given, now);
+            oracle.take(taken, now);
             let charge =
                 charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
-            oracle.take(charge.within_debt(&oracle, taken, now), now);
             oracle.change_rule(charge.declared.clone(), now);
             self.counters.insert(key, oracle);
             self.convert(charges, now);

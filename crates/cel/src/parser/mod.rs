@@ -327,10 +327,27 @@ impl Parser {
             "descriptors" => Ok(Deep::leaf(Node::Descriptors)),
             "limit" => self.limit(),
             "in" => error("`in` is not expected here; write a value before it".to_owned()),
-            name => error(format!(
-                "`{name}` is not a variable; write descriptors[0][\"{name}\"] for an entry of the request, or put a text in quotes"
-            )),
+            name => {
+                // Entries may have dots in their names, and are written so elsewhere.
+                let name = self.dotted(name);
+                error(format!(
+                    "`{name}` is not a variable; write descriptors[0][\"{name}\"] for an entry of the request, or put a text in quotes"
+                ))
+            }
         }
+    }
+
+    /// The name with those that follow it after dots, but for that of a method.
+    fn dotted(&mut self, first: &str) -> String {
+        let mut name = first.to_owned();
+        while let [dot, Token { kind: Kind::Name(member), .. }, after, ..] = &self.tokens[self.at..]
+            && dot.kind == Kind::Symbol(".")
+            && after.kind != Kind::Symbol("(")
+        {
+            name = format!("{name}.{member}");
+            self.at += 2;
+        }
+        name
     }
 
     /// After `limit`.

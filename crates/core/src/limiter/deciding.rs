@@ -172,7 +172,11 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         if self.counters.iter().all(|counter| self.shards.has(counter)) {
             return true;
         }
-        let creates = |counter| !self.is_of_ban(counter) && self.counted(counter, admitted).taken > 0;
+        let creates = |counter| {
+            let now = self.shards.time(counter, self.now);
+            let counted = || self.within_debt(counter, self.counted(counter, admitted), now);
+            !self.is_of_ban(counter) && counted().taken > 0
+        };
         let creates: SmallVec<[bool; 4]> = self.counters.iter().map(creates).collect();
         self.shards.make_room(self.counters, &creates, self.now)
     }

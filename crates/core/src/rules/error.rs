@@ -125,50 +125,64 @@ impl fmt::Display for RuleErrors {
 
 /// Collects errors while the documents are read; reading continues after each, so that all are found at once.
 #[derive(Default)]
-pub(super) struct Problems(Vec<RuleError>);
+pub(super) struct Problems {
+    errors: Vec<RuleError>,
+    /// About what is valid, and surely not what it looks like.
+    warnings: Vec<RuleError>,
+}
 
 impl Problems {
     /// Notes an error at a place.
     pub(super) fn at(&mut self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
+        self.errors.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
     }
 
     /// Notes that a document as a whole is unusable.
     pub(super) fn of_source(&mut self, source: SourceId, message: impl Into<String>) {
         let origin = Origin { source, position: None };
-        self.0.push(RuleError { origin, path: String::new(), message: message.into() });
+        self.errors.push(RuleError { origin, path: String::new(), message: message.into() });
+    }
+
+    /// Notes a warning at a place.
+    pub(super) fn warn(&mut self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
+        self.warnings.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
+    }
+
+    /// The warnings so far.
+    pub(super) fn take_warnings(&mut self) -> Vec<RuleError> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Adds those errors whose origins are selected.
     pub(super) fn extend_from(&mut self, other: Self, is_selected: impl Fn(&Origin) -> bool) {
-        self.0.extend(other.0.into_iter().filter(|error| is_selected(&error.origin)));
+        self.errors.extend(other.errors.into_iter().filter(|error| is_selected(&error.origin)));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.errors.len()
     }
 
     pub(super) fn truncate(&mut self, errors: usize) {
-        self.0.truncate(errors);
+        self.errors.truncate(errors);
     }
 
     /// The outcome if no error was noted, else all errors.
     pub(super) fn or<T>(mut self, outcome: T) -> Result<T, RuleErrors> {
-        if self.0.is_empty() {
+        if self.errors.is_empty() {
             return Ok(outcome);
         }
         // Documents keep the order in which their first errors were found: that in which they were read.
         let mut sources: Vec<SourceId> = Vec::new();
-        for error in &self.0 {
+        for error in &self.errors {
             if !sources.contains(&error.origin.source) {
                 sources.push(error.origin.source.clone());
             }
         }
         let order = |error: &RuleError| sources.iter().position(|source| *source == error.origin.source);
-        self.0.sort_by(|one, other| match order(one).cmp(&order(other)) {
+        self.errors.sort_by(|one, other| match order(one).cmp(&order(other)) {
             Ordering::Equal => one.origin.position.cmp(&other.origin.position),
             different => different,
         });
-        Err(RuleErrors(self.0))
+        Err(RuleErrors(self.errors))
     }
 }

@@ -20,6 +20,7 @@ mod limit_name;
 mod limits;
 mod load_options;
 mod networks;
+mod other_files;
 mod overlay;
 mod own_limits;
 mod pattern;

@@ -73,6 +73,11 @@ impl Rule {
         self.own_limits.as_deref()
     }
 
+    /// Names of the limits that it replaces.
+    pub fn replaced_names(&self) -> Vec<&str> {
+        self.replaces.iter().map(|replaced| &*replaced.name).collect()
+    }
+
     /// Names of the limits that it replaces, where `applies` holds for the limit that does so.
     pub(crate) fn replaced(&self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &str> {
         let limit = |replaced: &Replaced| self.limits.get(replaced.by? as usize);

@@ -215,7 +215,10 @@ fn not_evaluated(
     collected: &mut Collected<'_>,
 ) {
     let is_named = |problem: &str| {
-        problem.starts_with("actions: ") || problem.starts_with("stage") || problem.starts_with("disable_key")
+        // A limit in metadata is in the finding on limits that requests bring along.
+        ["actions: ", "stage", "disable_key", "limit.dynamic_metadata"]
+            .iter()
+            .any(|begin| problem.starts_with(begin))
     };
     for (part, problem) in problems.iter().filter(|(_, problem)| !is_named(problem)) {
         let message = format!("this entry is not evaluated here: {problem}");

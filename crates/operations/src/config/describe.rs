@@ -28,7 +28,7 @@ fn rule_to_json(rules: &RuleSet, rule: &Rule) -> Value {
         "request_limits": rule.own_limits().map(ToString::to_string),
         "counters": rule.counters_text(),
         "lease": rule.lease_text(),
-        "replaces": rule.replaces.iter().map(|replaced| &*replaced.name).collect::<Vec<_>>(),
+        "replaces": rule.replaced_names(),
         "on_deny": rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string()),
         "declared_at": rule.declared_at(),
     })

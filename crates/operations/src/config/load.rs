@@ -46,7 +46,7 @@ pub fn load(
                 feed = feed.name(),
                 "rules reloaded"
             );
-            log_ineffective_extensions(&config.limiter().rules());
+            log_warnings(&config.limiter().rules());
         }
         Ok(None) if is_requested => {
             tracing::info!(generation = config.status().generation, "rules unchanged");
@@ -70,10 +70,17 @@ pub fn load(
     result
 }
 
-/// Warns of extensions that no rule has, and of overrides that count otherwise than they state.
-pub fn log_ineffective_extensions(rules: &RuleSet) {
+/// Warns of extensions that no rule has, of overrides that count otherwise than they state, and of what `tidegate check` warns of.
+pub fn log_warnings(rules: &RuleSet) {
     for extension in rules.extensions_without_effect().iter().take(ERRORS_LOGGED_MAX) {
         tracing::warn!("{extension}");
+    }
+    let warnings = rules.warnings();
+    for warning in warnings.iter().take(ERRORS_LOGGED_MAX) {
+        tracing::warn!("{warning}");
+    }
+    if warnings.len() > ERRORS_LOGGED_MAX {
+        tracing::warn!("{} more warnings; `tidegate check` prints all", warnings.len() - ERRORS_LOGGED_MAX);
     }
     for overridden in rules.overrides_not_shareable().iter().take(ERRORS_LOGGED_MAX) {
         tracing::warn!("{overridden}");

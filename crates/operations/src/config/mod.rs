@@ -24,7 +24,7 @@ pub(crate) mod whole_file;
 pub use control_plane_counts::{ControlPlaneCounts, Update};
 pub use feed::Feed;
 pub use kept::{KeptRules, KeptRulesError, LastRules};
-pub use load::{load, log_ineffective_extensions};
+pub use load::{load, log_warnings};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;

@@ -60,7 +60,8 @@ pub(super) struct SetOverride {
 
 #[derive(Args)]
 pub(super) struct SetBlock {
-    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal one. With --cidr the key alone.
+    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal one. An address or a network such as 10.0.0.0/8 blocks
+    /// all addresses that are meant. With --cidr the key alone.
     #[arg(value_name = "KEY=VALUE", value_parser = entry)]
     entry: (String, String),
     /// The values that are addresses of this network.
@@ -100,6 +101,11 @@ fn limit(text: &str) -> Result<(u32, String), String> {
     let parsed =
         text.split_once('/').and_then(|(number, unit)| Some((number.parse().ok()?, unit.to_owned())));
     parsed.ok_or_else(|| "write a number and a window, such as 100/minute or 5/30s".to_owned())
+}
+
+/// Further lines of what was done.
+fn warnings(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect()
 }
 
 impl SetOverride {
@@ -154,7 +160,8 @@ impl Caller<'_> {
                 let set = self.client.set_override(request).await.map(Response::into_inner);
                 set.map(|response| {
                     let id = response.r#override.as_ref().map_or("", |of| &of.id);
-                    Shown::new("SetOverrideResponse", &response, format!("override {id} set"))
+                    let text = format!("override {id} set{}", warnings(&response.warnings));
+                    Shown::new("SetOverrideResponse", &response, text)
                 })
             }
             Override::Delete(Delete { id, reason }) => {
@@ -205,8 +212,7 @@ impl Caller<'_> {
                 let set = self.client.set_block(request).await.map(Response::into_inner);
                 set.map(|response| {
                     let id = response.block.as_ref().map_or("", |block| &block.id);
-                    let warnings = response.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
-                    let text = format!("block {id} set{}", warnings.collect::<String>());
+                    let text = format!("block {id} set{}", warnings(&response.warnings));
                     Shown::new("SetBlockResponse", &response, text)
                 })
             }

@@ -309,11 +309,13 @@ pub(super) fn overrides(response: &pb::ListOverridesResponse) -> Shown {
 pub(super) fn blocks(response: &pb::ListBlocksResponse) -> Shown {
     let mut rows = table::table(["id", "domain", "entry", "expires", "actor", "reason"]);
     for of in &response.blocks {
-        let value = if of.cidr.is_empty() { &of.value } else { &of.cidr };
         rows.add_row([
             of.id.clone(),
             of.domain.clone(),
-            format!("{}={value}", of.key),
+            match (&*of.value, &*of.cidr) {
+                (_, cidr) if cidr.contains('/') => format!("{} in network {cidr}", of.key),
+                (value, cidr) => format!("{}={value}{cidr}", of.key),
+            },
             time_text(of.expires.as_ref()),
             of.actor.clone(),
             of.reason.clone(),

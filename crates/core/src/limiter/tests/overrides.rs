@@ -34,6 +34,21 @@ fn blocked(key: &str, value: &str) -> Vec<Source> {
     vec![Source::of_blocks("blocks", vec![block])]
 }
 
+/// A value that is written as a network is one, in the files of former versions too.
+#[test]
+fn a_block_of_a_value_that_is_a_network_blocks_its_addresses_and_the_text() {
+    let limiter = limiter(RULES);
+    put_overlays(&limiter, RULES, blocked("user", "10.0.0.0/8"));
+    for (value, code) in
+        [("10.1.2.3", Code::OverLimit), ("10.0.0.0/8", Code::OverLimit), ("11.0.0.1", Code::Ok)]
+    {
+        assert_eq!(send(&limiter, 0, &format!("user={value}")).0, code, "{value}");
+    }
+    put_overlays(&limiter, RULES, blocked("user", "::/0"));
+    assert_eq!(send(&limiter, 0, "user=10.1.2.3").0, Code::Ok, "to block IPv6 blocks no IPv4");
+    assert_eq!(send(&limiter, 0, "user=2001:db8::1").0, Code::OverLimit);
+}
+
 /// With a limit of 100, an override to 50 admitted 50 more to a client that had used 99.
 #[test]
 fn an_override_continues_the_counter_of_the_rule() {

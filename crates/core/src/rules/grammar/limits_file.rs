@@ -70,8 +70,10 @@ fn limit(item: &Field<'_>, options: &LoadOptions, report: &mut Report<'_>) -> Op
     let id = fields.text("id", report);
     let conditions = expressions(fields.take("conditions").as_ref(), report);
     let mut variables = expressions(fields.take("variables").as_ref(), report);
-    variables.sort_by(|one, other| one.source().cmp(other.source()));
-    variables.dedup();
+    if let Some(variables) = &mut variables {
+        variables.sort_by(|one, other| one.source().cmp(other.source()));
+        variables.dedup();
+    }
     let algorithm = fields.take("algorithm");
     let window = seconds.as_ref().and_then(|field| match Window::from_secs(u64::from(field.1)) {
         Ok(window) => Some(window),
@@ -102,8 +104,8 @@ fn limit(item: &Field<'_>, options: &LoadOptions, report: &mut Report<'_>) -> Op
         algorithm: algorithm?,
         name: name.into(),
         id: id.map(Into::into),
-        conditions,
-        variables,
+        conditions: conditions?,
+        variables: variables?,
     })
 }
 
@@ -136,16 +138,26 @@ fn number<'n>(
     Some((field, number))
 }
 
-fn expressions(list: Option<&Field<'_>>, report: &mut Report<'_>) -> Vec<Expression> {
-    let items = list.and_then(|list| list.list(report)).unwrap_or_default();
-    items.iter().filter_map(|item| expression(item, report)).collect()
+/// None after an error in one of them: without it, the limit would be another one.
+fn expressions(list: Option<&Field<'_>>, report: &mut Report<'_>) -> Option<Vec<Expression>> {
+    let items = match list {
+        Some(list) => list.list(report)?,
+        None => Vec::new(),
+    };
+    let read: Vec<Option<Expression>> = items.iter().map(|item| expression(item, report)).collect();
+    read.into_iter().collect()
 }
 
 /// The expression that a text is; reports the place in the text that is wrong.
 pub(super) fn expression(field: &Field<'_>, report: &mut Report<'_>) -> Option<Expression> {
     let text = field.text(report)?;
     match Expression::parse(text) {
-        Ok(expression) => Some(expression),
+        Ok(expression) => {
+            for doubt in expression.doubts() {
+                field.doubt(report, format!("{}: {doubt}", quoted(text)));
+            }
+            Some(expression)
+        }
         Err(error) => {
             let at = text.get(..error.offset).map_or(0, |before| before.chars().count()) + 1;
             field.reject(report, format!("{}, character {at}: {error}", quoted(text)));

@@ -8,6 +8,7 @@ mod ban;
 mod debt;
 mod declared;
 mod descriptor;
+mod doubts;
 mod extension;
 mod limits_file;
 mod on_deny;
@@ -32,6 +33,7 @@ use super::{
     files::Source,
     limits::Registrar,
     load_options::LoadOptions,
+    other_files,
     yaml::{self, Field, Node, Report},
 };
 use std::sync::Arc;
@@ -45,6 +47,10 @@ pub(super) fn domains(
     limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Vec<DeclaredDomain> {
+    if let Some(kind) = other_files::kind(source) {
+        problems.of_source(source.id.clone(), format!("this is {kind}"));
+        return Vec::new();
+    }
     let Some(root) = yaml::parse(&source.text, &mut Report::new(source, problems)) else { return Vec::new() };
     if root.is_list() {
         return limits_file::domains(&root, source, options, limits, problems);
@@ -63,6 +69,8 @@ fn domain(
     let mut report = Report::new(source, problems);
     let mut fields = Field::root(root).fields(&mut report)?;
     let name = fields.take("domain");
+    // Without a meaning, as in the reference server: Envoy Gateway writes it.
+    let _ = fields.text("name", &mut report);
     let descriptors = fields.take("descriptors");
     let extensions = name.as_ref().and_then(Field::as_text).and_then(|name| extensions.of(name));
     let is_local = is_local(fields.take("counters").as_ref(), &mut report)
@@ -101,8 +109,9 @@ fn domain(
             None => None,
         },
     };
+    let extended = extensions.and_then(|extensions| extensions.own_limits.clone());
     let extensions = extensions.map(|extensions| &extensions.descriptors[..]).unwrap_or_default();
-    let own_limits = fields.take("request_limits").and_then(|field| {
+    let own_limits = fields.take("request_limits").or(extended).and_then(|field| {
         let origin = walk.report.origin(field.place());
         walk.own_limits(&field).map(|settings| (settings, origin))
     });

@@ -2,6 +2,7 @@
 
 use super::{
     declared::{DeclaredKey, DeclaredValue},
+    doubts::doubt_value,
     walk::Walk,
 };
 use crate::rules::{
@@ -22,7 +23,8 @@ impl Walk<'_, '_> {
     /// The values, and whether all of them share one counter.
     pub(super) fn value(&mut self, fields: &mut Fields<'_>, key: &DeclaredKey) -> (DeclaredValue, bool) {
         // An empty value is no value, as with the reference server.
-        let text = fields.text("value", &mut self.report).unwrap_or_default();
+        let value = fields.take("value");
+        let text = value.as_ref().and_then(|value| value.text(&mut self.report)).unwrap_or_default();
         let mut sets =
             SETS.into_iter().filter_map(|name| Some((name, fields.take(name)?))).collect::<Vec<_>>();
         let any_case = fields.take("value_ignore_case");
@@ -46,6 +48,9 @@ impl Walk<'_, '_> {
             message.into_iter().for_each(|message| field.reject(&mut self.report, message));
         }
         let set = sets.drain(..).next().filter(|_| text.is_empty());
+        if let Some(value) = &value {
+            doubt_value(value, key, &mut self.report);
+        }
         if let DeclaredKey::Wildcard(_) = key {
             let of_set = set.iter().map(|(_, field)| field);
             for field in of_set.chain(any_case.iter().filter(|_| ignores_case)) {
@@ -53,7 +58,7 @@ impl Walk<'_, '_> {
             }
         }
         let values = match &set {
-            Some((name, field)) => self.set(name, field, ignores_case),
+            Some((name, field)) => self.set(name, field, key, ignores_case),
             None if ignores_case && !text.is_empty() => {
                 Some(Pattern::new(&folded(text)).map_or_else(|| Values::One(text.into()), Values::Wildcard))
             }
@@ -87,9 +92,22 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn set(&mut self, name: &str, field: &Field<'_>, ignores_case: bool) -> Option<Values> {
+    fn set(
+        &mut self,
+        name: &str,
+        field: &Field<'_>,
+        key: &DeclaredKey,
+        ignores_case: bool,
+    ) -> Option<Values> {
         match name {
-            "values" => self.list(field, ignores_case).map(Values::List),
+            "values" => {
+                let list = self.list(field, ignores_case).map(Values::List);
+                if list.is_some() {
+                    let items = field.list(&mut self.report).unwrap_or_default();
+                    items.iter().for_each(|item| doubt_value(item, key, &mut self.report));
+                }
+                list
+            }
             "value_network" => self.networks(field).map(Values::Networks),
             _ => {
                 let text = field.text(&mut self.report)?;

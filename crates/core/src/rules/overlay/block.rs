@@ -31,13 +31,54 @@ pub enum BlockedValues {
 }
 
 impl BlockedValues {
-    pub(super) fn match_value(&self, value: &str) -> bool {
-        match self {
-            Self::Value(text) => ValuePattern::new(text).matches(value),
-            Self::Cidr(network) => match (network.parse::<Network>(), value.parse()) {
-                (Ok(network), Ok(address)) => network.contains(address),
-                _ => false,
-            },
+    /// The values that a text stands for: an address or a network for all of its addresses, any other text for itself. The reason, if it
+    /// resembles a network and is none: taken as a text, it would never match the addresses that are meant.
+    pub fn of_text(text: &str) -> Result<Self, String> {
+        match text.parse::<Network>() {
+            Ok(_) => Ok(Self::Cidr(text.to_owned())),
+            Err(error) if resembles_network(text) => Err(format!("{text:?} {error}")),
+            Err(_) => Ok(Self::Value(text.to_owned())),
         }
     }
+
+    /// As it is written.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Value(text) | Self::Cidr(text) => text,
+        }
+    }
+
+    /// The network, if the values are its addresses. A value that is written as a network is one too: no address equals that text.
+    pub fn network(&self) -> Option<Network> {
+        match self {
+            Self::Value(text) if !text.contains('/') => None,
+            Self::Value(text) | Self::Cidr(text) => text.parse().ok(),
+        }
+    }
+
+    /// The text of which values match besides those of a network: Envoy sends masked addresses as networks.
+    pub(super) fn literal(&self) -> Option<&str> {
+        match self {
+            Self::Cidr(text) if !text.contains('/') => None,
+            Self::Value(text) | Self::Cidr(text) => Some(text),
+        }
+    }
+
+    pub(super) fn match_value(&self, value: &str) -> bool {
+        let is_address = || {
+            self.network().zip(value.parse().ok()).is_some_and(|(network, address)| network.contains(address))
+        };
+        self.literal().is_some_and(|text| ValuePattern::new(text).matches(value)) || is_address()
+    }
+}
+
+/// Whether a text consists of characters of addresses, `/` and a number.
+fn resembles_network(value: &str) -> bool {
+    value.split_once('/').is_some_and(|(address, length)| {
+        address.contains(['.', ':'])
+            && address
+                .chars()
+                .all(|character| character.is_ascii_hexdigit() || matches!(character, '.' | ':'))
+            && length.chars().all(|character| character.is_ascii_digit())
+    })
 }

@@ -4,7 +4,7 @@
 //! domain, `[*]` ends that. `#` begins a comment, at the start of a line or after a space.
 
 use super::block::{Block, BlockedValues};
-use crate::rules::{Network, Origin, Position, Source, error::Problems};
+use crate::rules::{Origin, Position, Source, error::Problems};
 
 /// The reason why a line is malformed, and the number of characters before the malformed part.
 type Malformed = (usize, String);
@@ -68,21 +68,6 @@ fn parse(content: &str) -> Result<BlockLine<'_>, Malformed> {
     if key.ends_with(char::is_whitespace) || value.starts_with(char::is_whitespace) {
         return Err((before_value - 1, "has a space beside `=`; write KEY=VALUE without".to_owned()));
     }
-    match value.parse::<Network>() {
-        Ok(_) => Ok(BlockLine::Entry(key, BlockedValues::Cidr(value.to_owned()))),
-        // Taken as a text, it would never match the addresses that are meant.
-        Err(error) if resembles_network(value) => Err((before_value, format!("{value:?} {error}"))),
-        Err(_) => Ok(BlockLine::Entry(key, BlockedValues::Value(value.to_owned()))),
-    }
-}
-
-/// Whether a text consists of characters of addresses, `/` and a number.
-fn resembles_network(value: &str) -> bool {
-    value.split_once('/').is_some_and(|(address, length)| {
-        address.contains(['.', ':'])
-            && address
-                .chars()
-                .all(|character| character.is_ascii_hexdigit() || matches!(character, '.' | ':'))
-            && length.chars().all(|character| character.is_ascii_digit())
-    })
+    let values = BlockedValues::of_text(value).map_err(|message| (before_value, message))?;
+    Ok(BlockLine::Entry(key, values))
 }

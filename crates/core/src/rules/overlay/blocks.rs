@@ -1,6 +1,6 @@
 //! The blocks of one domain, or those of every domain: matched by key.
 
-use super::block::{Block, BlockedValues};
+use super::block::Block;
 use crate::{
     limit::Entry,
     rules::{Network, Pattern, networks::NetworkMap, pattern_set::PatternSet, text_map::TextMap},
@@ -76,13 +76,11 @@ fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
     let mut by_key: HashMap<&str, Values, FixedState> = HashMap::default();
     for block in blocks {
         let (values, patterns, networks) = by_key.entry(&block.key).or_default();
-        match &block.values {
-            BlockedValues::Value(text) => match Pattern::unescaped(text) {
-                Ok(pattern) => patterns.push(pattern),
-                Err(text) => values.push((text.into(), ())),
-            },
-            // Checked when the block was set, or its line read.
-            BlockedValues::Cidr(text) => networks.extend(text.parse::<Network>().ok()),
+        networks.extend(block.values.network());
+        match block.values.literal().map(Pattern::unescaped) {
+            Some(Ok(pattern)) => patterns.push(pattern),
+            Some(Err(text)) => values.push((text.into(), ())),
+            None => {}
         }
     }
     let of_key = |(key, (values, patterns, networks)): (&str, Values)| {

@@ -6,6 +6,7 @@ use super::{
     error::Problems,
     grammar::{self, DeclaredDomain, ExtensionDocuments},
     limits::{Registered, Registrar},
+    other_files::{may_have_rule_files, rule_files},
     overlay::{DeclaredOverlay, Overlay},
     own_limits::OwnLimits,
     series::UsedSeries,
@@ -45,6 +46,8 @@ pub struct RuleSet {
     names: Box<[LimitName]>,
     /// By the same: keeps the slots of the series.
     series: Box<[UsedSeries]>,
+    /// Warnings of the documents.
+    warnings: Box<[RuleError]>,
     /// Extensions that no rule has.
     without_effect: Box<[RuleError]>,
 }
@@ -116,6 +119,13 @@ impl RuleSet {
         let mut limits = Registrar::new(former.limits.clone(), options.series_max, &former.beside);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         let mut overlaid = DeclaredOverlay::default();
+        let unwrapped: Vec<Source>;
+        let sources = if sources.iter().any(may_have_rule_files) {
+            unwrapped = sources.iter().cloned().flat_map(rule_files).collect();
+            &unwrapped
+        } else {
+            sources
+        };
         let documents = ExtensionDocuments::read(sources, &mut problems);
         let extensions = documents.extensions(options, &mut problems);
         for (index, source) in sources.iter().enumerate() {
@@ -141,9 +151,10 @@ impl RuleSet {
             let rules = DomainRules::compile(declared, own_limits, options.semantics, &mut problems);
             compiled.push((name.into(), rules));
         }
+        let warnings = problems.take_warnings().into();
         problems.or(())?;
         let domains = compiled.into_iter().collect();
-        let mut rules = Self { domains, without_effect, ..Self::default() };
+        let mut rules = Self { domains, without_effect, warnings, ..Self::default() };
         rules.set_overlays(overlaid, options.semantics, limits);
         Ok(rules)
     }
@@ -163,10 +174,11 @@ impl RuleSet {
         .collect()
     }
 
-    /// Warnings about valid rules: descriptors that never apply, networks inside others, hours that overlap. In the order of the
-    /// documents.
+    /// Warnings about valid rules: what surely does not do what it looks like, descriptors that never apply, networks inside others, hours
+    /// that overlap. In the order of the documents.
     pub fn warnings(&self) -> Vec<RuleError> {
-        let mut warnings: Vec<RuleError> = self.domains().flat_map(DomainRules::warnings).collect();
+        let of_domains = self.domains().flat_map(DomainRules::warnings);
+        let mut warnings: Vec<RuleError> = self.warnings.iter().cloned().chain(of_domains).collect();
         warnings.sort_by(|one, other| one.origin.cmp(&other.origin));
         warnings
     }

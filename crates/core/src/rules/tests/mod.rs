@@ -281,7 +281,7 @@ fn warnings_name_descriptors_that_never_apply_and_networks_inside_others() {
                     {days: tue, hours: 17:00-19:00, unlimited: true}";
     assert_eq!(
         warnings(&format!(
-            "  - {{key: k, rate_limit: {{unit: day, requests_per_unit: 1, schedule: [{schedule}]}}}}"
+            "  - {{key: k, rate_limit: {{unit: day, requests_per_unit: 9, schedule: [{schedule}]}}}}"
         )),
         [
             "rules.yaml:3:5: k: schedule[1] never applies: all of mon 09:00-10:00 is in hours above it; move it up",
@@ -289,6 +289,73 @@ fn warnings_name_descriptors_that_never_apply_and_networks_inside_others() {
              them applies",
         ]
     );
+}
+
+#[test]
+fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
+    let warnings = |descriptor: &str| {
+        let rules = rules(&format!(
+            "domain: d\ndescriptors:\n  - {{{descriptor}}}\n  - {{key: other, rate_limit: {{name: named, unit: day, requests_per_unit: 2}}}}"
+        ));
+        rules.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (descriptor, place, part) in [
+        ("key: k, value: 10.0.0.0/8", "descriptors[0].value: ", "write `value_network: 10.0.0.0/8`"),
+        (
+            "key: k, values: [a, '2001:db8::/32']",
+            "descriptors[0].values[1]: ",
+            "write `value_network: 2001:db8::/32`",
+        ),
+        ("key: k, value: '^/api/.*'", "descriptors[0].value: ", "write `value_regex: ^/api/.*`"),
+        ("key: k, value: '/v[0-9]+/x'", "descriptors[0].value: ", "not as a regular expression"),
+        ("key: k, value_network: '::/0'", "k=(network ::/0): ", "add 0.0.0.0/0"),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 1}",
+            "descriptors[0].rate_limit.requests_per_unit: ",
+            "write `algorithm: sliding_log`",
+        ),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 9, algorithm: token_bucket, size: 0}",
+            "descriptors[0].rate_limit.size: ",
+            "a bucket of 0 denies every request",
+        ),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 9, algorithm: leaky_bucket, burst: 0}",
+            "descriptors[0].rate_limit.burst: ",
+            "a bucket of 0 denies every request",
+        ),
+        (
+            "key: k, rate_limit: {unlimited: true, replaces: [{name: named}, {name: nmed}]}",
+            "3:5: k: ",
+            "did you mean `named`?",
+        ),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 9, when: 'descriptors[0].req.method == \"GET\"'}",
+            "descriptors[0].rate_limit.when: ",
+            "write descriptors[0][\"req.method\"]",
+        ),
+    ] {
+        let found = warnings(descriptor);
+        assert_eq!(found.len(), 1, "{descriptor}: {found:?}");
+        assert!(
+            found[0].starts_with("rules.yaml:3:") && found[0].contains(place) && found[0].contains(part),
+            "{found:?}"
+        );
+    }
+    for descriptor in [
+        "key: masked_remote_address, value: 10.0.0.0/8",
+        "key: k, value: 10.0.0.7",
+        "key: k, value: /files/*.txt",
+        "key: k, value: 'a/8'",
+        "key: k, value: '*.example.*'",
+        "key: k, value_network: ['::/0', 0.0.0.0/0]",
+        "key: k, rate_limit: {unit: day, requests_per_unit: 1, algorithm: sliding_log}",
+        "key: k, rate_limit: {unit: day, requests_per_unit: 1, precision: 8}",
+        "key: k, rate_limit: {unit: day, requests_per_unit: 0, algorithm: token_bucket, size: 0}",
+        "key: k, rate_limit: {unlimited: true, replaces: [{name: named}]}",
+    ] {
+        assert_eq!(warnings(descriptor), [""; 0], "{descriptor}");
+    }
 }
 
 #[test]

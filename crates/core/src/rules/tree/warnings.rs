@@ -1,5 +1,5 @@
-//! Warnings about valid rules: descriptors that never apply, networks inside others, hours of a schedule that overlap, and limits of which clients of
-//! quotas get too little.
+//! Warnings about valid rules: names that no limit has, descriptors that never apply, networks inside others, hours of a schedule that overlap,
+//! and limits of which clients of quotas get too little.
 
 use super::{
     DomainRules,
@@ -10,21 +10,43 @@ use crate::rules::{
     Network, Rule, RuleError,
     grammar::DeclaredValue,
     regexes::{Regex, Regexes},
+    yaml::nearest,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl DomainRules {
     /// The warnings about its rules, in no particular order.
     pub(in crate::rules) fn warnings(&self) -> Vec<RuleError> {
         let mut warnings = Vec::new();
         self.root.warn(&mut warnings);
-        for rule in self.rules_unsorted() {
+        let rules = self.rules_unsorted();
+        warn_of_replaces(&rules, &mut warnings);
+        for rule in rules {
             warn_of_hours(rule, &mut warnings);
             if let (Some(quotas), [limit]) = (self.quotas(), &*rule.limits) {
                 warnings.extend(quotas.warning(limit).map(|message| warning(rule, message)));
             }
         }
         warnings
+    }
+}
+
+/// Warns of names that no limit has.
+fn warn_of_replaces(rules: &[&Rule], warnings: &mut Vec<RuleError>) {
+    let names = rules.iter().flat_map(|rule| &rule.limits).map(|limit| &*limit.name);
+    let names: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
+    let known: Vec<&str> = names.iter().copied().collect();
+    for rule in rules {
+        for name in rule.replaced_names().into_iter().filter(|name| !names.contains(name)) {
+            let meant = match nearest(name, &known) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "write the `name` of a limit of this domain, or remove it".to_owned(),
+            };
+            warnings.push(warning(
+                rule,
+                format!("replaces {name:?}, which no limit of the domain has as its name; {meant}"),
+            ));
+        }
     }
 }
 
@@ -115,6 +137,11 @@ impl ValueSets {
     }
 
     fn warn_of_networks(&self, warnings: &mut Vec<RuleError>) {
+        let (all_v6, all_v4) = (self.node_of("::/0"), self.node_of("0.0.0.0/0"));
+        if let (Some(node), None) = (all_v6, all_v4) {
+            let message = "::/0 has no IPv4 addresses; add 0.0.0.0/0 if these are meant too";
+            warnings.push(warning(self.rule(node), message));
+        }
         // By the nodes of the inner and the outer network: the first pair, and their number.
         let mut nested: BTreeMap<(u32, u32), (Network, Network, usize)> = BTreeMap::new();
         let mut around: Vec<(Network, u32)> = Vec::new();
@@ -140,6 +167,12 @@ impl ValueSets {
             };
             warnings.push(warning(rule, message));
         }
+    }
+
+    /// The node of a network.
+    fn node_of(&self, network: &str) -> Option<u32> {
+        let network: Network = network.parse().ok()?;
+        self.networks.iter().find(|(known, _)| *known == network).map(|(_, node)| *node)
     }
 
     fn rule(&self, node: u32) -> &Rule {

@@ -33,7 +33,7 @@ enum Wanted {
 fn parse_wanted(text: &str, wanted: Wanted, report: &mut Report<'_>) -> Vec<Rc<Node>> {
     // Some editors write a byte order mark before UTF-8; it has no meaning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut lines = IndentedText { text: Cow::Borrowed(text), indented: BTreeSet::new() };
+    let mut lines = AmendedText { text: Cow::Borrowed(text), indented: BTreeSet::new(), parted: 0 };
     let errors_before = report.errors();
     loop {
         match read(&lines, wanted, report) {
@@ -42,15 +42,21 @@ fn parse_wanted(text: &str, wanted: Wanted, report: &mut Report<'_>) -> Vec<Rc<N
                 report.forget_after(errors_before);
                 lines.indent(line);
             }
+            Read::AttachedComment(at) => {
+                report.forget_after(errors_before);
+                lines.part(at);
+            }
         }
     }
 }
 
-/// The text of a file, some lines of which were indented further.
-struct IndentedText<'t> {
+/// The text of a file, changed where YAML 1.2 is stricter than YAML 1.1 and the reference server's parser.
+struct AmendedText<'t> {
     text: Cow<'t, str>,
     /// These lines, counted from 1, by [`INSERTED`] spaces.
     indented: BTreeSet<usize>,
+    /// Number of comments before which a space was put. Nothing but the comment follows it in its line.
+    parted: usize,
 }
 
 /// Spaces that are put before a line of quoted text which is indented less than YAML 1.2 demands. Folding drops them.
@@ -59,11 +65,31 @@ const INSERTED: usize = 256;
 /// Lines of one file that are indented so: each takes another reading of the file.
 const INDENTED_MAX: usize = 64;
 
-impl IndentedText<'_> {
+/// The most comments that a space is put before: likewise.
+const PARTED_MAX: usize = 256;
+
+impl AmendedText<'_> {
     fn indent(&mut self, line: usize) {
         let begins: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         self.text.to_mut().insert_str(begins, &" ".repeat(INSERTED));
         self.indented.insert(line);
+    }
+
+    fn part(&mut self, at: usize) {
+        self.text.to_mut().insert(at, ' ');
+        self.parted += 1;
+    }
+
+    /// The place of the `#` of a comment that follows a token without a space, which YAML 1.1 and the reference server's parser allow.
+    fn attached_comment(&self, error: &ScanError) -> Option<usize> {
+        if *error.kind() != ErrorKind::CommentNotSeparated || self.parted == PARTED_MAX {
+            return None;
+        }
+        let (line, column) = (error.marker().line().checked_sub(1)?, error.marker().col());
+        let begins: usize = self.text.split_inclusive('\n').take(line).map(str::len).sum();
+        let of_line = self.text[begins..].split('\n').next()?;
+        let (column, _) = of_line.char_indices().nth(column)?;
+        of_line[column..].starts_with('#').then_some(begins + column)
     }
 
     /// Whether another reading with this line indented may get further. YAML 1.1 and the reference server's parser allow
@@ -87,9 +113,11 @@ enum Read {
     Finished(Vec<Rc<Node>>),
     /// The line, counted from 1, continues quoted text and is indented too little.
     UnderIndented(usize),
+    /// The place of a comment that follows a token without a space.
+    AttachedComment(usize),
 }
 
-fn read(lines: &IndentedText<'_>, wanted: Wanted, report: &mut Report<'_>) -> Read {
+fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &mut Report<'_>) -> Read {
     let mut options = Options::default();
     options.set_emit_comments(false);
     let mut builder =
@@ -99,6 +127,7 @@ fn read(lines: &IndentedText<'_>, wanted: Wanted, report: &mut Report<'_>) -> Re
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) if lines.may_indent(&error) => return Read::UnderIndented(error.marker().line()),
+            Err(error) if let Some(at) = lines.attached_comment(&error) => return Read::AttachedComment(at),
             Err(error) => {
                 builder.report.at(lines.position(*error.marker()), "", explained(&error, &lines.text));
                 return Read::Finished(Vec::new());

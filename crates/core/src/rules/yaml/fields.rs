@@ -111,6 +111,11 @@ impl<'n> Field<'n> {
         report.at(self.place(), self.path.as_str(), message);
     }
 
+    /// Warns of a value that is valid, and surely does not do what it looks like.
+    pub(in crate::rules) fn doubt(&self, report: &mut Report<'_>, message: impl Into<String>) {
+        report.warn(self.place(), self.path.as_str(), message);
+    }
+
     fn mistyped<T>(&self, report: &mut Report<'_>, wanted: &str) -> Option<T> {
         let found = match &self.node.kind {
             Kind::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),

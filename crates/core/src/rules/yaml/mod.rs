@@ -148,6 +148,16 @@ impl<'p> Report<'p> {
         self.problems.at(&self.origin(place), path, message);
     }
 
+    /// Notes a warning.
+    pub(super) fn warn<'n>(
+        &mut self,
+        place: impl Into<Place<'n>>,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        self.problems.warn(&self.origin(place), path, message);
+    }
+
     /// Number of errors noted in this file and in those before it.
     fn errors(&self) -> usize {
         self.problems.len()

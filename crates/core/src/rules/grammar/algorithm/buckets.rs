@@ -1,6 +1,7 @@
 //! Buckets: a rate, and a size.
 
 use super::{
+    super::doubts::doubt_empty_bucket,
     common::{Counting, choice, requests_and_window},
     queue::queue,
 };
@@ -61,6 +62,9 @@ fn bucket(
             "a bucket with 0 per unit is never refilled; write 1 or more in `requests_per_unit`, or 0 here",
         );
         return None;
+    }
+    if let Some((Some(0), field)) = &size {
+        doubt_empty_bucket(field, requests, report);
     }
     let size = match size {
         None => requests,

@@ -1,6 +1,9 @@
 //! Algorithms with a window: sliding, fixed, and by the calendar.
 
-use super::common::{Counting, choice, requests_and_window};
+use super::{
+    super::doubts::doubt_window_of_one,
+    common::{Counting, choice, requests_and_window},
+};
 use crate::{
     algorithm::{
         Algorithm, Calendar, FixedWindow, Period, Schedule, SlidingLog, SlidingWindow, SubWindows, Zone,
@@ -22,6 +25,9 @@ pub(super) fn sliding_window(
 ) -> Option<Counting> {
     let precision = precision(fields, report);
     let (limit, window) = requests_and_window(fields, semantics, report)?;
+    if semantics == Semantics::Exact && matches!(precision, None | Some(1)) {
+        doubt_window_of_one(fields, limit, report);
+    }
     let algorithm = match precision {
         None | Some(1) => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
         Some(precision) => Algorithm::SubWindows(SubWindows::new(limit, window, precision)),

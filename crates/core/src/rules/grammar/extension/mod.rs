@@ -38,6 +38,8 @@ pub(super) struct OfDomain<'n> {
     path: String,
     /// Whether its counters are local to each server.
     pub(super) is_local: bool,
+    /// `request_limits` of the domain.
+    pub(super) own_limits: Option<Field<'n>>,
     pub(super) descriptors: Vec<Extension<'n>>,
 }
 
@@ -97,6 +99,7 @@ impl<'n> Extensions<'n> {
             report.at(fields.place(), "domain", message);
         }
         let is_local = is_local(fields.take("counters").as_ref(), report);
+        let own_limits = fields.take("request_limits");
         let list = fields.take(EXTENSIONS);
         fields.finish(report, |name| {
             let is_known = name == "descriptors";
@@ -108,9 +111,11 @@ impl<'n> Extensions<'n> {
             origin: report.origin(list.place()),
             path: list.path().to_owned(),
             is_local: false,
+            own_limits: None,
             descriptors: Vec::new(),
         });
         of_domain.is_local |= is_local;
+        of_domain.own_limits = of_domain.own_limits.take().or(own_limits);
         read_list(&list, &mut of_domain.descriptors, report);
     }
 

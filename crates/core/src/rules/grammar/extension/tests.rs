@@ -199,3 +199,20 @@ fn an_extension_adds_lists_patterns_schedules_bans_and_conditions() {
     assert_eq!(limits[1].ban().map(|ban| ban.to_string()).as_deref(), Some("5m after 2 denials within 1m"));
     assert!(rules.extensions_without_effect().is_empty());
 }
+
+/// A control plane's messages have no field for them.
+#[test]
+fn an_extension_states_how_limits_count_that_requests_bring() {
+    let stated = |document: &str| {
+        let resource = Source { id: SourceId::Xds("r".into()), text: DECLARED.into() };
+        let file = Source::file("0.yaml", format!("domain: d\n{document}"));
+        let rules = RuleSet::parse(&[file, resource], &LoadOptions::default());
+        rules
+            .map(|rules| rules.domain("d").unwrap().request_limits().map(ToString::to_string))
+            .map_err(|errors| errors.to_string())
+    };
+    let always = "request_limits: {charge: always}\nextensions: [{key: route, on_deny: {body: x}}]";
+    assert_eq!(stated(always), Ok(Some("sliding_window, charge: always".to_owned())));
+    let error = stated(&always.replace("always", "never")).unwrap_err();
+    assert!(error.starts_with("0.yaml:2:26: request_limits.charge: "), "{error}");
+}

@@ -1,0 +1,119 @@
+//! Files that are no rule files: ConfigMaps, which may have some, and others, whose kind errors name.
+
+use super::{
+    SourceId,
+    documents::{Document, Located, config_map_files, documents},
+    files::Source,
+};
+
+/// Outermost keys of rule files, of a list those of its items.
+const OF_RULES: [&str; 3] = ["domain", "extensions", "namespace"];
+
+/// Whether a file may have ConfigMaps.
+pub(super) fn may_have_rule_files(file: &Source) -> bool {
+    matches!(file.id, SourceId::File(_)) && file.text.contains("ConfigMap")
+}
+
+/// The rule files within the ConfigMaps of a file, those of a `List` too; or the file itself, if it has none.
+pub(super) fn rule_files(file: Source) -> Vec<Source> {
+    let is_rule_file = |source: &Source| {
+        let all = documents(source).unwrap_or_default();
+        all.first().is_some_and(|document| is_of_rules(document.root()))
+    };
+    let mut found = Vec::new();
+    if may_have_rule_files(&file) {
+        for document in documents(&file).iter().flatten() {
+            let items = document.root().get("items").into_iter().flat_map(Located::items);
+            let maps = [document.root()].into_iter().chain(items);
+            let files = maps.filter_map(|map| config_map_files(&file, map)).flatten();
+            found.extend(files.filter(is_rule_file));
+        }
+    }
+    if found.is_empty() { vec![file] } else { found }
+}
+
+/// Whether one of the outermost keys is that of a rule file.
+fn is_of_rules(root: Located<'_>) -> bool {
+    let has = |map: Located<'_>| OF_RULES.iter().any(|key| map.get(key).is_some());
+    has(root) || root.items().any(has)
+}
+
+/// The kind of a file that is no rule file, with the remedy; none for a rule file, and for what is not known.
+pub(super) fn kind(file: &Source) -> Option<String> {
+    // Most rule files are not read once more.
+    let is_key = |key: &str| {
+        let text = file.text.as_str();
+        text.starts_with(key) || text.contains(&format!("\n{key}:")) || text.contains(&format!("\"{key}\":"))
+    };
+    if !["kind", "static_resources", "dynamic_resources", "configs"].into_iter().any(is_key) {
+        return None;
+    }
+    let all = documents(file).ok()?;
+    let root = all.first().map(Document::root).filter(|root| !is_of_rules(*root))?;
+    let kind = root.get("kind").and_then(Located::text).filter(|_| root.get("apiVersion").is_some());
+    Some(match kind {
+        Some("ConfigMap") => {
+            "a ConfigMap without rules; one of its texts has to begin with `domain: NAME`".to_owned()
+        }
+        Some("EnvoyFilter") => {
+            "an EnvoyFilter, which configures Envoy and has no rules; a rule file begins with `domain: NAME`"
+                .to_owned()
+        }
+        Some("Limitador") => {
+            "a Limitador resource; write the list under `spec.limits` into a file of its own, with the \
+                              `namespace` of each limit"
+                .to_owned()
+        }
+        Some(kind) => {
+            format!("a Kubernetes resource of the kind {kind}; a rule file begins with `domain: NAME`")
+        }
+        None if root.get("configs").is_some() => {
+            "a dump of Envoy's configuration, which has no rules; a rule file begins with `domain: NAME`"
+                .to_owned()
+        }
+        None if root.get("static_resources").or(root.get("dynamic_resources")).is_some() => {
+            "a configuration of Envoy, which has no rules; a rule file begins with `domain: NAME`".to_owned()
+        }
+        None => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_file_is_named_by_its_outermost_keys() {
+        for (text, expected) in [
+            ("kind: ConfigMap\napiVersion: v1\ndata: {a: b}", Some("a ConfigMap without rules")),
+            ("apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec: {}", Some("an EnvoyFilter")),
+            ("apiVersion: limitador.kuadrant.io/v1alpha1\nkind: Limitador", Some("a Limitador resource")),
+            ("apiVersion: v1\nkind: Service\n---\nkind: Pod", Some("the kind Service")),
+            ("admin: {}\nstatic_resources:\n  listeners: []", Some("a configuration of Envoy")),
+            ("{\"configs\": [{\"@type\": \"x\"}]}", Some("a dump of Envoy's configuration")),
+            ("domain: kind\ndescriptors: [{key: kind}]", None),
+            ("- {namespace: kind}", None),
+            ("kind: x", None),
+            ("kind: [", None),
+        ] {
+            let kind = kind(&Source::file("f.yaml", text));
+            let is_named =
+                kind.as_deref().is_some_and(|kind| expected.is_some_and(|part| kind.contains(part)));
+            assert!(is_named || kind.is_none() && expected.is_none(), "{text}: {kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_rule_files_of_config_maps_are_found_in_lists_and_among_other_documents() {
+        let text = "kind: Secret\ndata: {a: 'domain: a'}\n---\nkind: List\nitems:\n- kind: ConfigMap\n  data:\n    x: |\n      domain: b\n    \
+                    y: 'no rules'\n---\nkind: ConfigMap\ndata:\n  z: |\n    - {namespace: c}\n";
+        let texts: Vec<String> = rule_files(Source::file("f.yaml", text))
+            .into_iter()
+            .map(|file| file.text.trim().to_owned())
+            .collect();
+        assert_eq!(texts, ["domain: b", "- {namespace: c}"]);
+        for plain in ["domain: ConfigMap", "kind: ConfigMap\ndata: {a: b}", "ConfigMap: ["] {
+            assert_eq!(rule_files(Source::file("f.yaml", plain)), [Source::file("f.yaml", plain)]);
+        }
+    }
+}
