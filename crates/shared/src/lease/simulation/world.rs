@@ -2,8 +2,8 @@
 
 use super::{
     super::{
-        ExactDecision, Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial,
-        Terms,
+        CounterState, ExactDecision, Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId,
+        StoreDenial, Terms,
     },
     conditions::{Conditions, MILLIS},
     fault::{Fault, accept},
@@ -16,6 +16,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
 };
+use tidegate_core::{algorithm::State, limit::Timestamp};
 
 pub(super) struct World<'c> {
     conditions: &'c Conditions,
@@ -345,8 +346,9 @@ impl<'c> World<'c> {
                 let holder = &mut node.holders[counter];
                 match decision {
                     ExactDecision::Denied { denied_for, free: remaining, .. } => {
-                        let denied =
-                            StoreDenial { hits, remaining, denied_for, reset: denied_for, state: None };
+                        // More hits are denied too. Their waits, which follow from the state, are not looked at.
+                        let state = Some(CounterState { state: State::EMPTY, at: Timestamp::EPOCH });
+                        let denied = StoreDenial { hits, remaining, denied_for, reset: denied_for, state };
                         holder.keep_denial(denied, asked, clock);
                     }
                     ExactDecision::Admitted { free, .. } => holder.admitted(free, clock),
