@@ -1,25 +1,14 @@
 //! Values as they were before a server escaped them for its log: nginx writes `"` as `\x22`, Apache as `\"`.
 
 use std::borrow::Cow;
+use tidegate_core::limit::client_text;
 
-/// The text of a value. Bytes that are not UTF-8 are written as `\xff`.
+/// The text that the value has as an entry of a descriptor.
 pub(super) fn text(value: &[u8], escapes: bool) -> Cow<'_, str> {
     if escapes && memchr::memchr(b'\\', value).is_some() {
-        return Cow::Owned(valid(&unescaped(value)).into_owned());
+        return Cow::Owned(client_text(&unescaped(value), usize::MAX).into_owned());
     }
-    valid(value)
-}
-
-fn valid(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return Cow::Borrowed(text);
-    }
-    let mut text = String::with_capacity(2 * bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-    }
-    Cow::Owned(text)
+    client_text(value, usize::MAX)
 }
 
 fn unescaped(value: &[u8]) -> Vec<u8> {
@@ -61,5 +50,7 @@ mod tests {
         assert_eq!(text(br"a\x22b", false), r"a\x22b");
         assert_eq!(text(b"a\xffb\xc3", true), r"a\xffb\xc3");
         assert_eq!(text(br"a\xffb", true), r"a\xffb");
+        // A client of Envoy has written these four characters itself.
+        assert_eq!(text(br"a\xffb", false), r"a\\xffb");
     }
 }
