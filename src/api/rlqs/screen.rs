@@ -90,12 +90,14 @@ fn nested(mut message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::*;
     use crate::api::pb::quota::{
-        BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+        BucketId, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
+        rate_limit_quota_usage_reports::BucketQuotaUsage,
     };
     use prost::Message as _;
 
     fn report(pairs: usize) -> BucketQuotaUsage {
-        let bucket = (0..pairs).map(|key| (key.to_string(), "value".to_owned())).collect();
+        let pair = |key: usize| BucketEntry { key: key.to_string().into(), value: "value".into() };
+        let bucket = (0..pairs).map(pair).collect();
         let (num_requests_allowed, num_requests_denied) = (300, 2);
         BucketQuotaUsage {
             bucket_id: Some(BucketId { bucket }),
