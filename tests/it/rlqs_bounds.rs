@@ -90,9 +90,8 @@ async fn the_memory_of_buckets_of_ended_streams_is_bounded_and_calls_are_decided
     while refused == 0.0 {
         let client = Client::open(&server).await;
         let mut reports = reports(1_000);
-        for usage in &mut reports.bucket_quota_usages {
-            let id = usage.bucket_id.as_mut().expect("a bucket");
-            id.bucket.insert("plan".to_owned(), format!("{streams}-{}", id.bucket["plan"]));
+        for (value, usage) in reports.bucket_quota_usages.iter_mut().enumerate() {
+            usage.bucket_id = Some(bucket(&[("plan", &format!("{streams}-{value}"))]));
         }
         let Client { reports: sender, mut responses } = client;
         sender.send(reports).await.expect("the stream is open");
