@@ -30,7 +30,7 @@ pub use grpc::LongLivedBounds;
 pub use health::Health;
 pub use leases::LeasesApi;
 pub use port::GrpcPort;
-pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
+pub use rls::{DETAILED, PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{RouteSettings, routes};
 pub use test_clock::TestClock;
 pub use tokens::{NewToken, TokenName, Tokens, TokensError};

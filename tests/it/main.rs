@@ -16,6 +16,7 @@ mod connections;
 mod control;
 mod decision_log;
 mod demo;
+mod denial_causes;
 mod deploy;
 mod end_reasons;
 mod envoy_commands;

@@ -166,6 +166,12 @@ async fn the_swap_of_a_config_map_reloads_all_of_its_files_at_once() {
         let limit = answer.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit);
         assert_eq!(limit, Some(20));
     }
+    // The watch of the removed directory is gone, and that is no warning.
+    publish("..3", 30);
+    fs::remove_dir_all(folder.path().join("..2")).unwrap();
+    until(port, "reloaded", |status| status["generation"] == 3).await;
+    let warnings: Vec<String> = server.log().into_iter().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings, [""; 0]);
 }
 
 /// Requests of the first generation.

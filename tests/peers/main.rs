@@ -98,6 +98,7 @@ fn main() -> ExitCode {
         traces::tests,
         traces::receiver::tests,
         prometheus::tests,
+        prometheus::store::tests,
         reference::tests,
         shared_store::arithmetic::tests,
         shared_store::cluster::tests,

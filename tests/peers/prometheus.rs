@@ -33,6 +33,8 @@ descriptors:
     rate_limit: { name: per-job, unit: second, requests_per_unit: 200, algorithm: leaky_bucket, burst: 1, max_wait: 5s }
   - key: export
     rate_limit: { name: exports, algorithm: concurrency, requests_in_flight: 50, max_hold: 1s, max_wait: 0s }
+  - key: login
+    rate_limit: { name: logins, per: 1s, requests_per_unit: 1, ban: { after: 1, within: 1s, for: 1s } }
 ";
 /// Rounds of load for the picture, at half a second each.
 const PICTURE_ROUNDS: u32 = 100;
@@ -51,8 +53,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `target` every half a second over TLS, as the job `tidegate`.
-    fn start(target: &str) -> Self {
+    /// Starts one that scrapes `target` every half a second, over `http` or `https`, as the job `tidegate`.
+    fn start(scheme: &str, target: &str) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let config = folder.path().join("prometheus.yml");
         let text = format!(
@@ -60,7 +62,7 @@ impl Prometheus {
              rule_files: ['{}']\n\
              scrape_configs:\n\
              - job_name: tidegate\n  \
-               scheme: https\n  \
+               scheme: {scheme}\n  \
                tls_config: {{ insecure_skip_verify: true }}\n  \
                static_configs: [{{ targets: ['{target}'] }}]\n",
             deploy("prometheus/alerts.yaml").display()
@@ -156,7 +158,7 @@ fn queries() -> BTreeMap<String, String> {
 fn server(folder: &tempfile::TempDir) -> (Server, String) {
     let certificate = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
     let path = |name: &str| folder.path().join(name).to_str().expect("temporary paths are UTF-8").to_owned();
-    let (cert, key, data) = (path("cert.pem"), path("key.pem"), path("data"));
+    let (cert, key, data, log) = (path("cert.pem"), path("key.pem"), path("data"), path("log"));
     fs::write(&cert, certificate.cert.pem()).expect("the certificate");
     fs::write(&key, certificate.signing_key.serialize_pem()).expect("the key");
     let rules = rules_file(RULES);
@@ -168,6 +170,7 @@ fn server(folder: &tempfile::TempDir) -> (Server, String) {
             ["--http-tls-key", &key],
             ["--data", &data],
             ["--snapshot-interval", "1s"],
+            ["--decision-log", &log],
         ]
         .concat(),
     );
@@ -184,6 +187,7 @@ async fn load(client: &mut Client, round: u32) {
         client.hit("shop", &[("client", &user)]).await.expect("a response");
         client.hit("shop", &[("path", &path)]).await.expect("a response");
         client.hit("shop", &[("job", "")]).await.expect("a response");
+        client.hit("shop", &[("login", "ann")]).await.expect("a response");
     }
     client.hit("shop", &[("export", "")]).await.expect("a response");
     client.hit("elsewhere", &[("client", "a")]).await.expect("a response");
@@ -212,11 +216,17 @@ async fn picture(prometheus: &Prometheus, server: &Server, client: &mut Client) 
 async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
     let folder = tempfile::tempdir().expect("a directory");
     let (server, address) = server(&folder);
-    let prometheus = Prometheus::start(&address);
+    let prometheus = Prometheus::start("https", &address);
     let mut client = server.client().await;
     let mut queries: BTreeMap<String, String> = alerts().into_iter().chain(queries()).collect();
-    // This server has no control plane; tests/it/xds.rs reads those metrics.
-    queries.retain(|_, query| !query.contains("tidegate_xds_"));
+    // This server has no control plane; tests/it/xds.rs reads those metrics. tests/peers/shared_store reads those of a store. Of the day
+    // before there is nothing.
+    let is_elsewhere = |query: &str| {
+        ["tidegate_xds_", "tidegate_shared_", "tidegate_lease_", "offset 1d"]
+            .iter()
+            .any(|of| query.contains(of))
+    };
+    queries.retain(|_, query| !is_elsewhere(query));
     assert!(queries.len() > 30, "only {} queries", queries.len());
     let mut silent: Vec<&String> = queries.keys().collect();
     for round in 0..ATTEMPTS {
@@ -230,6 +240,38 @@ async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
     }
     let silent: Vec<_> = silent.into_iter().map(|name| format!("{name}: {}", queries[name])).collect();
     panic!("no data for\n{}", silent.join("\n"));
+}
+
+/// Of 2,399 requests 2,397 were denied, and the only alert was that a limit denies most of its hits.
+async fn an_outage_of_the_store_has_an_alert_that_names_the_store() {
+    let redis = crate::shared_store::RedisServer::start();
+    let (url, rules) = (
+        redis.url(),
+        rules_file("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9}}]\n"),
+    );
+    let args = ["--counters", &url, "--on-store-failure", "deny", "--http-listen", "127.0.0.1:0"];
+    let server = Server::with_rules(rules.path(), &args);
+    let prometheus = Prometheus::start("http", &format!("127.0.0.1:{}", server.admin_port()));
+    let mut client = server.client().await;
+    let alerts = r#"ALERTS{alertname=~"TidegateSharedStore.*"}"#;
+    let mut redis = Some(redis);
+    for _ in 0..ATTEMPTS {
+        client.hit("d", &[("k", "v")]).await.expect("a decision");
+        if redis.is_some() && !prometheus.query("tidegate_shared_store_up == 1").is_empty() {
+            assert_eq!(prometheus.query(alerts).len(), 0, "the store decides");
+            redis = None;
+        }
+        let firing = prometheus.query(alerts);
+        // Both wait for a minute before they fire.
+        if redis.is_none()
+            && firing.len() == 2
+            && firing.iter().all(|alert| alert["metric"]["severity"] == "critical")
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("{:?} after the outage", prometheus.query("ALERTS"));
 }
 
 async fn each_alert_fires_for_the_series_that_it_is_meant_for() {
@@ -249,4 +291,11 @@ crate::tests_with! {
     PROMETHEUS:
     every_panel_and_every_alert_has_data_of_a_server_under_load,
     each_alert_fires_for_the_series_that_it_is_meant_for,
+}
+
+/// Prometheus, beside a store.
+pub mod store {
+    use super::an_outage_of_the_store_has_an_alert_that_names_the_store;
+
+    crate::tests_with! { PROMETHEUS, REDIS: an_outage_of_the_store_has_an_alert_that_names_the_store }
 }

@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value, json};
 use tidegate_core::limit::{
-    Code, Decision, Denial, Descriptor, Entry, GrantedSlot, Hits, Override, Request, Reset, Status, Unit,
+    Code, Decision, Denial, DenialCause, Descriptor, Entry, GrantedSlot, Hits, Override, Request, Reset,
+    Status, Unit,
 };
 
 /// The ticket of a request in flight, and the hits that it holds.
@@ -42,7 +43,7 @@ pub(super) fn of(
     let over = decision.statuses.iter().enumerate().filter(is_over);
     let own = json!({
         "marked": matches!(denial, Some(Denial::Marked(_))),
-        "over_limit": over.map(|(descriptor, status)| over_limit(descriptor, status)).collect::<Value>(),
+        "over_limit": over.map(|(descriptor, status)| over_limit(descriptor, status, decision.cause(status))).collect::<Value>(),
     });
     object.insert("tidegate".into(), own);
     object
@@ -89,7 +90,7 @@ fn descriptor_of(descriptor: &Descriptor<'_>) -> Value {
 }
 
 /// The limit that a descriptor is over, its rule, and the time until the request would be admitted.
-fn over_limit(descriptor: usize, status: &Status<'_>) -> Value {
+fn over_limit(descriptor: usize, status: &Status<'_>, cause: Option<DenialCause>) -> Value {
     let mut object = json!({ "descriptor": descriptor, "remaining": status.remaining });
     if let Some(rule) = status.rule {
         object["rule"] = rule.path.as_ref().into();
@@ -108,8 +109,11 @@ fn over_limit(descriptor: usize, status: &Status<'_>) -> Value {
     match status.reset {
         Some(Reset::After(wait)) => object["reset_seconds"] = wait.as_secs_f64().into(),
         Some(Reset::Never) => object["never"] = true.into(),
-        // There is no room for its counter, for an unknown time.
+        // Unknown, since the limit did not deny.
         None => {}
+    }
+    if let Some(cause) = cause {
+        object["cause"] = cause.name().into();
     }
     object
 }

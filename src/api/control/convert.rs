@@ -3,7 +3,7 @@
 use super::error::Error;
 use crate::api::pb::control as pb;
 use std::time::Duration;
-use tidegate_core::limit::{self, Hits, Request, RequestLimits, Reset, Timestamp};
+use tidegate_core::limit::{self, Decision, DenialCause, Hits, Request, RequestLimits, Reset, Timestamp};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -56,9 +56,15 @@ pub(super) fn request<'m>(
     })
 }
 
-/// The status of a descriptor.
-pub(super) fn status(status: &limit::Status<'_>) -> pb::DescriptorStatus {
+/// The statuses of a decision.
+pub(super) fn statuses(decision: &Decision<'_>) -> Vec<pb::DescriptorStatus> {
+    decision.statuses.iter().map(|of| status(of, decision.cause(of))).collect()
+}
+
+fn status(status: &limit::Status<'_>, cause: Option<DenialCause>) -> pb::DescriptorStatus {
     let limit = status.limit.as_ref();
+    let is_in_flight =
+        status.rule.is_some_and(|rule| rule.holds_slots) && limit.is_some_and(|limit| limit.unit.is_none());
     pb::DescriptorStatus {
         code: code(status.code).into(),
         rule: status.rule.map_or_else(String::new, |rule| rule.path.to_string()),
@@ -69,6 +75,8 @@ pub(super) fn status(status: &limit::Status<'_>) -> pb::DescriptorStatus {
         reset_after: reset(status.reset),
         never: status.reset == Some(Reset::Never),
         ban: status.ban.name().unwrap_or_default().to_owned(),
+        cause: cause.map_or("", DenialCause::name).to_owned(),
+        is_in_flight,
         ..pb::DescriptorStatus::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     caller::ControlApi,
-    convert::{code, duration, request, reset, status},
+    convert::{code, duration, request, reset, statuses},
     error::Error,
     overlays::{block_to_message, override_to_message, stored_block_to_message},
 };
@@ -11,7 +11,7 @@ use std::{fmt::Write as _, num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
-    rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
+    rules::{Applied, AppliedLimit, ExplainedDescriptor, NamedRules, OverlayMatch, RuleSet},
 };
 use tidegate_operations::control::Caller;
 use tidegate_service::{CallOrigin, NotReady};
@@ -31,7 +31,10 @@ impl ControlApi {
         let owned = limiter.pin_owned();
         let applied = applied(owned.rules(), &peek)?;
         // Without the store, the rest is explained.
-        let counters = self.control.service().limits_now(&owned, &peek).await.unwrap_or_default();
+        let (counters, counters_unknown) = match self.control.service().limits_now(&owned, &peek).await {
+            Ok(counters) => (counters, String::new()),
+            Err(failure) => (Vec::new(), failure.to_string()),
+        };
         let overlays = self.control.overlays();
         let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
@@ -51,6 +54,7 @@ impl ControlApi {
                 override_id: applied_by.and_then(override_id).unwrap_or_default().to_owned(),
                 block_id: applied_by.and_then(block_id).unwrap_or_default().to_owned(),
                 code: status.code,
+                cause: status.cause.clone(),
                 r#override: applied_by
                     .and_then(override_id)
                     .and_then(|id| overlays.overrides.get(id).cloned().map(override_to_message)),
@@ -62,7 +66,7 @@ impl ControlApi {
             }
         };
         let descriptors = applied.iter().zip(&statuses).enumerate().map(explained).collect();
-        Ok(pb::ExplainResponse { code, descriptors })
+        Ok(pb::ExplainResponse { code, descriptors, counters_unknown })
     }
 
     pub(super) async fn peek(&self, _: &Caller, message: pb::PeekRequest) -> Result<pb::PeekResponse, Error> {
@@ -95,7 +99,7 @@ impl ControlApi {
             };
             if !domain.is_shared() {
                 let decision = pinned.decide(peek, self.control.now());
-                return Ok((code(decision.code).into(), decision.statuses.iter().map(status).collect()));
+                return Ok((code(decision.code).into(), statuses(&decision)));
             }
         }
         self.decide(peek).await
@@ -106,7 +110,7 @@ impl ControlApi {
         let is_remote = self.control.limiter().is_some_and(|limiter| limiter.pin().is_remote(request));
         let wait_max = if is_remote { Duration::MAX } else { Duration::ZERO };
         let decided = self.control.service().decide(request, CallOrigin::default(), wait_max, |decision| {
-            (code(decision.code).into(), decision.statuses.iter().map(status).collect())
+            (code(decision.code).into(), statuses(decision))
         });
         decided.await.map_err(|error| match error {
             NotReady::Restoring | NotReady::NoRules => Error::starting(),
@@ -176,6 +180,19 @@ impl ControlApi {
         domain: String,
         rule: String,
     ) -> Result<pb::ResetResponse, Error> {
+        let rule = match &*rule {
+            "" => rule,
+            name => match &mut *paths_named(&limiter.rules(), Some(&domain), name)? {
+                [path] => std::mem::take(path),
+                paths => {
+                    let message = format!(
+                        "is the name of limits of several rules: {}; name one by its path",
+                        paths.join(", ")
+                    );
+                    return Err(Error::invalid("rule", message));
+                }
+            },
+        };
         let path = (!rule.is_empty()).then_some(&*rule);
         let is_shared = {
             let pinned = limiter.pin();
@@ -217,7 +234,7 @@ impl ControlApi {
         let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
         applied(owned.rules(), &request)?;
         let statuses = match self.control.service().give_back_to_store(&owned, &request).await {
-            Some(Ok(decision)) => decision.statuses.iter().map(status).collect(),
+            Some(Ok(decision)) => statuses(&decision),
             Some(Err(failure)) => return Err(not_given_back(failure)),
             None => self.decide(&request).await?.1,
         };
@@ -244,6 +261,25 @@ fn outcome(rules: &RuleSet, applied: &Applied<'_>) -> String {
         let _ = write!(text, "; the limit {name} does not apply: its `when` does not hold");
     }
     text
+}
+
+/// The paths of the rules that a path, or the name of a limit, stands for; at least one.
+pub(super) fn paths_named(rules: &RuleSet, domain: Option<&str>, name: &str) -> Result<Vec<String>, Error> {
+    if let Some(domain) = domain.filter(|domain| rules.domain(domain).is_none()) {
+        return Err(unknown_domain(rules, domain));
+    }
+    match rules.named(domain, name) {
+        NamedRules::Paths(paths) => Ok(paths),
+        NamedRules::Unknown(meant) => {
+            let remedy = match meant {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => "ListRules lists both".to_owned(),
+            };
+            Err(Error::not_found(format!(
+                "no rule has the path {name:?}, and no limit has that name; {remedy}"
+            )))
+        }
+    }
 }
 
 fn unknown_domain(rules: &RuleSet, domain: &str) -> Error {
@@ -333,6 +369,7 @@ fn counters_of<'c>(
             requests: counter.map_or(limit.requests, |counter| counter.limit.requests),
             window: Some(duration(limit.window.duration())),
             algorithm: limit.algorithm.name().to_owned(),
+            is_unknown: counter.is_none() && replaced_by.is_none(),
             used: counter.map_or(0, |counter| counter.quota - counter.available),
             remaining: counter.map_or(0, |counter| counter.available),
             reset_after: counter

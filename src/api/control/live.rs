@@ -3,15 +3,19 @@
 use super::{
     caller::{ControlApi, Recheck},
     convert::{code, duration, reset, timestamp},
+    counters::paths_named,
     error::Error,
     rules::page_size,
 };
 use crate::api::pb::control::{self as pb, tail_response::Event};
 use std::time::Duration;
-use tidegate_core::limit::{self, Timestamp};
+use tidegate_core::{
+    limit::{self, DenialCause, Timestamp},
+    rules::{DomainRules, RuleSet},
+};
 use tidegate_operations::control::{
-    Caller, KeyEntry, KeyOutcome, ShownEntry, TailDecision, TailDescriptor, TailFilter, TailStream,
-    ValueFilter, Window,
+    Caller, KeyEntry, KeyOutcome, ShownEntry, SketchKey, TailDecision, TailDescriptor, TailFilter,
+    TailStream, ValueFilter, Window,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tonic::Code;
@@ -45,6 +49,7 @@ impl ControlApi {
         };
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
         let control = self.control.clone();
+        let of_rules = selected(&limiter.rules(), &message.domain, &message.rule)?;
         let listed = move || {
             let report = control.live().top_keys.report(window, outcome, control.now());
             let (rules, values) = (limiter.rules(), control.values());
@@ -52,7 +57,7 @@ impl ControlApi {
             let keys = report.keys.iter().filter_map(|(key, estimate)| {
                 let (domain, entries) = key.texts();
                 let is_selected = (message.domain.is_empty() || message.domain == domain)
-                    && (message.rule.is_empty() || message.rule == key.rule());
+                    && of_rules.as_ref().is_none_or(|paths| paths.iter().any(|path| path == key.rule()));
                 if !is_selected {
                     return None;
                 }
@@ -63,7 +68,9 @@ impl ControlApi {
                 };
                 let entries: Vec<ShownEntry> = entries.iter().map(show).collect();
                 let is_redacted = entries.iter().any(|entry| entry.is_redacted);
+                let of_key = of_domain.filter(|_| !is_redacted).map(|domain| limits(&rules, domain, key));
                 Some(pb::TopKey {
+                    limits: of_key.unwrap_or_default(),
                     // The path of a rule contains values of the rule file, which are those of the request.
                     rule: if is_redacted { String::new() } else { key.rule().to_owned() },
                     domain,
@@ -93,7 +100,14 @@ impl ControlApi {
         recheck: Recheck,
         message: pb::TailRequest,
     ) -> Result<mpsc::Receiver<pb::TailResponse>, Error> {
-        let stream = self.control.watch(filter(message)?).ok_or_else(|| {
+        let rules = match &*message.rule {
+            "" => None,
+            _ => {
+                let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+                selected(&limiter.rules(), &message.domain, &message.rule)?
+            }
+        };
+        let stream = self.control.watch(filter(message, rules)?).ok_or_else(|| {
             Error::new(Code::ResourceExhausted, "too many streams of decisions are open; close one")
         })?;
         let (responses, receiver) = mpsc::channel(RESPONSES);
@@ -129,8 +143,25 @@ async fn pass_on(mut stream: TailStream, responses: mpsc::Sender<pb::TailRespons
     }
 }
 
-fn filter(message: pb::TailRequest) -> Result<TailFilter, Error> {
-    let pb::TailRequest { domain, rule, code, key, value, sample } = message;
+/// The paths of the rules that a filter selects; none if it selects all.
+fn selected(rules: &RuleSet, domain: &str, rule: &str) -> Result<Option<Vec<String>>, Error> {
+    let domain = Some(domain).filter(|domain| !domain.is_empty());
+    if rule.is_empty() { Ok(None) } else { paths_named(rules, domain, rule).map(Some) }
+}
+
+/// The names of the limits of the rule that a key is counted by, as metrics have them. None if the rules have changed since.
+fn limits(rules: &RuleSet, domain: &DomainRules, key: &SketchKey) -> Vec<String> {
+    let (_, entries) = key.texts();
+    let entries: Vec<limit::Entry<'_>> =
+        entries.iter().map(|entry| limit::Entry { key: &entry.key, value: &entry.value }).collect();
+    let found = domain.find(&entries).map(|found| found.rule);
+    let rule = found.filter(|rule| *rule.info.path == *key.rule());
+    let limits = rule.into_iter().flat_map(|rule| &rule.limits);
+    limits.map(|limit| rules.limit_name(limit).limit.to_string()).collect()
+}
+
+fn filter(message: pb::TailRequest, rules: Option<Vec<String>>) -> Result<TailFilter, Error> {
+    let pb::TailRequest { domain, rule: _, code, key, value, sample } = message;
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     let code = match pb::Code::try_from(code) {
         Ok(pb::Code::Unknown) => None,
@@ -146,7 +177,7 @@ fn filter(message: pb::TailRequest) -> Result<TailFilter, Error> {
     }
     let share = if sample == 0.0 { 1.0 } else { sample };
     let value = given(value).map(|value| ValueFilter::new(&value));
-    Ok(TailFilter { domain: given(domain), rule: given(rule), code, key: given(key), value, share })
+    Ok(TailFilter { domain: given(domain), rules, code, key: given(key), value, share })
 }
 
 pub(super) fn entry(entry: ShownEntry) -> pb::Entry {
@@ -166,6 +197,8 @@ fn to_message(decision: TailDecision) -> pb::TailDecision {
         remaining: of.remaining,
         window: Some(duration(of.window)).filter(|_| !of.window.is_zero()),
         reset_after: reset(of.reset),
+        name: of.name,
+        cause: of.cause.map_or("", DenialCause::name).to_owned(),
     };
     pb::TailDecision {
         time: Some(timestamp(Timestamp::from_nanos(received))),

@@ -20,6 +20,9 @@ pub const PRECISION_HEADER: &str = "tidegate-precision";
 /// the call from the fast path.
 pub const WINDOWS_HEADER: &str = "tidegate-windows";
 
+/// The value of [`WINDOWS_HEADER`] by which a caller requests the detailed form.
+pub const DETAILED: &str = "detailed";
+
 /// The response to a call.
 pub(in crate::api) struct CallResponse {
     pub(in crate::api) message: RateLimitResponse,
@@ -101,22 +104,32 @@ async fn checked_call(
 ) -> Result<CallResponse, CallError> {
     let header = |name: &str| metadata.get(name).map(|value| value.as_bytes());
     let trace = service.propagators().and_then(|propagators| propagators.context(header));
-    let with_windows = metadata.contains_key(WINDOWS_HEADER);
+    let with_windows = metadata.get(WINDOWS_HEADER).map(|form| form.as_bytes() == DETAILED.as_bytes());
     let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata)?.min(wait_max));
     let limits = service.request_limits();
     let texts = decode::EntryTexts::of(message, limits);
     let request = purpose.of(decode::request(message, &texts, limits)?);
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
-        windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),
+        windows: with_windows.and_then(|is_detailed| windows(decision, is_detailed).parse().ok()),
         on_reset: service.release_of(&request, decision).map(OnReset::new),
     };
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
 }
 
-fn windows(decision: &Decision<'_>) -> String {
+/// The windows of the statuses; in detailed form with what a caller cannot learn from a status: that the limit is of requests in flight, and
+/// why it is denied, if not by its limit.
+fn windows(decision: &Decision<'_>, is_detailed: bool) -> String {
     let window = |status: &limit::Status<'_>| {
-        status.limit.map_or_else(|| "-".to_owned(), |limit| limit.window.to_string())
+        let Some(limit) = status.limit else { return "-".to_owned() };
+        if !is_detailed {
+            return limit.window.to_string();
+        }
+        let is_in_flight = limit.unit.is_none() && status.rule.is_some_and(|rule| rule.holds_slots);
+        let in_flight = if is_in_flight { ";in-flight" } else { "" };
+        let cause =
+            decision.cause(status).map_or_else(String::new, |cause| format!(";cause={}", cause.name()));
+        format!("{}{in_flight}{cause}", limit.window)
     };
     decision.statuses.iter().map(window).collect::<Vec<_>>().join(",")
 }

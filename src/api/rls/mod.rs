@@ -14,7 +14,7 @@ mod response;
 mod tonic_service;
 
 pub(super) use call::{CallError, CallResponse, Purpose, call, precision_of};
-pub use call::{PRECISION_HEADER, WINDOWS_HEADER};
+pub use call::{DETAILED, PRECISION_HEADER, WINDOWS_HEADER};
 pub use encode::Precision;
 pub(super) use kuadrant::KuadrantService;
 pub(super) use response::response;

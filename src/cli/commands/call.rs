@@ -2,7 +2,7 @@
 
 use crate::{
     api::{
-        PRECISION_HEADER, WINDOWS_HEADER,
+        DETAILED, PRECISION_HEADER, WINDOWS_HEADER,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
             service::{
@@ -212,7 +212,7 @@ impl Call {
         let mut request = Request::new(message);
         request.set_timeout(self.timeout);
         request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
-        request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
+        request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static(DETAILED));
         let sent = client.should_rate_limit(request).await;
         sent.map_err(|status| target::call_failure(&self.addr, &self.tls, &status))
     }
@@ -299,7 +299,7 @@ impl Call {
                 status.code().as_str_name().to_owned(),
                 status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit),
                 remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
-                reset_text(status),
+                reset_text(status, cause(windows.get(at))),
             ]
         })
     }
@@ -313,8 +313,9 @@ impl Call {
                     "name": limit.name,
                     "requests_per_unit": limit.requests_per_unit,
                     "unit": (limit.unit() != Unit::Unknown).then(|| limit.unit().as_str_name()),
-                    "window": windows.get(at),
+                    "window": windows.get(at).map(|window| window_alone(window)),
                 })),
+                "cause": cause(windows.get(at)),
                 "remaining": remaining(status),
                 "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
             })
@@ -345,13 +346,34 @@ fn limit_text(limit: &RateLimit, window: Option<&String>) -> String {
     let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
     match (limit.unit(), window) {
         (Unit::Unknown, None) => format!("{name}{}", limit.requests_per_unit),
-        (Unit::Unknown, Some(window)) => format!("{name}{} per {window}", limit.requests_per_unit),
+        (Unit::Unknown, Some(window)) if window.contains(";in-flight") => {
+            format!("{name}{} in flight, held for at most {}", limit.requests_per_unit, window_alone(window))
+        }
+        (Unit::Unknown, Some(window)) => {
+            format!("{name}{} per {}", limit.requests_per_unit, window_alone(window))
+        }
         (unit, _) => format!("{name}{} per {}", limit.requests_per_unit, unit.as_str_name().to_lowercase()),
     }
 }
 
-fn reset_text(status: &DescriptorStatus) -> String {
+/// The window without the parameters that a server adds to it.
+fn window_alone(window: &str) -> &str {
+    window.split(';').next().unwrap_or_default()
+}
+
+/// Why the descriptor is denied, if not by its limit.
+fn cause(window: Option<&String>) -> Option<&str> {
+    window?.split(';').find_map(|parameter| parameter.strip_prefix("cause="))
+}
+
+fn reset_text(status: &DescriptorStatus, cause: Option<&str>) -> String {
     match (&status.duration_until_reset, status.code()) {
+        (None, Code::OverLimit) if cause == Some("counters_full") => {
+            "unknown: the counters are full".to_owned()
+        }
+        (None, Code::OverLimit) if cause == Some("store_away") => {
+            "unknown: the shared store is away".to_owned()
+        }
         (Some(reset), _) => format!("{:.3} s", seconds(reset)),
         (None, Code::OverLimit) => "never".to_owned(),
         (None, _) => "–".to_owned(),

@@ -61,8 +61,8 @@ export default {
       const tightest = descriptors.find((one) => one.code === "OVER_LIMIT") || descriptors[0] || {};
       event.shown ||= [
         clock.format(new Date(event.time)), over ? "denied" : "admitted", visible(event.domain || "", 40),
-        descriptors.map((one) => entriesText(one.entries)).join(" | "), visible(tightest.rule || "", 60),
-        tightest.rule ? compact(tightest.remaining || 0) : "", tightest.resetAfter ? duration(seconds(tightest.resetAfter)) : ""];
+        descriptors.map((one) => entriesText(one.entries)).join(" | "), tightest.cause ? `(${tightest.cause.replace("_", " ")})` : visible(tightest.rule || "", 60),
+        tightest.rule && !tightest.cause ? compact(tightest.remaining || 0) : "", tightest.resetAfter ? duration(seconds(tightest.resetAfter)) : ""];
       fill(row, event.shown);
       row.children[1].className = over ? "tag denied" : "tag admitted";
     }

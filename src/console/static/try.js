@@ -2,7 +2,7 @@
 
 import { seconds } from "./api.js";
 import {
-  bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, reservedText, slotsText, verdict, visible,
+  CAUSES, bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, reservedText, slotsText, verdict, visible,
 } from "./view.js";
 
 export default {
@@ -61,10 +61,11 @@ function explained(app, sent, one, at) {
     `matched ${visible(step.matched || "")}`, step.declaredAt ? `, declared at ${visible(step.declaredAt)}` : "")));
   const end = h("li", { class: over ? "end" : "end ok" }, h("p", {}, visible(one.outcome || "", 600)),
     one.rule ? h("p", {}, "Rule ", h("bdi", { class: "mono" }, visible(one.rule)), " ", verdict(one.code)) : null,
+    one.cause ? h("p", { class: "error" }, `Denied because ${CAUSES[one.cause] || visible(one.cause)}.`) : null,
     one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules${circumstances(one.override)}.`) : null,
     one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
-      `${limitText(counter)}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
+      `${limitText(counter)}, ${counter.algorithm || ""}: ${counter.isUnknown ? "used and remaining not known" : `${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`}`,
       counter.bannedFor ? `, banned for ${duration(seconds(counter.bannedFor))}` : "",
       counter.resetAfter ? `, resets in ${isInFlight(counter.algorithm) ? "about " : ""}${duration(seconds(counter.resetAfter))}` : "",
       counter.slots ? `; ${slotsText(counter)}` : "", counter.reserved ? `; ${reservedText(counter)}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),

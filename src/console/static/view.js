@@ -75,6 +75,12 @@ export const UNITS = Object.values(names);
 /** A window as in `10 per minute`. */
 export const window_ = (s) => names[s] || duration(s);
 
+/** Why a request is denied, if not by its limit. */
+export const CAUSES = {
+  counters_full: "the counters are full, and no limit is exceeded: raise --max-counters",
+  store_away: "the shared store does not decide, and no limit is known to be exceeded",
+};
+
 /** A limit in words. The algorithm of requests in flight has no window: slots end at the latest after it. */
 export const limitText = ({ requests = 0, window, algorithm = "" }) => (isInFlight(algorithm)
   ? `${count(requests)} in flight, held for at most ${duration(seconds(window))}`

@@ -20,6 +20,7 @@ tests_with! {
     further_hits_leave_the_expiry_of_a_window,
     the_metrics_of_a_shared_store_are_those_documented,
     a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided,
+    denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit,
 }
 
 const RULES: &str = "
@@ -129,6 +130,20 @@ async fn the_metrics_of_a_shared_store_are_those_documented() {
         .collect();
     assert_eq!(found, documented);
     assert!(page.contains("tidegate_shared_decisions_total{result=\"decided\"} 7"), "{page}");
+    // As far as the dashboard and the alerts are about a store: tests/peers/prometheus.rs has the rest.
+    let deployed = [
+        include_str!("../../../deploy/grafana/tidegate.json"),
+        include_str!("../../../deploy/prometheus/alerts.yaml"),
+    ];
+    let is_of_name = |character: char| character.is_ascii_lowercase() || character == '_';
+    for (at, text) in
+        deployed.iter().flat_map(|text| text.match_indices("tidegate_").map(move |(at, _)| (at, text)))
+    {
+        let name: String = text[at..].chars().take_while(|character| is_of_name(*character)).collect();
+        if name.starts_with("tidegate_shared_") || name.starts_with("tidegate_lease_") {
+            assert!(page.contains(&name), "the server has no {name}");
+        }
+    }
 }
 
 /// A server that starts after the loss would write a secret of its own, and servers from before would find another layout.
@@ -146,4 +161,63 @@ async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is
     let after = eventually("a secret", async || secret()).await;
     println!("FLUSHALL without a decision: the secret is there after {} ms", began.elapsed().as_millis());
     assert_eq!(after, before);
+}
+
+/// `explain` showed "OVER_LIMIT … 0 used, 0 remaining", and `top` and `tail` named the rule.
+async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let (rules, log) = (rules_file(RULES), tempfile::NamedTempFile::new().expect("a file"));
+    let log_path = log.path().to_str().expect("UTF-8");
+    let args = [
+        "--counters",
+        &url,
+        "--on-store-failure",
+        "deny",
+        "--control",
+        "loopback",
+        "--decision-log",
+        log_path,
+    ];
+    let server = Server::with_rules(rules.path(), &[&args[..], &["--http-listen", "127.0.0.1:0"]].concat());
+    let ctl = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output =
+            command.arg("ctl").args(args).args(["--addr", server.address()]).output().expect("it runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let mut client = server.client().await;
+    client.hit("d", &[("window", "v")]).await.expect("a decision");
+    drop(redis);
+    eventually("the store is away", async || {
+        let response = client.hit("d", &[("window", "v")]).await.expect("a decision");
+        let shown = ctl(&["explain", "d", "window=v"]);
+        let is_away = response.overall_code == 2 && shown.contains("the counters are not known");
+        if is_away { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    let explained = ctl(&["explain", "d", "window=v"]);
+    for text in [
+        "because the shared store does not decide",
+        "5 per 1d (sliding_window), used and remaining not known",
+    ] {
+        assert!(explained.contains(text), "{text}: {explained}");
+    }
+    assert!(!explained.contains("0 used"), "{explained}");
+    eventually("the outage in `top`", async || match ctl(&["top"]) {
+        shown if shown.contains("(shared store away)") => Ok(()),
+        shown => Err(shown),
+    })
+    .await;
+    eventually("the outage in the decision log", async || match std::fs::read_to_string(log.path()) {
+        Ok(lines) if lines.contains(r#""cause":"store_away""#) => Ok(()),
+        lines => Err(format!("{lines:?}")),
+    })
+    .await;
+    let call = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["call", "--addr", server.address(), "d", "window=v"])
+        .output()
+        .expect("it runs");
+    let call = String::from_utf8_lossy(&call.stdout).into_owned();
+    assert!(call.contains("unknown: the shared store is away"), "{call}");
 }

@@ -60,6 +60,25 @@ impl BanPhase {
     }
 }
 
+/// Why hits were denied that exceed no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DenialCause {
+    /// They need a new counter, and there is no room for it.
+    CountersFull,
+    /// The shared store did not decide.
+    StoreAway,
+}
+
+impl DenialCause {
+    /// The name in logs, metadata and the control API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CountersFull => "counters_full",
+            Self::StoreAway => "store_away",
+        }
+    }
+}
+
 /// The limit of a status, as `current_limit` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CurrentLimit<'r> {
@@ -247,6 +266,8 @@ pub struct RareNumbers<'r> {
     pub excess: Box<[u64]>,
     /// The limits that apply, where the counters are not in this process and responses report them.
     pub service_limits: Option<Vec<ServiceLimit<'r>>>,
+    /// Whether a shared store should have decided, and did not.
+    pub is_without_store: bool,
 }
 
 /// The decision on one request.
@@ -271,6 +292,18 @@ impl<'r> Decision<'r> {
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
         Self { code, statuses, beside: SmallVec::new(), rare: None, slot: None, number: 0 }
+    }
+
+    /// Whether a shared store should have decided, and did not.
+    pub fn is_without_store(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.is_without_store)
+    }
+
+    /// Why the hits of one of its statuses were denied, if it is for another reason than a limit: then nothing is known of its counter.
+    pub fn cause(&self, status: &Status<'_>) -> Option<DenialCause> {
+        let is_known = !status.is_over || status.limit.is_none() || status.reset.is_some();
+        let cause = if self.is_without_store() { DenialCause::StoreAway } else { DenialCause::CountersFull };
+        (!is_known).then_some(cause)
     }
 
     /// Hits that the counter of a descriptor has beyond its limit, with the semantics of the reference server.

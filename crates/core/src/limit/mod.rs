@@ -13,8 +13,8 @@ mod unit;
 
 pub use client_text::{CUT_BYTES, client_bytes, client_text, has_escape};
 pub use decision::{
-    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, GrantedSlot, HeldSlot, HeldSlots, MetricLabel,
-    RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
+    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, DenialCause, GrantedSlot, HeldSlot, HeldSlots,
+    MetricLabel, RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
 };
 pub use denial::Denial;
 pub use descriptor_text::{DescriptorText, DescriptorTextError};

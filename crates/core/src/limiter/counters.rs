@@ -49,6 +49,11 @@ pub(super) trait Counters {
     /// Reserves room for the counters that are to be created; false if the store is full.
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool;
 
+    /// Whether there is room for another counter; none is reserved.
+    fn has_room(&mut self, _: Timestamp) -> bool {
+        true
+    }
+
     /// The time by which the counter is decided: that of the request, unless another clock counts for it.
     #[inline]
     fn time(&self, _: &PlannedCounter, now: Timestamp) -> Timestamp {
@@ -164,6 +169,15 @@ impl Counters for LockedShards<'_> {
             }
             has_room
         }
+    }
+
+    #[cold]
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        let is_full = |store: &Store| store.counters() >= store.counters_max();
+        if is_full(self.store) {
+            self.moved |= self.store.search_room(self.guards.iter_mut().map(|guard| &mut **guard), now);
+        }
+        !is_full(self.store)
     }
 }
 

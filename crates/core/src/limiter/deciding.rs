@@ -178,7 +178,19 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             !self.is_of_ban(counter) && counted().taken > 0
         };
         let creates: SmallVec<[bool; 4]> = self.counters.iter().map(creates).collect();
-        self.shards.make_room(self.counters, &creates, self.now)
+        let has_room = self.shards.make_room(self.counters, &creates, self.now);
+        // What a peek reports is what hits would get.
+        has_room
+            && (creates.contains(&true) || !self.peeks_at_new_counter() || self.shards.has_room(self.now))
+    }
+
+    /// Whether a peek is about a counter that does not exist.
+    #[cold]
+    fn peeks_at_new_counter(&self) -> bool {
+        let is_peek = |charge: &u32| self.charges[*charge as usize].hits == Hits::Peek;
+        let new =
+            self.counters.iter().filter(|counter| !self.shards.has(counter) && !self.is_of_ban(counter));
+        new.flat_map(|counter| &self.by_key[counter.charges()]).any(is_peek)
     }
 
     /// Marks descriptors that need a new counter as over, because the store is full.
@@ -190,7 +202,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             }
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if matches!(charge.hits, Hits::Take(_)) && charge.fit == Fit::Admitted {
+                if !matches!(charge.hits, Hits::GiveBack(_)) && charge.fit == Fit::Admitted {
                     charge.fit = Fit::NoRoom;
                     charge.remaining = 0;
                     self.descriptors[charge.descriptor as usize].is_over = true;

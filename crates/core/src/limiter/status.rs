@@ -109,7 +109,7 @@ pub(super) fn reported_decision<'r>(
         decision.statuses.push(status(descriptor, tightest));
     }
     if plan.charges.iter().any(|charge| charge.excess > 0) {
-        decision.rare = Some(Box::new(RareNumbers { excess: excess(plan), service_limits: None }));
+        decision.rare = Some(Box::new(RareNumbers { excess: excess(plan), ..RareNumbers::default() }));
     }
     decision
 }

@@ -78,7 +78,7 @@ pub use tree::{
     DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,
     RuleEntry, RuleValue, Step,
 };
-pub use unlimited::{Advice, nearest_name};
+pub use unlimited::{Advice, NamedRules, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
 pub use yaml::nearest;
 

@@ -1,12 +1,12 @@
 //! Descriptors that nothing limits although no rule says so, and rules that would limit them.
 
 use super::{
-    DomainRules, Rule, RuleSet,
+    DomainRules, Rule, RuleLimit, RuleSet,
     tree::Level,
     yaml::{self, nearest},
 };
 use crate::limit::Entry;
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 /// Rules that are compared with the keys of a descriptor: a domain may have ten thousand.
 const COMPARED_MAX: usize = 1_000;
@@ -69,6 +69,46 @@ impl RuleSet {
             place: "a rule file of its own".to_owned(),
             yaml: format!("domain: {}\ndescriptors:\n{}", text(domain), items(keys)),
         }
+    }
+}
+
+/// What a name or a path of a rule stands for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NamedRules {
+    /// The paths of these rules; at least one.
+    Paths(Vec<String>),
+    /// Nothing; the name or path that it most likely stands for, if one is close enough.
+    Unknown(Option<String>),
+}
+
+impl RuleSet {
+    /// The rules of a domain, or of all, that have this path, or a limit of this name: one that a rule declares, or one as metrics
+    /// have it.
+    pub fn named(&self, domain: Option<&str>, name: &str) -> NamedRules {
+        let domains = self.domains().filter(|of| domain.is_none_or(|domain| domain == of.name()));
+        let rules: Vec<&Rule> = domains.flat_map(DomainRules::rules_unsorted).collect();
+        let names = |rule: &Rule| {
+            let of_limit =
+                |limit: &RuleLimit| [Arc::from(&*limit.name), Arc::clone(&self.limit_name(limit).limit)];
+            rule.limits.iter().flat_map(of_limit).collect::<Vec<Arc<str>>>()
+        };
+        let by_path = rules.iter().filter(|rule| *rule.info.path == *name);
+        let mut paths: Vec<String> = by_path.map(|rule| rule.info.path.to_string()).collect();
+        if paths.is_empty() {
+            let by_name = rules.iter().filter(|rule| names(rule).iter().any(|of_limit| **of_limit == *name));
+            paths = by_name.map(|rule| rule.info.path.to_string()).collect();
+        }
+        if !paths.is_empty() {
+            return NamedRules::Paths(paths);
+        }
+        let all: Vec<Arc<str>> = rules
+            .iter()
+            .take(COMPARED_MAX)
+            .flat_map(|rule| names(rule).into_iter().chain([Arc::clone(&rule.info.path)]))
+            .filter(|name| !name.is_empty())
+            .collect();
+        let known: Vec<&str> = all.iter().map(|name| &**name).collect();
+        NamedRules::Unknown(nearest_name(name, &known).map(str::to_owned))
     }
 }
 
@@ -306,6 +346,20 @@ mod tests {
         let end = rules.advise("shop", &["api_key", "path"]);
         assert_eq!(end.reason, "the rules end below api_key: none has the key path there");
         assert_eq!(end.yaml.lines().next(), Some("descriptors:"));
+    }
+
+    #[test]
+    fn rules_are_found_by_their_paths_and_the_names_of_their_limits() {
+        let text = "domain: d\ndescriptors:\n\
+            - {key: user, rate_limit: {name: per-user, unit: minute, requests_per_unit: 5}}\n\
+            - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
+        let rules = parse(text, Semantics::Exact);
+        for (name, path) in [("user", "user"), ("per-user", "user"), ("ip", "ip")] {
+            assert_eq!(rules.named(None, name), NamedRules::Paths(vec![path.to_owned()]), "{name}");
+        }
+        assert_eq!(rules.named(Some("d"), "per-usr"), NamedRules::Unknown(Some("per-user".to_owned())));
+        assert_eq!(rules.named(None, "nothing-like-it"), NamedRules::Unknown(None));
+        assert_eq!(rules.named(Some("other"), "user"), NamedRules::Unknown(None));
     }
 
     #[test]

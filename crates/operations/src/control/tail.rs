@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::{
-    limit::{Code, Hits, Reset},
+    limit::{Code, DenialCause, Hits, Reset},
     rules::{Pattern, RuleSet},
 };
 use tidegate_service::Event;
@@ -34,8 +34,8 @@ const WATCHERS_MAX: usize = 16;
 pub struct TailFilter {
     /// Those of this domain.
     pub domain: Option<String>,
-    /// Those to which a limit of this rule applied, by its path.
-    pub rule: Option<String>,
+    /// Those to which a limit of one of these rules applied, by their paths.
+    pub rules: Option<Vec<String>>,
     /// Those with this code.
     pub code: Option<Code>,
     /// Those with an entry of this key.
@@ -107,6 +107,10 @@ pub struct TailDescriptor {
     pub remaining: u32,
     /// See [`Reset`].
     pub reset: Option<Reset>,
+    /// The name of the limit, as its rule declares it; may be empty.
+    pub name: String,
+    /// Why it was denied, if not by its limit.
+    pub cause: Option<DenialCause>,
 }
 
 /// A watcher's end of the stream.
@@ -243,8 +247,10 @@ impl TailFilter {
             let mut entries = decision.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
             entries.any(|entry| self.key.as_ref().is_none_or(|key| *key == entry.key) && is_value(entry))
         };
-        let has_rule = |rule: &String| decision.descriptors.iter().any(|descriptor| descriptor.rule == *rule);
-        self.rule.as_ref().is_none_or(has_rule) && (self.key.is_none() && self.value.is_none() || has_entry())
+        let has_one = |rules: &Vec<String>| {
+            decision.descriptors.iter().any(|descriptor| rules.contains(&descriptor.rule))
+        };
+        self.rules.as_ref().is_none_or(has_one) && (self.key.is_none() && self.value.is_none() || has_entry())
     }
 }
 
@@ -281,6 +287,8 @@ fn show(record: &Record<'_>, rules: &RuleSet, values: &Values) -> TailDecision {
             window: limit.map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.window)),
             remaining: of.remaining,
             reset: of.reset,
+            name: limit.map_or_else(String::new, |limit| limit.name.to_owned()),
+            cause: of.cause,
         }
     };
     TailDecision {

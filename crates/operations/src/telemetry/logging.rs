@@ -16,10 +16,10 @@ use std::{
     time::Duration,
 };
 use tidegate_core::clock::{Clock, SystemClock};
-use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::LevelFilter};
+use tracing::{Event, Level, Metadata, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_subscriber::{
     Registry,
-    filter::Targets,
+    filter::{Targets, filter_fn},
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::Writer,
@@ -60,7 +60,7 @@ pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), LogFilterErr
     let configured = log_filter::parse(filter)?;
     let (filter, handle) = reload::Layer::new(configured.clone());
     let _ = SWITCH.set(Switch { handle, configured, is_switched: AtomicBool::new(false) });
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(|of| !is_noise(of)));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {
@@ -75,6 +75,12 @@ pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), LogFilterErr
         }
     }
     Ok(())
+}
+
+/// Whether a line is of no use: the library for file events warns of each watched directory that was removed, and so at each swap of a
+/// ConfigMap, since it removes its watch twice.
+fn is_noise(of: &Metadata<'_>) -> bool {
+    of.target() == "notify::inotify" && *of.level() == Level::WARN
 }
 
 /// A change of the level.

@@ -86,7 +86,7 @@ enum Command {
         /// Descriptors of the request.
         #[arg(value_name = "KEY=VALUE,…", required_unless_present_any = ["rule", "all"])]
         descriptors: Vec<DescriptorText>,
-        /// All counters of this rule, by its path.
+        /// All counters of this rule, by its path or the name of a limit.
         #[arg(long, conflicts_with = "descriptors", add = ArgValueCompleter::new(complete::rules))]
         rule: Option<String>,
         /// All counters of the domain.
@@ -110,7 +110,7 @@ enum Command {
         /// Only this domain.
         #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
         domain: String,
-        /// Only this rule, by its path.
+        /// Only this rule, by its path or the name of a limit.
         #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Admitted hits in the place of denied ones.
@@ -128,7 +128,7 @@ enum Command {
         /// Only this domain.
         #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
         domain: String,
-        /// Only decisions to which this rule applied, by its path.
+        /// Only decisions to which this rule applied, by its path or the name of a limit.
         #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Only these.

@@ -104,7 +104,7 @@ fn limit_text(limit: &pb::Limit) -> String {
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
     let mut lines = vec![format!("now: {}", response.code().as_str_name())];
     for (text, descriptor) in descriptors.iter().zip(&response.descriptors) {
-        lines.push(format!("{text}: {}", descriptor.code().as_str_name()));
+        lines.push(format!("{text}: {}{}", descriptor.code().as_str_name(), cause_text(&descriptor.cause)));
         for (number, step) in (1..).zip(&descriptor.steps) {
             let pb::Entry { key, value } = step.entry.clone().unwrap_or_default();
             lines.push(format!("  {number}. {key}={value} matches {}  ({})", step.matched, step.declared_at));
@@ -115,7 +115,20 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
             lines.push(format!("    {}", counter_text(counter)));
         }
     }
+    if !response.counters_unknown.is_empty() {
+        lines.push(format!("the counters are not known: {}", response.counters_unknown));
+    }
     Shown::new("ExplainResponse", response, lines.join("\n"))
+}
+
+/// ` because …`, if it is not its limit that denies.
+fn cause_text(cause: &str) -> &str {
+    match cause {
+        "" => "",
+        "counters_full" => ", because the counters are full: no limit is exceeded; raise --max-counters",
+        "store_away" => ", because the shared store does not decide: no limit is known to be exceeded",
+        other => other,
+    }
 }
 
 /// The override or the block that applies: its id, who set it and why, and until when.
@@ -149,6 +162,11 @@ fn counter_text(counter: &pb::Counter) -> String {
     };
     let reset = counter.reset_after.as_ref();
     let is_in_flight = is_in_flight(algorithm);
+    if counter.is_unknown {
+        let kind =
+            if is_in_flight { format!("{requests} in flight") } else { format!("{requests} per {window}") };
+        return format!("{limit}: {kind} ({algorithm}), used and remaining not known{replaced}");
+    }
     let about = if is_in_flight { "about " } else { "" };
     let reset = reset.map_or_else(String::new, |reset| format!(", one more in {about}{}", seconds(reset)));
     let ban = ban_text(counter);
@@ -224,9 +242,13 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
     for (descriptor, status) in descriptors.iter().zip(statuses) {
         let limit = match &status.window {
             None => "none".to_owned(),
+            given if status.is_in_flight => {
+                format!("{} in flight, held for at most {}", status.requests, window(given.as_ref()))
+            }
             given => format!("{} per {}", status.requests, window(given.as_ref())),
         };
         let reset = match (&status.reset_after, status.never) {
+            _ if !status.cause.is_empty() => cause_text(&status.cause).trim_start_matches(", ").to_owned(),
             (Some(reset), _) => seconds(reset),
             (None, true) => "never".to_owned(),
             (None, false) => "–".to_owned(),
@@ -253,7 +275,7 @@ pub(super) fn top_keys(response: &pb::TopKeysResponse) -> Shown {
     for key in &response.keys {
         rows.add_row([
             key.domain.clone(),
-            key.rule.clone(),
+            named(&key.rule, &key.limits),
             entries(key.descriptor.as_ref().map_or(&[], |descriptor| &descriptor.entries)),
             key.hits.to_string(),
             key.error.to_string(),
@@ -263,6 +285,13 @@ pub(super) fn top_keys(response: &pb::TopKeysResponse) -> Shown {
     Shown::new("TopKeysResponse", response, rows)
 }
 
+/// The path of a rule, with the names of its limits where they are others.
+fn named(rule: &str, limits: &[String]) -> String {
+    let names: Vec<&str> =
+        limits.iter().map(String::as_str).filter(|name| *name != rule && !name.is_empty()).collect();
+    if names.is_empty() { rule.to_owned() } else { format!("{rule} ({})", names.join(", ")) }
+}
+
 pub(super) fn decision(decision: &pb::TailDecision) -> String {
     let time = decision.time.as_ref().map_or_else(String::new, |time| {
         let time = jiff::Timestamp::new(time.seconds, time.nanos);
@@ -270,8 +299,12 @@ pub(super) fn decision(decision: &pb::TailDecision) -> String {
     });
     let descriptors = decision.descriptors.iter().map(|descriptor| {
         let rule = if descriptor.rule.is_empty() { "" } else { " by " };
-        let (code, remaining) = (descriptor.code().as_str_name(), descriptor.remaining);
-        format!("{} {code}{rule}{}, {remaining} remaining", entries(&descriptor.entries), descriptor.rule)
+        let (code, shown) = (descriptor.code().as_str_name(), entries(&descriptor.entries));
+        if !descriptor.cause.is_empty() {
+            return format!("{shown} {code}{}", cause_text(&descriptor.cause));
+        }
+        let named = named(&descriptor.rule, std::slice::from_ref(&descriptor.name));
+        format!("{shown} {code}{rule}{named}, {} remaining", descriptor.remaining)
     });
     let descriptors = descriptors.collect::<Vec<_>>().join("; ");
     format!("{time} {} {}: {descriptors}", decision.code().as_str_name(), decision.domain)

@@ -86,7 +86,13 @@ impl<'h> RemoteRequest<'h> {
     }
 
     /// The decision if the store does not decide.
-    pub fn decide_without_store(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
+    pub fn decide_without_store(self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
+        let mut decision = self.decide_as(how, now);
+        decision.rare.get_or_insert_default().is_without_store = true;
+        decision
+    }
+
+    fn decide_as(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
         match how {
             WithoutStore::Allow => self.decide_by_local_counters(now),
             WithoutStore::Deny => {

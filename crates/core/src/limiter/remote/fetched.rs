@@ -113,6 +113,10 @@ impl Counters for Mixed<'_> {
         }
     }
 
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        self.local.has_room(now)
+    }
+
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
         self.local.make_room(&counters[..self.locals], &to_be_created[..self.locals], now)
     }

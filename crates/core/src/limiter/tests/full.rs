@@ -11,6 +11,9 @@ fn when_full_newcomers_are_denied_and_live_counters_go_on() {
             (0, "user=a +4", &["ok 1"]),
             (0, "user=b +5", &["ok 0"]),
             (0, "user=c", &["over full"]),
+            // A peek, by which `explain` and operators see it, has the same verdict.
+            (0, "user=c ?", &["over full"]),
+            (0, "user=a ?", &["ok 1"]),
             (0, "user=a; user=c", &["ok 1", "over full"]),
             (0, "user=b", &["over 0 60000"]),
             (0, "user=a", &["ok 0"]),
@@ -22,7 +25,7 @@ fn when_full_newcomers_are_denied_and_live_counters_go_on() {
         limiter.store().sweep(shard, usize::MAX, Timestamp::from_millis(MIDNIGHT_MILLIS + 61_000));
     }
     assert_eq!(limiter.store().counters(), 0);
-    check(&limiter, &[(61_000, "user=c; user=d", &["ok 4", "ok 4"])]);
+    check(&limiter, &[(61_000, "user=c ?", &["ok 5"]), (61_000, "user=c; user=d", &["ok 4", "ok 4"])]);
 }
 
 #[test]
@@ -33,6 +36,7 @@ fn when_full_newcomers_are_admitted_uncounted_if_so_set() {
         &[
             (0, "user=a +5", &["ok 0"]),
             (0, "user=b", &["ok 5"]),
+            (0, "user=b ?", &["ok 5"]),
             (0, "user=b", &["ok 5"]),
             (0, "user=a", &["over 0 60000"]),
         ],

@@ -23,11 +23,11 @@ use sketch::Sketch;
 use std::{
     cell::Cell,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
-use tidegate_core::limit::{Code, Hits, Timestamp};
+use tidegate_core::limit::{Code, DenialCause, Hits, Timestamp};
 use tidegate_service::Event;
 use windows::Windows;
 
@@ -68,6 +68,10 @@ struct Collected {
     /// Empty; exchanged with those of a lane, so that its thread waits for no summary to be made.
     spare: Option<LaneSketches>,
 }
+
+/// In the place of the rule, where it is not by the rule that hits are denied. No path has these texts.
+static OTHER_CAUSES: LazyLock<[Arc<str>; 2]> =
+    LazyLock::new(|| ["(counters full)", "(shared store away)"].map(Arc::from));
 
 type LaneSketches = ByOutcome<Sketch<Arc<SketchKey>>>;
 
@@ -168,7 +172,12 @@ impl TopKeys {
             bytes.clear();
             bytes.reserve(KEY_BYTES_MAX);
             key::encode(event.request.domain(), &descriptor.entries, bytes);
-            let rule = status.rule.map(|rule| &rule.path);
+            let rule = match event.decision.cause(status) {
+                None => status.rule.map(|rule| &rule.path),
+                // Not by the rule.
+                Some(DenialCause::CountersFull) => Some(&OTHER_CAUSES[0]),
+                Some(DenialCause::StoreAway) => Some(&OTHER_CAUSES[1]),
+            };
             let borrowed = BorrowedKey { bytes, rule: rule.map_or("", |rule| rule) };
             let owned = || Arc::new(SketchKey::new(bytes, rule));
             sketches[outcome as usize].add(&borrowed, hits.get().saturating_mul(stands_for), owned);

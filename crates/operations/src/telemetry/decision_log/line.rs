@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use tidegate_core::{
-    limit::{Code, Hits, Reset},
+    limit::{Code, DenialCause, Hits, Reset},
     rules::{Redaction, RuleSet},
 };
 
@@ -71,6 +71,8 @@ struct Descriptor<'r> {
     reset_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -219,6 +221,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             remaining: of.remaining,
             reset_ns: of.reset.and_then(nanos),
             ban: of.ban.name(),
+            cause: of.cause.map(DenialCause::name),
         }
     });
     let (ticket, ticket_hash) = ticket(record, values);

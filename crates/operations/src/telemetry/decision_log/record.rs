@@ -4,7 +4,7 @@
 //! The bytes never leave the process. All numbers are in native order; a text is preceded by its length.
 
 use std::num::NonZeroU64;
-use tidegate_core::limit::{BanPhase, Code, Hits, Reset, Status, Unit};
+use tidegate_core::limit::{BanPhase, Code, DenialCause, Hits, Reset, Status, Unit};
 use tidegate_service::{Cancellation, Event, TraceContext};
 
 /// The part of a record of constant size, and of each descriptor, entry and text, is below this number of bytes.
@@ -43,6 +43,8 @@ pub(crate) struct DescriptorRecord<'b> {
     pub(crate) own_limit: Option<(u32, Unit)>,
     pub(crate) code: Code,
     pub(crate) ban: BanPhase,
+    /// Why it was denied, if not by its limit.
+    pub(crate) cause: Option<DenialCause>,
     pub(crate) remaining: u32,
     pub(crate) reset: Option<Reset>,
     pub(crate) limit: Option<LimitRecord<'b>>,
@@ -133,7 +135,7 @@ pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &
                 u32(own.requests, out);
             }
         }
-        encode_status(status, out);
+        encode_status(status, event.decision.cause(status), out);
     }
     end(start, out);
 }
@@ -171,12 +173,17 @@ fn end(start: usize, out: &mut [u8]) {
     out[start..start + 4].copy_from_slice(&bytes.to_ne_bytes());
 }
 
-fn encode_status(status: &Status<'_>, out: &mut Vec<u8>) {
+fn encode_status(status: &Status<'_>, cause: Option<DenialCause>, out: &mut Vec<u8>) {
     out.push(code(status.code));
     out.push(match status.ban {
         BanPhase::None => 0,
         BanPhase::Begins => 1,
         BanPhase::InForce => 2,
+    });
+    out.push(match cause {
+        None => 0,
+        Some(DenialCause::CountersFull) => 1,
+        Some(DenialCause::StoreAway) => 2,
     });
     u32(status.remaining, out);
     match status.reset {
@@ -315,6 +322,11 @@ impl<'b> Reader<'b> {
             2 => BanPhase::InForce,
             _ => BanPhase::None,
         };
+        let cause = match self.u8()? {
+            1 => Some(DenialCause::CountersFull),
+            2 => Some(DenialCause::StoreAway),
+            _ => None,
+        };
         let remaining = self.u32()?;
         let reset = match self.u8()? {
             0 => None,
@@ -328,6 +340,6 @@ impl<'b> Reader<'b> {
                 Some(LimitRecord { name, requests, window, rule })
             }
         };
-        Some(DescriptorRecord { entries, hits, own_limit, code, ban, remaining, reset, limit })
+        Some(DescriptorRecord { entries, hits, own_limit, code, ban, cause, remaining, reset, limit })
     }
 }
