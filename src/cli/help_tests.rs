@@ -14,6 +14,7 @@ const HEADINGS_OF_SERVE: [(&str, &[&str]); 17] = [
         &[
             "rules",
             "blocks",
+            "strict-rules",
             "wait-for-rules",
             "healthy-without-rules",
             "health-needs-rules",

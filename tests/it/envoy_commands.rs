@@ -32,7 +32,7 @@ const DEPLOYED: &[(&str, &[&str])] = &[
     ("deploy/envoy/budgets-rules.yaml", &["deploy/envoy/budgets.yaml"]),
     ("deploy/envoy/silent-drop-rules.yaml", &["deploy/envoy/silent-drop.yaml"]),
     ("deploy/envoy/tcp-rules.yaml", &["deploy/envoy/tcp.yaml"]),
-    ("deploy/compose/rules.yaml", &["deploy/compose/envoy.yaml"]),
+    ("deploy/compose/rules", &["deploy/compose/envoy.yaml"]),
     ("examples/demo.yaml", &["deploy/envoy/quickstart.yaml"]),
     ("deploy/envoy/rules.yaml", &["deploy/envoy/module.yaml", "deploy/envoy/http.yaml"]),
 ];

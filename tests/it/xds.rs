@@ -399,3 +399,27 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
     assert!(child.wait().expect("it ends").success());
 }
+
+#[tokio::test]
+async fn a_start_without_the_control_plane_serves_the_rules_that_it_sent_last() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let args = ["--data", data.to_str().expect("UTF-8")];
+    let plane = ControlPlane::new(limit(10, DAY));
+    let (port, serving) = plane.serve(0);
+    let server = start(port, &args);
+    eventually("the rules are kept", async || {
+        let kept = std::fs::read_to_string(data.join("last-valid-rules.json")).unwrap_or_default();
+        if kept.contains("\"xds\"") { Ok(()) } else { Err(kept) }
+    })
+    .await;
+    drop((server, serving));
+
+    let server = start(port, &args);
+    server.logged("starting with the rules that the control plane sent last, until it responds");
+    let mut client = server.client().await;
+    assert_eq!(limit_in_force(&mut client).await, Some(10));
+    plane.set("2", limit(20, DAY));
+    let (_, _serving) = plane.serve(port);
+    eventually("its rules", async || limit_in_force(&mut client).await == Some(20)).await;
+}
