@@ -14,9 +14,7 @@ pub(super) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
 }
 
 pub(super) fn duration(time: Duration) -> prost_types::Duration {
-    // The longest that the JSON mapping of protobuf can express: ten thousand years.
-    const SECONDS_MAX: u64 = 315_576_000_000;
-    let seconds = time.as_secs().min(SECONDS_MAX) as i64;
+    let seconds = time.as_secs().min(super::DURATION_SECONDS_MAX) as i64;
     prost_types::Duration { seconds, nanos: time.subsec_nanos() as i32 }
 }
 

@@ -13,7 +13,7 @@ macro_rules! bridge {
             match method {
                 $(stringify!($name) => {
                     let request = json::decode::<messages::$request>(stringify!($request), body).ok()?;
-                    Some(json::to_json(stringify!($request), &request))
+                    json::try_json(stringify!($request), &request).ok()
                 })*
                 _ => None,
             }

@@ -1,6 +1,6 @@
 //! The control API over gRPC.
 
-use super::{TAIL, caller::ControlApi, for_each_method, to_json};
+use super::{TAIL, caller::ControlApi, for_each_method, try_json};
 use crate::api::{
     grpc::BoxedResponse,
     pb::control::{self as messages, control_server},
@@ -40,7 +40,8 @@ macro_rules! service {
                 Box::pin(async move {
                     let caller = self.admit(&request, stringify!($name))?;
                     let request = request.into_inner();
-                    let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
+                    let text = (Role::$role == Role::Operate).then(|| try_json(stringify!($request), &request));
+                    let text = text.transpose().map_err(super::Error::from)?;
                     let (api, of) = (self.0.clone(), caller.clone());
                     let call = async move { api.$handler(&of, request).await };
                     Ok(Response::new(self.0.perform(&caller, stringify!($name), text, call).await?))

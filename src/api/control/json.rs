@@ -8,9 +8,11 @@ use super::{
 use crate::api::pb::{self, control as messages};
 use bytes::Bytes;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage as _, Value,
+};
 use serde::Serialize as _;
-use std::sync::LazyLock;
+use std::{fmt, sync::LazyLock};
 use tidegate_operations::control::{Caller, Role};
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
@@ -31,7 +33,8 @@ pub(in crate::api) async fn call(
             match method {
                 $(stringify!($name) => {
                     let request = decode::<messages::$request>(stringify!($request), body)?;
-                    let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
+                    let text = (Role::$role == Role::Operate).then(|| try_json(stringify!($request), &request));
+                    let text = text.transpose()?;
                     let (of_call, of) = (api.clone(), caller.clone());
                     let call = async move { of_call.$handler(&of, request).await };
                     let response = api.perform(caller, stringify!($name), text, call).await?;
@@ -66,11 +69,12 @@ fn descriptor(message: &str) -> MessageDescriptor {
 /// The message of that name in the body; an empty body is an empty message.
 pub(super) fn decode<M: Message + Default>(name: &str, body: &[u8]) -> Result<M, Error> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-    let malformed = |error: &dyn std::fmt::Display| {
-        Error::new(
-            Code::InvalidArgument,
-            format!("the body is not a {name} in the JSON mapping of protobuf: {error}"),
-        )
+    let malformed = |error: &dyn fmt::Display| {
+        let text = format!("the body is not a {name} in the JSON mapping of protobuf: {error}");
+        match serde_json::from_slice(body).ok().and_then(|body| malformed_field(&descriptor(name), &body)) {
+            Some(field) => Error::invalid(field, text),
+            None => Error::new(Code::InvalidArgument, text),
+        }
     };
     let mut json = serde_json::Deserializer::from_slice(body);
     let message =
@@ -79,10 +83,95 @@ pub(super) fn decode<M: Message + Default>(name: &str, body: &[u8]) -> Result<M,
     message.transcode_to().map_err(|error| malformed(&error))
 }
 
+/// The path of the first field whose value is malformed in an object of JSON; none if that is not what is wrong with the object.
+fn malformed_field(of: &MessageDescriptor, object: &serde_json::Value) -> Option<String> {
+    object.as_object()?.iter().find_map(|(key, value)| {
+        let field = of.get_field_by_json_name(key).or_else(|| of.get_field_by_name(key))?;
+        let is_malformed = |value: &serde_json::Value| {
+            let alone = serde_json::json!({ key: value });
+            DynamicMessage::deserialize(of.clone(), alone).is_err()
+        };
+        if !is_malformed(value) {
+            return None;
+        }
+        let (mut path, mut value) = (field.name().to_owned(), value);
+        if let (true, Some(items)) = (field.is_list(), value.as_array()) {
+            let at = items.iter().position(|item| is_malformed(&serde_json::json!([item])))?;
+            (path, value) = (format!("{path}[{at}]"), &items[at]);
+        }
+        match field.kind() {
+            Kind::Message(of) => malformed_field(&of, value).map(|field| format!("{path}.{field}")),
+            _ => None,
+        }
+        .or(Some(path))
+    })
+}
+
+/// A time that the JSON mapping of protobuf cannot express.
+#[derive(Debug)]
+pub(crate) struct OutOfRange {
+    /// The path of its field.
+    field: String,
+    /// What the field accepts.
+    range: &'static str,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.range)
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+impl From<OutOfRange> for Error {
+    fn from(OutOfRange { field, range }: OutOfRange) -> Self {
+        Self::invalid(field, range)
+    }
+}
+
+/// The longest time of the JSON mapping of protobuf: ten thousand years.
+pub(crate) const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
+
+/// The years 1 to 9999.
+const TIMESTAMP_SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+/// The first time in a message that the JSON mapping cannot express.
+fn out_of_range(message: &DynamicMessage) -> Option<OutOfRange> {
+    let at = |field: String, value: &Value| {
+        let of = value.as_message()?;
+        let [seconds, nanos] = ["seconds", "nanos"].map(|name| of.get_field_by_name(name));
+        let range = match (of.descriptor().full_name(), seconds.as_deref(), nanos.as_deref()) {
+            ("google.protobuf.Duration", Some(Value::I64(seconds)), Some(Value::I32(nanos))) => {
+                let is_in_range = seconds.unsigned_abs() <= DURATION_SECONDS_MAX
+                    && nanos.unsigned_abs() < 1_000_000_000
+                    && seconds.signum() * i64::from(nanos.signum()) >= 0;
+                (!is_in_range)
+                    .then_some("is not a time of at most 315576000000 s, with nanos below 1000000000")
+            }
+            ("google.protobuf.Timestamp", Some(Value::I64(seconds)), Some(Value::I32(nanos))) => {
+                let is_in_range = TIMESTAMP_SECONDS.contains(seconds) && (0..1_000_000_000).contains(nanos);
+                (!is_in_range).then_some("is not in the years 1 to 9999, with nanos from 0 to 999999999")
+            }
+            _ => {
+                let inner = out_of_range(of)?;
+                return Some(OutOfRange { field: format!("{field}.{}", inner.field), ..inner });
+            }
+        };
+        range.map(|range| OutOfRange { field, range })
+    };
+    message.fields().find_map(|(field, value)| match value.as_list() {
+        Some(items) => (0..)
+            .zip(items)
+            .find_map(|(index, item): (usize, _)| at(format!("{}[{index}]", field.name()), item)),
+        None => at(field.name().to_owned(), value),
+    })
+}
+
 /// The JSON text of a message of that name, in which lists of the message itself are there also when they are empty: for programs that read the
 /// output of commands.
-pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Vec<u8> {
-    let mut text = to_json(name, message);
+pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Result<Vec<u8>, OutOfRange> {
+    let mut text = try_json(name, message)?;
     let present: serde_json::Value = serde_json::from_slice(&text).expect("it was just written");
     for list in descriptor(name).fields().filter(FieldDescriptor::is_list) {
         if present.get(list.json_name()).is_none() {
@@ -91,17 +180,27 @@ pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Vec<u8> 
             text.extend_from_slice(format!("{separator}\"{}\":[]}}", list.json_name()).as_bytes());
         }
     }
-    text
+    Ok(text)
 }
 
-/// The JSON text of a message of that name.
-pub(crate) fn to_json(name: &str, message: &impl Message) -> Vec<u8> {
+/// The JSON text of a message of that name that this server made: its times are in range.
+pub(in crate::api) fn to_json(name: &str, message: &impl Message) -> Vec<u8> {
+    try_json(name, message).expect("the conversions of this server make times within the JSON mapping")
+}
+
+/// The JSON text of a message of that name, which another program made.
+pub(crate) fn try_json(name: &str, message: &impl Message) -> Result<Vec<u8>, OutOfRange> {
     let mut dynamic = DynamicMessage::new(descriptor(name));
     dynamic.transcode_from(message).expect("the descriptor is that of the message");
+    if let Some(error) = out_of_range(&dynamic) {
+        return Err(error);
+    }
     let mut text = Vec::new();
     let mut serializer = serde_json::Serializer::new(&mut text);
-    dynamic.serialize(&mut serializer).expect("texts and numbers are JSON, and memory takes all bytes");
-    text
+    dynamic
+        .serialize(&mut serializer)
+        .expect("times are in range, the rest is JSON, and memory takes all bytes");
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -122,10 +221,10 @@ mod tests {
     #[test]
     fn empty_lists_are_there_where_programs_read_the_output_of_commands() {
         let empty = to_json_with_lists("ListBlocksResponse", &messages::ListBlocksResponse::default());
-        assert_eq!(String::from_utf8(empty).unwrap(), r#"{"blocks":[]}"#);
+        assert_eq!(String::from_utf8(empty.unwrap()).unwrap(), r#"{"blocks":[]}"#);
         let keys = messages::TopKeysResponse { total: 2, ..Default::default() };
         let keys = to_json_with_lists("TopKeysResponse", &keys);
-        assert_eq!(String::from_utf8(keys).unwrap(), r#"{"total":"2","keys":[]}"#);
+        assert_eq!(String::from_utf8(keys.unwrap()).unwrap(), r#"{"total":"2","keys":[]}"#);
     }
 
     #[test]

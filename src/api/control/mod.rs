@@ -27,8 +27,8 @@ pub use caller::ControlApi;
 pub(in crate::api) use caller::Recheck;
 pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
-pub(in crate::api) use json::{call, tail};
-pub(crate) use json::{to_json, to_json_with_lists};
+pub(crate) use json::{DURATION_SECONDS_MAX, OutOfRange, to_json_with_lists, try_json};
+pub(in crate::api) use json::{call, tail, to_json};
 
 use tidegate_operations::control::Role;
 

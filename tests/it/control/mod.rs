@@ -1,6 +1,7 @@
 //! The control API of a real server: roles, methods, errors.
 
 mod audit;
+mod hostile_values;
 mod overlays;
 mod tls;
 

@@ -11,7 +11,7 @@ mod show_unlimited;
 mod shown;
 
 use crate::api::{
-    control::to_json,
+    control::try_json,
     pb::control::{self as pb, tail_response::Event},
 };
 use crate::cli::{Failure, output::table};
@@ -189,7 +189,7 @@ impl Ctl {
                 table::print("\x1b[H\x1b[2J");
             }
             match connection.json {
-                true => table::print_line(String::from_utf8_lossy(&shown.json)),
+                true => table::print_line(String::from_utf8_lossy(&shown.json?)),
                 false => table::print_line(shown.text),
             }
             let Some(interval) = connection.watch else { return Ok(()) };
@@ -292,7 +292,7 @@ impl Caller<'_> {
             match (&response.event, self.connection.json) {
                 (None, _) => {}
                 (Some(_), true) => {
-                    table::print_line(String::from_utf8_lossy(&to_json("TailResponse", &response)));
+                    table::print_line(String::from_utf8_lossy(&try_json("TailResponse", &response)?));
                 }
                 (Some(Event::Decision(decision)), false) => table::print_line(show::decision(decision)),
                 (Some(Event::Dropped(dropped)), false) => table::print_line(format!("… {dropped} dropped")),

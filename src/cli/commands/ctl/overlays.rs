@@ -5,7 +5,10 @@ use super::{
     show,
     shown::{Shown, entry},
 };
-use crate::{api::pb::control as pb, cli::Failure};
+use crate::{
+    api::{control::DURATION_SECONDS_MAX, pb::control as pb},
+    cli::Failure,
+};
 use clap::{ArgGroup, Args, Subcommand};
 use std::time::Duration;
 use tidegate_core::limit::DescriptorText;
@@ -80,7 +83,7 @@ struct Circumstances {
     #[arg(long, default_value = "")]
     id: String,
     /// Time after which it expires; by default it does not.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time_of_message)]
     expires_in: Option<Duration>,
     /// Reason, for people and for the audit log.
     #[arg(long, default_value = "")]
@@ -94,6 +97,15 @@ pub(super) struct Delete {
     /// Reason, for the audit log.
     #[arg(long, default_value = "")]
     reason: String,
+}
+
+/// Parses a time that a message can express.
+fn time_of_message(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time.as_secs() <= DURATION_SECONDS_MAX => Ok(time),
+        Ok(_) => Err("write at most 10000y; without --for it does not expire".into()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Parses `100/minute`.

@@ -1,6 +1,6 @@
 //! What the operations have in common: a response as it is shown, the reason for the audit log, and entries as they are written.
 
-use crate::api::control::to_json_with_lists;
+use crate::api::control::{OutOfRange, to_json_with_lists};
 use clap::Args;
 
 #[derive(Args)]
@@ -21,7 +21,8 @@ pub(super) fn entry(text: &str) -> Result<(String, String), String> {
 
 /// A response.
 pub(super) struct Shown {
-    pub(super) json: Vec<u8>,
+    /// An error if a server sends a time that JSON cannot express.
+    pub(super) json: Result<Vec<u8>, OutOfRange>,
     pub(super) text: String,
 }
 
