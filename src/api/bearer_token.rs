@@ -2,13 +2,15 @@
 
 use http::{HeaderMap, header::AUTHORIZATION};
 
-/// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them
-/// counts is not defined.
+/// The credentials of the scheme `Bearer`, whose name is case-insensitive; none if no token is sent. With several headers the
+/// token is empty, which no file lists: which of them counts is not defined.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return Some(&[]) };
+    let (scheme, token) = value.split_at_checked("Bearer".len())?;
+    let is_of_scheme =
+        scheme.eq_ignore_ascii_case(b"bearer") && token.first().is_none_or(|byte| *byte == b' ');
+    is_of_scheme.then_some(token.trim_ascii())
 }
 
 #[cfg(test)]
@@ -24,12 +26,13 @@ mod tests {
     fn one_header_of_the_scheme_bearer_has_a_token() {
         assert_eq!(token(&["Bearer abc"]).as_deref(), Some("abc"));
         assert_eq!(token(&["bearer  abc"]).as_deref(), Some("abc"));
-        for values in [&[][..], &["Basic abc"], &["Bearer"], &["abc"], &["Bearerabc def"]] {
+        for values in [&[][..], &["Basic abc"], &["abc"], &["Bearerabc def"]] {
             assert_eq!(token(values), None, "{values:?}");
         }
+        assert_eq!(token(&["Bearer"]).as_deref(), Some(""));
         let mut two = HeaderMap::new();
         two.append(AUTHORIZATION, "Bearer a".parse().unwrap());
         two.append(AUTHORIZATION, "Bearer b".parse().unwrap());
-        assert_eq!(bearer_token(&two), None);
+        assert_eq!(bearer_token(&two), Some(&b""[..]));
     }
 }

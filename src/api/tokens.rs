@@ -4,12 +4,10 @@
 //! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
 //! by guessing.
 
-use super::bearer_token::bearer_token;
-use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 use subtle::ConstantTimeEq;
-use tidegate_operations::control::Role;
+use tidegate_operations::control::{Credential, Role};
 use tidegate_transport::San;
 
 /// Bytes of randomness in a token.
@@ -92,13 +90,12 @@ impl Tokens {
         }
     }
 
-    /// The name of a token.
-    pub(super) fn name_of(&self, token: &[u8]) -> Option<&str> {
-        self.find(token).map(|(name, _)| name)
-    }
-
     /// The name and the role of a token. The time does not depend on which one it is, or how much of one it resembles.
     pub(in crate::api) fn find(&self, token: &[u8]) -> Option<(&str, Role)> {
+        // A line for the empty text is a mistake of the script that made the line.
+        if token.is_empty() {
+            return None;
+        }
         let hash = hash(token);
         let mut found = None;
         for Token { name, hash: expected, role } in &self.tokens {
@@ -116,17 +113,22 @@ impl Tokens {
         found.max_by_key(|(_, role)| (role.permits(needs), *role)).map(|(name, role)| (&**name, *role))
     }
 
-    /// The actor and the role of the token in these headers, or else of the names in a verified certificate.
+    /// The credential of a caller that sent this token and has these names in its verified certificate, which count only without a
+    /// token.
     pub(in crate::api) fn credential(
         &self,
-        headers: &HeaderMap,
+        token: Option<&[u8]>,
         names: &[String],
         needs: Role,
-    ) -> Option<(String, Role)> {
-        let of_token = bearer_token(headers).and_then(|token| self.find(token));
-        match of_token {
-            Some((name, role)) => Some((format!("token:{name}"), role)),
-            None => self.find_client(names, needs).map(|(name, role)| (format!("san:{name}"), role)),
+    ) -> Credential {
+        let (kind, found) = match token {
+            Some(token) => ("token", self.find(token)),
+            None => ("san", self.find_client(names, needs)),
+        };
+        match found {
+            Some((name, role)) => Credential::Known(format!("{kind}:{name}"), role),
+            None if token.is_some() => Credential::Wrong,
+            None => Credential::None,
         }
     }
 
@@ -247,11 +249,11 @@ mod tests {
         );
         let tokens = Tokens::parse(&file).unwrap();
         assert_eq!(tokens.count(), 2);
-        assert_eq!(tokens.name_of(one.text().as_bytes()), Some("one"));
-        assert_eq!(tokens.name_of(other.text().as_bytes()), Some("other"));
+        assert_eq!(tokens.find(one.text().as_bytes()).map(|(name, _)| name), Some("one"));
+        assert_eq!(tokens.find(other.text().as_bytes()).map(|(name, _)| name), Some("other"));
         let hash_as_token = one.line().rsplit(':').next().unwrap().to_owned();
         for wrong in [hash_as_token, String::new(), one.text().to_uppercase(), one.text()[1..].to_owned()] {
-            assert_eq!(tokens.name_of(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(tokens.find(wrong.as_bytes()), None, "{wrong}");
         }
         assert!(!file.contains(one.text()) && one.text() != other.text());
     }
@@ -264,6 +266,20 @@ mod tests {
         assert_eq!(tokens.find(operator.text().as_bytes()), Some(("op", Role::Operate)));
         let error = Tokens::parse(&file.replace(":operate", ":admin")).unwrap_err();
         assert_eq!(error.to_string(), "line 1: the role is none of lease, read and operate");
+    }
+
+    /// A wrong token beside a listed certificate had the role of the certificate.
+    #[test]
+    fn a_wrong_token_has_no_role_whatever_certificate_is_beside_it() {
+        let (reader, gone) = (new("reader"), new("gone"));
+        let tokens = Tokens::parse(&format!("{}:read\nsan=ann.test:operate\n", reader.line())).unwrap();
+        let names = ["ann.test".to_owned()];
+        let of = |token| tokens.credential(token, &names, Role::Operate);
+        assert_eq!(of(None), Credential::Known("san:ann.test".into(), Role::Operate));
+        assert_eq!(of(Some(reader.text().as_bytes())), Credential::Known("token:reader".into(), Role::Read));
+        for wrong in [gone.text(), ""] {
+            assert_eq!(of(Some(wrong.as_bytes())), Credential::Wrong, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::api::{Tokens, bearer_token::bearer_token};
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use std::sync::Arc;
-use tidegate_operations::control::{Caller, Control, Denied, Role};
+use tidegate_operations::control::{Caller, Control, Credential, Denied, Role};
 
 /// The control API, as both protocols call it. Clones share everything.
 #[derive(Clone)]
@@ -34,12 +34,9 @@ impl Recheck {
         if self.is_socket || self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &now)) {
             return true;
         }
-        let of_token = self.token.as_ref().and_then(|token| now.find(token));
-        let role = of_token
-            .or_else(|| now.find_client(&self.names, Role::Read))
-            .map_or(Role::None, |(_, role)| role);
+        let credential = now.credential(self.token.as_deref(), &self.names, Role::Read);
         self.of = Some(now);
-        role.permits(Role::Read)
+        credential.permits(Role::Read)
     }
 }
 
@@ -70,13 +67,14 @@ impl ControlApi {
         let needs = role_of(method);
         let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
         let needed = needs.unwrap_or(Role::Read);
-        let credential = tokens.and_then(|tokens| tokens.credential(headers, names, needed));
+        let of = |tokens: &Tokens| tokens.credential(bearer_token(headers), names, needed);
+        let credential = tokens.map_or(Credential::None, |tokens| of(&tokens));
         let access = self.control.access();
         let caller = access.admit(credential.clone(), peer, needed, self.control.now());
         let caller = caller.map_err(|denied| {
             let is_too_many = denied == Denied::TooMany;
             let error = Error::from(denied);
-            let actor = credential.map(|(actor, _)| actor);
+            let actor = credential.actor();
             // A flood of calls must not become one of lines.
             let of = actor.as_deref().unwrap_or(peer);
             match is_too_many || !access.is_denial_logged(of, self.control.now()) {

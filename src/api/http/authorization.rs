@@ -9,7 +9,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use tidegate_operations::control::Role;
+use tidegate_operations::control::{Credential, Role};
 
 /// A request without a token gets no error code, as RFC 6750 requires.
 const NO_TOKEN: (&str, &str) =
@@ -22,24 +22,13 @@ const INVALID_TOKEN: (&str, &str) = (
 
 pub(super) async fn require_token(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let Some(tokens) = &state.tokens else { return next.run(request).await };
-    let (challenge, reason) = match bearer_token(request.headers()) {
-        None => {
-            let client = request.extensions().get::<ClientAddress>();
-            if client
-                .is_some_and(|ClientAddress(_, names)| tokens.load().find_client(names, Role::None).is_some())
-            {
-                return next.run(request).await;
-            }
-            NO_TOKEN
-        }
-        Some(token) => match tokens.load().name_of(token) {
-            Some(name) => {
-                tracing::trace!(name, path = request.uri().path(), "request with a token");
-                return next.run(request).await;
-            }
-            None => INVALID_TOKEN,
-        },
-    };
+    let token = bearer_token(request.headers());
+    let client = request.extensions().get::<ClientAddress>();
+    if let Credential::Known(actor, _) = tokens.load().credential(token, names_of(client), Role::None) {
+        tracing::trace!(actor, path = request.uri().path(), "request with credentials");
+        return next.run(request).await;
+    }
+    let (challenge, reason) = if token.is_some() { INVALID_TOKEN } else { NO_TOKEN };
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)], reason).into_response()
 }
 
@@ -47,8 +36,10 @@ impl HttpState {
     /// Whether the sender of a request that was let through has a role; true where no token is needed at all.
     pub(super) fn has_role(&self, headers: &HeaderMap, client: Option<&ClientAddress>) -> bool {
         let Some(tokens) = self.tokens.as_ref().map(|tokens| tokens.load()) else { return true };
-        let of_token = bearer_token(headers).and_then(|token| tokens.find(token));
-        let of_client = client.and_then(|ClientAddress(_, names)| tokens.find_client(names, Role::Read));
-        of_token.or(of_client).is_some_and(|(_, role)| role.permits(Role::Read))
+        tokens.credential(bearer_token(headers), names_of(client), Role::Read).permits(Role::Read)
     }
+}
+
+fn names_of(client: Option<&ClientAddress>) -> &[String] {
+    client.map_or(&[], |ClientAddress(_, names)| names)
 }

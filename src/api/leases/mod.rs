@@ -3,6 +3,7 @@
 mod convert;
 
 use super::{
+    bearer_token::bearer_token,
     grpc::BoxedResponse,
     pb::{leases, service::RateLimitRequest},
     rls::{CallError, CallResponse, Purpose, call, decode, status_of},
@@ -13,7 +14,7 @@ use arc_swap::ArcSwap;
 use convert::{Claims, claims};
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use tidegate_http2::OnReset;
-use tidegate_operations::control::{Access, AccessTo, Caller, Denied, Reach, Role};
+use tidegate_operations::control::{Access, AccessTo, Caller, Credential, Denied, Reach, Role};
 use tidegate_service::{LeaseCaller, RateLimitService};
 use tonic::{Code, Request, Response, Status};
 
@@ -41,7 +42,8 @@ impl LeasesApi {
         let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
         let tokens = tokens.as_ref().map(|tokens| tokens.load());
         let headers = request.metadata().as_ref();
-        let credential = tokens.and_then(|tokens| tokens.credential(headers, names, Role::Lease));
+        let of = |tokens: &Tokens| tokens.credential(bearer_token(headers), names, Role::Lease);
+        let credential = tokens.map_or(Credential::None, |tokens| of(&tokens));
         let caller = access.admit(credential, peer, Role::Lease, service.clock().now());
         caller.map_err(|denied| {
             let code = match denied {

@@ -54,6 +54,12 @@ fn a_name_in_a_client_certificate_has_the_role_that_the_token_file_gives_it() {
         "{shown}"
     );
 
+    // A wrong token is refused, whatever certificate is beside it.
+    for wrong in ["tidegate_wrong", "x"] {
+        let (is_ok, shown) = ctl(&pki, &server, "ann", &["--token", wrong, "block", "delete", "m"]);
+        assert!(!is_ok && shown.contains("bearer token"), "{shown}");
+    }
+
     // The file is watched.
     fs::write(&file, roles("read")).expect("written");
     let is_denied = || {

@@ -39,6 +39,32 @@ impl Role {
     }
 }
 
+/// The credential of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Credential {
+    /// The caller sent no token, and has no known name in its certificate.
+    None,
+    /// A token that is not in the file. It has no role, whatever certificate or user of a Unix socket is beside it.
+    Wrong,
+    /// The actor and the role of a token in the file, or of a name in the certificate of a caller that sent no token.
+    Known(String, Role),
+}
+
+impl Credential {
+    /// The actor, if it is known.
+    pub fn actor(self) -> Option<String> {
+        match self {
+            Self::Known(actor, _) => Some(actor),
+            Self::None | Self::Wrong => None,
+        }
+    }
+
+    /// Whether it has a role that permits what needs the other one.
+    pub fn permits(&self, needs: Role) -> bool {
+        matches!(self, Self::Known(_, role) if role.permits(needs))
+    }
+}
+
 impl FromStr for Role {
     type Err = String;
 
@@ -157,11 +183,10 @@ impl Access {
         Self { to, reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
     }
 
-    /// The caller, if it may call a method that needs the role. `credential` is the actor and the role of the token that it sent, or of
-    /// a name in its certificate, if it has a known one.
+    /// The caller, if it may call a method that needs the role.
     pub fn admit(
         &self,
-        credential: Option<(String, Role)>,
+        credential: Credential,
         peer: &str,
         needs: Role,
         now: Timestamp,
@@ -171,12 +196,10 @@ impl Access {
         }
         let of_socket = self.role_of_socket(peer);
         let (actor, has) = match (credential, of_socket) {
-            (Some(credential), _) => credential,
-            (None, Some(uid)) => (format!("unix:{uid}"), Role::Operate),
-            (None, None) if self.is_within_limit("stranger", peer, now) => {
-                return Err(Denied::Unauthenticated);
-            }
-            (None, None) => return Err(Denied::TooMany),
+            (Credential::Known(actor, role), _) => (actor, role),
+            (Credential::None, Some(uid)) => (format!("unix:{uid}"), Role::Operate),
+            _ if self.is_within_limit("stranger", peer, now) => return Err(Denied::Unauthenticated),
+            _ => return Err(Denied::TooMany),
         };
         if self.to == AccessTo::Control && !self.is_within_limit("caller", &actor, now) {
             return Err(Denied::TooMany);
@@ -228,8 +251,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-    fn credential(token: Option<(&str, Role)>) -> Option<(String, Role)> {
-        token.map(|(name, role)| (format!("token:{name}"), role))
+    fn credential(token: Option<(&str, Role)>) -> Credential {
+        token.map_or(Credential::None, |(name, role)| Credential::Known(format!("token:{name}"), role))
     }
 
     #[test]
@@ -247,6 +270,8 @@ mod tests {
         assert_eq!(admit(None, &own, Role::Operate), Ok(format!("unix:{}", access.uid)));
         assert_eq!(admit(None, &stranger, Role::Read), Err(Denied::Unauthenticated));
         assert_eq!(admit(None, "127.0.0.1", Role::Read), Err(Denied::Unauthenticated));
+        let wrong = access.admit(Credential::Wrong, &own, Role::Read, NOW);
+        assert_eq!(wrong, Err(Denied::Unauthenticated), "a wrong token has no role, whoever sends it");
     }
 
     /// In a user namespace with the user 65534, all users of the machine were operators.
@@ -260,7 +285,7 @@ mod tests {
         assert_eq!(unmapped_by(None), None, "no namespaces in this kernel");
         let access =
             Access { uid: 65_534, unmapped_uid: Some(65_534), ..Access::new(AccessTo::Control, Reach::Any) };
-        let admit = |peer| access.admit(None, peer, Role::Read, NOW).map(|caller| caller.actor);
+        let admit = |peer| access.admit(Credential::None, peer, Role::Read, NOW).map(|caller| caller.actor);
         assert_eq!(admit("uid:65534"), Err(Denied::Unauthenticated));
         assert_eq!(admit("uid:0"), Ok("unix:0".into()));
     }
@@ -303,7 +328,7 @@ mod tests {
         let admit = |name| access.admit(credential(Some((name, Role::Read))), "192.0.2.1", Role::Read, NOW);
         let admitted = (0..200).filter(|_| admit("a").is_ok()).count();
         assert_eq!((admitted, admit("a"), admit("b").is_ok()), (100, Err(Denied::TooMany), true));
-        let guesses = (0..200).map(|_| access.admit(None, "192.0.2.1", Role::Read, NOW));
+        let guesses = (0..200).map(|_| access.admit(Credential::None, "192.0.2.1", Role::Read, NOW));
         assert_eq!(guesses.filter(|refused| *refused == Err(Denied::Unauthenticated)).count(), 100);
     }
 }

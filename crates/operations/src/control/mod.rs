@@ -16,7 +16,7 @@ mod task;
 mod top_keys;
 mod what_if;
 
-pub use access::{Access, AccessTo, Caller, Denied, Reach, Role};
+pub use access::{Access, AccessTo, Caller, Credential, Denied, Reach, Role};
 pub use audit::{
     AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, INTENT, NotLogged, VerifiedChain,
     verify as verify_audit,
@@ -309,7 +309,7 @@ impl Control {
         let counts = &self.service.meters().limits;
         let (rules, reader) = (limiter.rules(), counts.reader());
         let hits_of = |counts: &tidegate_service::OutcomeCounts| HitCounts {
-            admitted: counts.hits(Outcome::Admitted) + counts.hits(Outcome::Queued),
+            admitted: counts.hits(Outcome::Admitted).saturating_add(counts.hits(Outcome::Queued)),
             denied: counts.hits(Outcome::Denied),
             shadow_denied: counts.hits(Outcome::ShadowDenied),
         };
