@@ -37,7 +37,18 @@ impl ThreadSlot {
         Self { number, _of_thread: std::marker::PhantomData }
     }
 
-    /// Adds to a cell that belongs to this slot.
+    /// Adds numbers that a caller chooses to a cell that belongs to this slot: the sum never wraps.
+    #[inline]
+    pub fn add_saturating(self, cell: &AtomicU64, more: u64) {
+        if self.number == SHARED {
+            cell.update(Ordering::Relaxed, Ordering::Relaxed, |sum| sum.saturating_add(more));
+        } else {
+            // No other thread writes to it.
+            cell.store(cell.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+        }
+    }
+
+    /// Adds to a cell that belongs to this slot. The sum wraps: a number that shrinks is added as its negative.
     #[inline]
     pub fn add(self, cell: &AtomicU64, more: u64) {
         if self.number == SHARED {

@@ -56,6 +56,13 @@ pub struct LimitadorCalls {
     pub limited_calls: BTreeMap<Box<str>, u64>,
 }
 
+impl LimitadorCalls {
+    /// Saturating: callers choose the number of hits of a request.
+    fn add_hits(&mut self, hits: u64) {
+        self.authorized_hits = self.authorized_hits.saturating_add(hits);
+    }
+}
+
 /// The counts of one thread.
 #[derive(Default)]
 struct ThreadCounts {
@@ -97,10 +104,10 @@ impl LimitadorCounts {
             _ => 0,
         };
         match decision.code {
-            _ if request.is_report() => calls.authorized_hits += hits,
+            _ if request.is_report() => calls.add_hits(hits),
             Code::Ok => {
                 calls.authorized_calls += 1;
-                calls.authorized_hits += hits;
+                calls.add_hits(hits);
             }
             Code::OverLimit => {
                 let name = decision.denying().find_map(|status| status.limit).map_or("", |limit| limit.name);
@@ -123,7 +130,7 @@ impl LimitadorCounts {
             for (series, calls) in lock(thread).by_key.values() {
                 let sum = sums.entry(series.clone()).or_default();
                 sum.authorized_calls += calls.authorized_calls;
-                sum.authorized_hits += calls.authorized_hits;
+                sum.add_hits(calls.authorized_hits);
                 for (name, calls) in &calls.limited_calls {
                     *sum.limited_calls.entry(name.clone()).or_default() += calls;
                 }

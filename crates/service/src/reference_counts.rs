@@ -38,7 +38,7 @@ impl ReferenceHits {
             (&mut self.within_limit, other.within_limit),
             (&mut self.shadow_mode, other.shadow_mode),
         ] {
-            *sum = sum.wrapping_add(more);
+            *sum = sum.saturating_add(more);
         }
     }
 

@@ -27,12 +27,12 @@ pub struct HitCounts {
 }
 
 impl HitCounts {
-    /// The sums.
+    /// The sums. Saturating, as callers choose the number of hits of a request.
     pub fn plus(self, other: Self) -> Self {
         Self {
-            admitted: self.admitted + other.admitted,
-            denied: self.denied + other.denied,
-            shadow_denied: self.shadow_denied + other.shadow_denied,
+            admitted: self.admitted.saturating_add(other.admitted),
+            denied: self.denied.saturating_add(other.denied),
+            shadow_denied: self.shadow_denied.saturating_add(other.shadow_denied),
         }
     }
 
@@ -118,6 +118,14 @@ mod tests {
         assert_eq!(read(&mut history, 11_000, 110), Some(10.0));
         assert_eq!(read(&mut history, 20_000, 380), Some(30.0), "since 11 s");
         assert_eq!(read(&mut history, 60_000, 400), None, "all readings are too old");
+    }
+
+    /// The sum overflowed, after a call with 2^64 - 15 hits.
+    #[test]
+    fn sums_of_hits_saturate() {
+        let most = HitCounts { admitted: u64::MAX, denied: u64::MAX - 1, shadow_denied: 1 };
+        let sum = HitCounts { admitted: u64::MAX, denied: u64::MAX, shadow_denied: 2 };
+        assert_eq!(most.plus(HitCounts { admitted: 7, denied: 1, shadow_denied: 1 }), sum);
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Cells {
     #[inline]
     fn add(&self, thread: ThreadSlot, outcome: Outcome, hits: u64) {
         let cells = &self.by_outcome[outcome as usize];
-        thread.add(&cells.hits, hits);
+        // Callers choose the number of hits of a request, up to 2^64 - 1.
+        thread.add_saturating(&cells.hits, hits);
         thread.add(&cells.requests, 1);
     }
 

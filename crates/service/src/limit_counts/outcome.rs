@@ -53,16 +53,16 @@ impl OutcomeCounts {
 
     pub(super) fn add(&mut self, outcome: Outcome, hits: u64) {
         let (sum, requests) = (&mut self.hits[outcome as usize], &mut self.requests[outcome as usize]);
-        *sum = sum.wrapping_add(hits);
+        *sum = sum.saturating_add(hits);
         *requests += 1;
     }
 
     pub(super) fn plus(mut self, other: &Self) -> Self {
         for (sum, more) in self.hits.iter_mut().zip(other.hits) {
-            *sum = sum.wrapping_add(more);
+            *sum = sum.saturating_add(more);
         }
         for (sum, more) in self.requests.iter_mut().zip(other.requests) {
-            *sum = sum.wrapping_add(more);
+            *sum = sum.saturating_add(more);
         }
         self
     }

@@ -90,6 +90,19 @@ fn hits(number: u64) -> Hits {
     Hits::new(Some(number), 0, false)
 }
 
+/// One denied call with 2^64 - 15 hits set the count from 15 to 0.
+#[test]
+fn counts_of_hits_saturate() {
+    let world = world();
+    world.decide(&[("one", hits(15))]);
+    world.decide(&[("one", hits(u64::MAX - 14))]);
+    assert_eq!(world.counted(), [format!("single denied {}/2", u64::MAX)]);
+    world.decide(&[("user=ann path", hits(15))]);
+    world.decide(&[("user=ann path", hits(u64::MAX - 14))]);
+    let by_values = world.counted().into_iter().find(|line| line.contains("user=ann")).unwrap_or_default();
+    assert!(by_values.ends_with(&format!("denied {}/2", u64::MAX)), "{by_values}");
+}
+
 #[test]
 fn denials_of_a_ban_are_parts_of_those_of_its_limit() {
     let world = world();

@@ -4,7 +4,8 @@
 //! constants: with four threads it is below 4 MiB.
 //!
 //! A thread takes every decision while it makes few, and one in so many, at random, while it makes more than
-//! [`SAMPLES_PER_INTERVAL`] in an interval; a sample then counts for all those it stands for.
+//! [`SAMPLES_PER_INTERVAL`] in an interval; a sample then counts for all those it stands for. A request counts with at most as many hits as
+//! its limit has.
 
 mod key;
 mod outcome;
@@ -163,12 +164,14 @@ impl TopKeys {
         let Lane { sketches, bytes, .. } = &mut *lane;
         for (descriptor, status) in event.request.descriptors().iter().zip(&event.decision.statuses) {
             let Hits::Take(hits) = descriptor.hits else { continue };
-            let outcome = match (event.decision.code, status.code, status.limit) {
-                (_, _, None) => continue,
-                (Code::Ok, _, _) => KeyOutcome::Admitted,
-                (Code::OverLimit, Code::OverLimit, _) => KeyOutcome::Denied,
-                (Code::OverLimit, Code::Ok, _) => continue,
+            let Some(limit) = &status.limit else { continue };
+            let outcome = match (event.decision.code, status.code) {
+                (Code::Ok, _) => KeyOutcome::Admitted,
+                (Code::OverLimit, Code::OverLimit) => KeyOutcome::Denied,
+                (Code::OverLimit, Code::Ok) => continue,
             };
+            // A request of 2^50 hits, which its caller chose, would hide all other keys.
+            let hits = hits.get().min(u64::from(limit.capacity).max(1));
             bytes.clear();
             bytes.reserve(KEY_BYTES_MAX);
             key::encode(event.request.domain(), &descriptor.entries, bytes);
@@ -180,7 +183,7 @@ impl TopKeys {
             };
             let borrowed = BorrowedKey { bytes, rule: rule.map_or("", |rule| rule) };
             let owned = || Arc::new(SketchKey::new(bytes, rule));
-            sketches[outcome as usize].add(&borrowed, hits.get().saturating_mul(stands_for), owned);
+            sketches[outcome as usize].add(&borrowed, hits.saturating_mul(stands_for), owned);
         }
     }
 
