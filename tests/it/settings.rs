@@ -36,6 +36,36 @@ fn refused(args: &[&str], variables: &[(&str, &str)]) -> String {
     errors(&checked)
 }
 
+/// Some were in errors, and one in a line of the log.
+#[test]
+fn no_error_and_no_line_of_the_log_shows_a_password() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("t.yaml");
+    fs::write(&config, "xds-header: 'authorization: PW'\n").expect("written");
+    let config = config.to_str().expect("UTF-8");
+    for (args, variables) in [
+        (&["--counters", "u:PW@host:6379"][..], &[][..]),
+        (&["--counters", "redis://u:PW@host:port"], &[]),
+        (&["--xds-header", "authorization: PW"], &[]),
+        (&["--xds-header", "authorization: Basic PW=="], &[]),
+        (&["--xds-header", "a=b,authorization: PW"], &[]),
+        (&["--config", config], &[]),
+        (&["--rules", "xds://u:PW@host:1?node=n"], &[]),
+        (&["--log", "none"], &[("TIDEGATE_XDS_HEADER", "authorization: PW")]),
+        (&["--env", "reference"], &[("REDIS_URL", "http://u:PW@host:1")]),
+        (&["--env", "reference"], &[("REDIS_URL", "u:PW@host:1"), ("REDIS_TYPE", "sentinel")]),
+    ] {
+        let error = refused(args, variables);
+        assert!(!error.contains("PW"), "{args:?} {variables:?}: {error}");
+    }
+    let rules = rules_file(RULES);
+    let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:PW@127.0.0.1:1");
+    let server = Server::with_variables(rules.path(), &[], &[collector]);
+    server.logged("exporting traces");
+    server.logged("pushing metrics by OTLP");
+    assert!(!server.log().iter().any(|line| line.contains("PW")), "{:#?}", server.log());
+}
+
 /// A server with such a bound started, and refused every request.
 #[test]
 fn bounds_of_zero_are_refused() {

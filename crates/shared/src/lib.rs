@@ -21,3 +21,6 @@ pub mod quota;
 pub mod script;
 #[cfg(feature = "store")]
 pub mod store;
+mod userinfo;
+
+pub use userinfo::without_userinfo;

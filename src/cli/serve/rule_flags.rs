@@ -7,6 +7,7 @@ use crate::{
     server::{FirstRules, RuleSettings},
 };
 use clap::Args;
+use http::{HeaderName, HeaderValue};
 use std::{
     path::{Path, PathBuf},
     str::FromStr,
@@ -63,7 +64,7 @@ struct XdsFlags {
     #[arg(long, env = "TIDEGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     xds_node_metadata: Vec<(String, String)>,
     /// Request header for the control plane, as NAME=VALUE; repeatable.
-    #[arg(long, env = "TIDEGATE_XDS_HEADER", hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, env = "TIDEGATE_XDS_HEADER", hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = header)]
     xds_header: Vec<(String, String)>,
     /// Time before connecting to the control plane again; doubles with each failure, with jitter.
     #[arg(long, env = "TIDEGATE_XDS_BACKOFF", value_name = "TIME", default_value = "1s", value_parser = crate::cli::arguments::interval)]
@@ -118,11 +119,24 @@ fn control_plane(text: &str) -> Result<ControlPlane, String> {
     let (server, query) = text.split_once('?').unwrap_or((text, ""));
     let is_address =
         server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if server.contains('@') {
+        return Err("the address of a control plane has no user; send credentials with --xds-header".into());
+    }
     match query.strip_prefix("node=") {
         Some(node) if is_address && !node.is_empty() && !node.contains('&') => {
             Ok(ControlPlane { server: server.into(), node: node.into() })
         }
         _ => Err("write a control plane as xds://host:port?node=ID".into()),
+    }
+}
+
+/// `NAME=VALUE` of a request header. No error shows the text: it may have a password.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = pair(text).map_err(|_| "write NAME=VALUE")?;
+    match (HeaderName::try_from(&name), HeaderValue::try_from(&value)) {
+        (Ok(_), Ok(_)) => Ok((name, value)),
+        (Err(_), _) => Err("the text before the `=` is no name of a header; write NAME=VALUE".into()),
+        (_, Err(_)) => Err("the value has bytes that a header cannot have".into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The address of a store: the store itself, Sentinels that know which one is the primary, or nodes of a cluster.
 
+use crate::without_userinfo;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use std::{fmt, str::FromStr};
 
@@ -66,7 +67,7 @@ impl FromStr for StoreAddress {
             "rediss+sentinel" => sentinels("rediss", rest),
             "redis+cluster" => cluster("redis", rest),
             "rediss+cluster" => cluster("rediss", rest),
-            _ if is_host_and_port(url) => Err(format!("write redis://{url}")),
+            _ if is_host_and_port(url) => Err(format!("write redis://{}", without_userinfo(url))),
             _ => Err("write redis://host:port, rediss://host:port, redis+sentinel://host:port/group, \
                  redis+cluster://host:port,host:port or unix:/path"
                 .to_owned()),
@@ -169,6 +170,30 @@ mod tests {
         ] {
             assert!(shown(refused).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn no_error_shows_a_password() {
+        for refused in [
+            "u:PW@host:6379",
+            "PW@host:6379",
+            "redis:u:PW@host",
+            "redis://u:PW@host:port",
+            "redis://u:PW@host/db",
+            "redis://u:P/W@host:6379",
+            "redis+sentinel://u:PW@host",
+            "redis+sentinel://u:PW@host:x y/main",
+            "redis+cluster://u:PW@host/1",
+            "unix:run.sock?pass=PW",
+            "http://u:PW@host",
+        ] {
+            let Err(error) = refused.parse::<StoreAddress>() else { continue };
+            assert!(!error.contains("PW") && !error.contains("P/W"), "{refused}: {error}");
+        }
+        assert_eq!(
+            "u:PW@host:6379".parse::<StoreAddress>().err().as_deref(),
+            Some("write redis://…@host:6379")
+        );
     }
 
     #[test]

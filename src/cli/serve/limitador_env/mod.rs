@@ -17,6 +17,7 @@ use crate::cli::{
 use arguments::{LimitadorServer, Storage};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use std::{collections::BTreeMap, path::Path};
+use tidegate_shared::without_userinfo;
 
 /// The name under which Limitador is started in containers.
 const PROGRAM: &str = "limitador-server";
@@ -315,6 +316,7 @@ impl Settings<'_> {
     }
 
     fn wrong(&self, name: &str, remedy: &str) -> Failure {
-        Failure(format!("the variable {name} is {:?}; write {remedy}", self.text(name).unwrap_or_default()))
+        let value = without_userinfo(self.text(name).unwrap_or_default());
+        Failure(format!("the variable {name} is {value:?}; write {remedy}"))
     }
 }

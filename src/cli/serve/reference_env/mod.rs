@@ -15,6 +15,7 @@ use crate::cli::{Failure, serve::settings::Given};
 use std::{
     collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration,
 };
+use tidegate_shared::without_userinfo;
 
 /// The name under which the reference server is started in containers.
 const PROGRAM: &str = "ratelimit";
@@ -320,6 +321,8 @@ impl Environment<'_> {
     }
 
     fn wrong(&self, name: &str, remedy: &str) -> Failure {
-        Failure(format!("the variable {name} is {:?}; write {remedy}", self.text(name).unwrap_or_default()))
+        // A password is in REDIS_URL.
+        let value = without_userinfo(self.text(name).unwrap_or_default());
+        Failure(format!("the variable {name} is {value:?}; write {remedy}"))
     }
 }

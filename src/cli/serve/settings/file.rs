@@ -1,6 +1,6 @@
 //! The file of `--config`: a YAML map of settings. Its names are those of the flags without dashes in front.
 
-use super::{Failure, Given, variables::adjusted};
+use super::{Failure, Given, effective::error_text, variables::adjusted};
 use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use std::path::Path;
 use tidegate_core::rules::{self, Origin, PlainEntry, Source, plain_map};
@@ -96,7 +96,7 @@ fn setting(serve: &Command, entry: &PlainEntry) -> Result<Option<FileSetting>, (
         Err(error)
             if !matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict) =>
         {
-            let text = error.to_string();
+            let text = error_text(&error, arg);
             let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
             Err(wrong(message.split_whitespace().collect::<Vec<_>>().join(" ")))
         }

@@ -1,8 +1,9 @@
 //! Errors of values: they name where the value comes from, be it a flag, a variable or another server's variable, and state the value once.
 
+use super::effective::without_secrets;
 use crate::cli::serve::{reference_env, settings::given::variable_of};
 use clap::{
-    Command, Error,
+    Arg, Command, Error,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use std::{collections::BTreeMap, error::Error as _, path::Path};
@@ -14,7 +15,8 @@ pub(super) fn with_source(
     args: &[String],
     variables: &BTreeMap<String, String>,
 ) -> Error {
-    let Some(message) = file_without_flag(&error, args).or_else(|| message(&error, args, variables)) else {
+    let Some(message) = file_without_flag(&error, args).or_else(|| message(&error, command, args, variables))
+    else {
         return error;
     };
     Error::raw(ErrorKind::ValueValidation, format!("{message}\n\nFor more information, try '--help'.\n"))
@@ -34,7 +36,12 @@ fn file_without_flag(error: &Error, args: &[String]) -> Option<String> {
     (is_rules && is_serve).then(|| format!("`{file}` has no flag in front: write --rules {file}"))
 }
 
-fn message(error: &Error, args: &[String], variables: &BTreeMap<String, String>) -> Option<String> {
+fn message(
+    error: &Error,
+    command: &Command,
+    args: &[String],
+    variables: &BTreeMap<String, String>,
+) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -45,13 +52,25 @@ fn message(error: &Error, args: &[String], variables: &BTreeMap<String, String>)
     let (value, argument) = (text(ContextKind::InvalidValue)?, text(ContextKind::InvalidArg)?);
     let flag = argument.split(' ').next().filter(|flag| flag.starts_with("--"))?;
     let source = source_of(flag, value, args, variables);
-    let reason = error.source()?.to_string();
-    let message = if reason.contains(value) {
+    let shown = match argument_of(command, flag) {
+        Some(arg) => without_secrets(arg, value),
+        None => value.to_owned(),
+    };
+    let reason = error.source()?.to_string().replace(value, &shown);
+    let message = if reason.contains(&shown) {
         format!("{source}: {reason}")
     } else {
-        format!("invalid value '{value}' for {source}: {reason}")
+        format!("invalid value '{shown}' for {source}: {reason}")
     };
     Some(message)
+}
+
+/// The argument of that flag, in the command or in one below it.
+fn argument_of<'c>(command: &'c Command, flag: &str) -> Option<&'c Arg> {
+    let own = command
+        .get_arguments()
+        .find(|arg| arg.get_long().is_some_and(|name| flag.strip_prefix("--") == Some(name)));
+    own.or_else(|| command.get_subcommands().find_map(|command| argument_of(command, flag)))
 }
 
 /// Where the value of a flag comes from.

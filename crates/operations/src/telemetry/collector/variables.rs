@@ -2,6 +2,7 @@
 //! name of the service. OpenTelemetry's crates read the others of the resource.
 
 use std::{fmt, path::PathBuf};
+use tidegate_shared::without_userinfo;
 use tidegate_transport::TlsClient;
 
 /// The environment configures an export in a way that is not supported.
@@ -10,7 +11,7 @@ use tidegate_transport::TlsClient;
 pub struct OtlpVariableError {
     /// The variable.
     pub name: String,
-    /// Its value.
+    /// Its value, without user and password.
     pub value: String,
     /// The supported values.
     pub remedy: &'static str,
@@ -22,7 +23,7 @@ impl OtlpVariableError {
         value: impl Into<String>,
         remedy: &'static str,
     ) -> Self {
-        Self { name: name.into(), value: value.into(), remedy }
+        Self { name: name.into(), value: without_userinfo(&value.into()), remedy }
     }
 }
 
@@ -78,6 +79,13 @@ pub(in crate::telemetry) struct Export {
 pub(in crate::telemetry) struct Environment<F> {
     variable: F,
     signal: Signal,
+}
+
+impl Export {
+    /// An error of a library, which may state the endpoint, without user and password.
+    pub(in crate::telemetry) fn without_userinfo(&self, error: &dyn fmt::Display) -> String {
+        error.to_string().replace(&self.endpoint, &without_userinfo(&self.endpoint))
+    }
 }
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
@@ -249,5 +257,16 @@ mod tests {
                 assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn errors_show_no_password_of_an_endpoint() {
+        let (name, value) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://u:PW@collector:4318");
+        let error = export(Signal::Traces, &[(name, value)]).expect_err("not HTTP");
+        assert!(error.starts_with(&format!("{name}=ftp://…@collector:4318: ")), "{error}");
+        let set = [(name, "http://u:PW@collector:4318")];
+        let export = export(Signal::Traces, &set).expect("valid").expect("on");
+        let of_library = format!("invalid URI {}", export.endpoint);
+        assert_eq!(export.without_userinfo(&of_library), "invalid URI http://…@collector:4318");
     }
 }

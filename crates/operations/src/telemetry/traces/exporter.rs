@@ -4,7 +4,8 @@ use super::TracesError;
 use crate::telemetry::collector::{Connector, Export, Protocol, connector, grpc_tls};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::{
-    SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
+    ExporterBuildError, SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _,
+    WithTonicConfig as _,
 };
 use opentelemetry_sdk::{
     Resource,
@@ -16,6 +17,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
+use tidegate_shared::without_userinfo;
 use tokio::runtime::Handle;
 
 /// Time limit of an HTTP request, beside that of the exporter.
@@ -31,13 +33,16 @@ pub(super) struct Reported {
 impl Reported {
     /// An exporter to the collector; the runtime of the caller does its IO.
     pub(super) fn new(export: &Export) -> Result<Self, TracesError> {
-        let failed = |source| TracesError::Tls { endpoint: export.endpoint.clone(), source };
+        let failed = |source| TracesError::Tls { endpoint: without_userinfo(&export.endpoint), source };
+        let not_built = |error: ExporterBuildError| TracesError::Exporter(export.without_userinfo(&error));
         let exporter = match (export.protocol, &export.tls) {
             (Protocol::Grpc, tls) => {
                 let grpc = Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc);
                 match tls {
-                    None => grpc.build()?,
-                    Some(tls) => grpc.with_tls_config(grpc_tls(tls).map_err(failed)?).build()?,
+                    None => grpc.build().map_err(not_built)?,
+                    Some(tls) => {
+                        grpc.with_tls_config(grpc_tls(tls).map_err(failed)?).build().map_err(not_built)?
+                    }
                 }
             }
             (Protocol::Http, tls) => {
@@ -47,7 +52,7 @@ impl Reported {
                     client: HyperClient::new(connector, HTTP_TIMEOUT, None),
                 };
                 let http = Otlp::builder().with_http().with_http_client(client);
-                http.with_protocol(opentelemetry_otlp::Protocol::HttpBinary).build()?
+                http.with_protocol(opentelemetry_otlp::Protocol::HttpBinary).build().map_err(not_built)?
             }
         };
         Ok(Self { exporter, is_failing: AtomicBool::new(false) })

@@ -26,6 +26,7 @@ use std::{
 };
 use tidegate_core::limit::{Code, Decision, Status, Timestamp};
 use tidegate_service::{DecisionReader, Event, Propagators, TraceContext};
+use tidegate_shared::without_userinfo;
 use variables::Variables;
 
 /// The name of a span: the method, as the conventions for gRPC require.
@@ -51,7 +52,7 @@ impl Traces {
         let exporter = Reported::new(&export)?;
         let mut processor = BatchSpanProcessor::new(exporter, BatchConfig::default());
         processor.set_resource(&resource(&export));
-        tracing::info!(endpoint = export.endpoint, protocol = %export.protocol, "exporting traces");
+        tracing::info!(endpoint = without_userinfo(&export.endpoint), protocol = %export.protocol, "exporting traces");
         let scope = InstrumentationScope::builder("tidegate").with_version(env!("CARGO_PKG_VERSION")).build();
         let ids = RandomIdGenerator::default();
         Ok(Some(Self(Arc::new(Inner { processor, ids, sampler, scope }))))

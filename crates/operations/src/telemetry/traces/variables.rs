@@ -21,14 +21,14 @@ pub enum TracesError {
     /// A file of certificates or keys cannot be used.
     #[error("cannot export traces to {endpoint}: {source}")]
     Tls {
-        /// The collector.
+        /// The collector, without user and password.
         endpoint: String,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The exporter cannot be built.
     #[error("cannot export traces: {0}")]
-    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+    Exporter(String),
 }
 
 /// The formats of trace contexts that the environment selects.

@@ -24,6 +24,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
 use tidegate_core::clock::Clock;
+use tidegate_shared::without_userinfo;
 use tokio::sync::oneshot;
 use tonic::{
     metadata::MetadataMap,
@@ -43,12 +44,12 @@ impl OtlpMetrics {
     /// Starts to push.
     pub fn start(settings: OtlpSettings, metrics: Arc<Metrics>, clock: &Arc<dyn Clock>) -> io::Result<Self> {
         let OtlpSettings { export, url, interval, .. } = &settings;
-        tracing::info!(endpoint = url, protocol = %export.protocol, ?interval, "pushing metrics by OTLP");
+        tracing::info!(endpoint = without_userinfo(url), protocol = %export.protocol, ?interval, "pushing metrics by OTLP");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = {
             // The channel starts its task on the runtime.
             let _entered = runtime.enter();
-            Client::new(&settings).map_err(io::Error::other)?
+            Client::new(&settings).map_err(|error| io::Error::other(export.without_userinfo(&error)))?
         };
         let clock = Arc::clone(clock);
         let (start, resource) = (clock.now().as_nanos(), resource(export));
@@ -155,7 +156,7 @@ impl Pusher {
             Ok(()) => {}
             Err(error) if !std::mem::replace(&mut self.is_failing, true) => tracing::warn!(
                 error,
-                endpoint = self.settings.url,
+                endpoint = without_userinfo(&self.settings.url),
                 "metrics were not pushed by OTLP; further failures are not logged until a push succeeds"
             ),
             Err(_) => {}

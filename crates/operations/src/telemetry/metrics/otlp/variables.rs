@@ -57,19 +57,36 @@ fn millis((name, value): (String, String)) -> Result<Duration, OtlpVariableError
     }
 }
 
-/// `name=value` pairs, separated by commas.
+/// The text with each `%` and two hexadecimal digits replaced by their byte, as in W3C Baggage; a `%` that no digits follow stays. None
+/// if the text is not UTF-8.
+fn percent_decoded(text: &str) -> Option<String> {
+    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some(&byte) = rest.split_off_first() {
+        let digits =
+            rest.first_chunk::<2>().filter(|digits| byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let encoded =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        if encoded.is_some() {
+            rest = &rest[2..];
+        }
+        decoded.push(encoded.unwrap_or(byte));
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// `name=value` pairs, separated by commas, with percent-encoded values.
 fn headers((name, text): (String, String)) -> Result<Vec<(String, String)>, OtlpVariableError> {
     let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
     let pair = |pair: &str| {
         let (header, value) = pair.split_once('=')?;
-        let (header, value) = (header.trim().to_ascii_lowercase(), value.trim());
+        let (header, value) = (header.trim().to_ascii_lowercase(), percent_decoded(value.trim())?);
         let is_valid =
-            http::HeaderName::try_from(&header).is_ok() && http::HeaderValue::try_from(value).is_ok();
-        (is_valid && !value.contains('%')).then(|| (header, value.to_owned()))
+            http::HeaderName::try_from(&header).is_ok() && http::HeaderValue::try_from(&value).is_ok();
+        is_valid.then_some((header, value))
     };
     let pairs: Option<Vec<_>> = pairs.map(pair).collect();
     pairs.ok_or_else(|| {
-        let remedy = "write name=value pairs of HTTP headers, separated by commas and not percent-encoded";
+        let remedy = "write name=value pairs of HTTP headers, percent-encoded and separated by commas";
         // The value may have secrets.
         OtlpVariableError::new(name, "…", remedy)
     })
@@ -110,6 +127,26 @@ mod tests {
         assert_eq!((found.interval, found.timeout), (Duration::from_millis(500), Duration::from_millis(7)));
         let headers = [("authorization", "Bearer x"), ("tenant", "a")];
         assert_eq!(found.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    /// The form of the specification was refused.
+    #[test]
+    fn headers_are_percent_decoded() {
+        let of = |text| read(&[COLLECTOR, ("OTEL_EXPORTER_OTLP_HEADERS", text)]);
+        for (text, value) in [
+            ("authorization=Bearer%20X", "Bearer X"),
+            ("authorization=Basic%20YTpi%3D%3d%2C", "Basic YTpi==,"),
+            ("authorization=100%", "100%"),
+            ("authorization=a%zzb%2", "a%zzb%2"),
+            ("authorization=%25%32%30", "%20"),
+        ] {
+            let found = of(text).expect("valid").expect("on").headers;
+            assert_eq!(found, [("authorization".to_owned(), value.to_owned())], "{text}");
+        }
+        for refused in ["authorization=a%0Ab", "authorization=a%ff"] {
+            let error = of(refused).expect_err(refused);
+            assert!(error.contains("percent-encoded") && !error.contains("a%"), "{error}");
+        }
     }
 
     #[test]
