@@ -35,7 +35,7 @@ pub(super) struct EncodedCounter {
     pub(super) key: Key,
     pub(super) group: u16,
     pub(super) limit: Bytes,
-    /// The most hits that count, debts included; 0 if nothing bounds them.
+    /// One more than the most hits that count, debts included; 0 if nothing bounds them.
     pub(super) counted_at_most: u64,
     pub(super) given: u64,
     /// The id of the slot that is taken there; 0 if none is.
@@ -55,7 +55,7 @@ impl EncodedRequest {
             key: counter.key,
             group: counter.group,
             limit: parameters(&counter.limit.algorithm, now),
-            counted_at_most: counter.limit.counted_at_most().unwrap_or(0),
+            counted_at_most: counter.limit.counted_at_most().map_or(0, |most| most.saturating_add(1)),
             given: counter.given,
             slot: counter.slot,
             reservation: counter.reservation,
@@ -211,7 +211,7 @@ impl Batch {
         self.leases
     }
 
-    /// The arguments after them: limits, each with the most hits that count and the number of hits that an empty counter admits.
+    /// The arguments after them: limits, each with one more than the most hits that count, and the number of hits that an empty counter admits.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.limits.iter().map(|limit| &limit[..])
     }
@@ -231,7 +231,8 @@ impl Batch {
         usize::from(place)
     }
 
-    /// The place of a limit of which so many hits count at most, and which admits so many. Requests of one batch have few limits.
+    /// The place of a limit with these bounds: one more than the hits that count at most, and those that it admits. Requests of one batch
+    /// have few limits.
     fn limit(&mut self, limit: &Bytes, bounds: [u64; 2]) -> usize {
         let mut bytes = [0; 16];
         let (counted, admitted) = bytes.split_at_mut(8);

@@ -29,9 +29,9 @@ local function limit_at(index)
     limit = read_limit(argument, true)
     local ends = limit.ends
     if ends and (now < ends[1] or now >= ends[4]) then return nil end
-    -- The most hits that count, debts included; 0 if nothing bounds them.
+    -- One more than the most hits that count, debts included; 0 if nothing bounds them.
     local counted_at_most = unpack_from('<d', argument, #argument - 15)
-    if counted_at_most > 0 then limit.counted_at_most = counted_at_most end
+    if counted_at_most > 0 then limit.counted_at_most = counted_at_most - 1 end
     -- Hits that an empty counter admits.
     limit.admitted_at_most = unpack_from('<d', argument, #argument - 7)
     limits[index] = limit

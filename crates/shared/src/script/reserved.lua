@@ -7,8 +7,8 @@
 
 -- Made when a call meets the first reservation: most calls meet none.
 make_reserving = function()
-  -- The number of the limit that its states depend on, of a bucket the most hits that count; of the open reservations the first deadline and the last, or earlier and later
-  -- ones; the lengths of both states.
+  -- The number of the limit that its states depend on, of a bucket one more than the most hits that count; of the open reservations the first
+  -- deadline and the last, or earlier and later ones; the lengths of both states.
   local HEAD = '<dddI4I4'
   local OPEN, OPEN_BYTES, OPEN_MAX = '<c8dddI4B', 37, 1024
   -- Times beyond matter as this one.
@@ -37,7 +37,7 @@ make_reserving = function()
   local function limit_of(value, counter)
     local limit = read_limit(sub(value, 2, byte(value, 2) + 2), false)
     limit.allowance, limit.limit = counter.number, counter.number
-    if counter.number > 0 then limit.counted_at_most = counter.number end
+    if counter.number > 0 then limit.counted_at_most = counter.number - 1 end
     return limit
   end
 
@@ -64,7 +64,7 @@ make_reserving = function()
     local settled, seen, open = counter.settled, counter.seen, counter.open
     if open == '' then return settled, expiry_of_state(limit, settled) end
     local number = limit.kind == SUB_WINDOWS and limit.allowance or limit.kind == LOG and limit.limit
-    number = number or limit.counted_at_most or 0
+    number = number or limit.counted_at_most and limit.counted_at_most + 1 or 0
     local head = pack(HEAD, number, counter.first, counter.last, #settled, #seen)
     local value = table.concat({ string.char(RESERVED), limit.signature, head, settled, seen, open })
     return value, max(expiry_of_state(limit, seen), counter.last)
