@@ -4,7 +4,7 @@
 use crate::{
     admin::start,
     control::{Controlled, descriptors},
-    support::{Server, eventually, http1},
+    support::{Server, http1},
 };
 use http::Request;
 use serde_json::json;
@@ -189,12 +189,10 @@ async fn rules_match_the_text_of_odd_bytes_and_the_first_part_of_long_ones() {
     assert_eq!([admitted(&long("1")).await, admitted(&long("2")).await], [2, 2]);
 }
 
-/// Operators use the text that logs, `tail` and the top keys show.
+/// Operators use the text that logs and tools show.
 #[tokio::test]
-async fn operators_see_and_name_the_text() {
+async fn operators_name_values_by_their_texts() {
     let shop = Controlled::start(RULES, &[]);
-    // From the first call on, keys are ranked.
-    shop.operate("TopKeys", json!({})).await;
     let mut client = RateLimitServiceClient::new(shop.server.channel().await);
     for (value, shown) in [
         (b"a\xff".to_vec(), r"a\xff".to_owned()),
@@ -205,17 +203,6 @@ async fn operators_see_and_name_the_text() {
         let peek = json!({ "domain": "shop", "descriptors": descriptors(&[("header", &shown)]) });
         let peeked = shop.operate("Peek", peek.clone()).await;
         assert_eq!(peeked["code"], "OVER_LIMIT", "{shown:.20}");
-        let entry = json!({ "entries": [{ "key": "header", "value": shown }] });
-        eventually("the text among the keys with most denials", async || {
-            let top = shop.operate("TopKeys", json!({})).await;
-            let keys = top["keys"].as_array().into_iter().flatten();
-            if keys.map(|key| &key["descriptor"]).any(|own| *own == entry) {
-                Ok(())
-            } else {
-                Err(top.to_string())
-            }
-        })
-        .await;
         shop.operate("Reset", peek).await;
         let again = codes(&mut client, &request(vec![descriptor(b"header", &value)]), 1).await;
         assert_eq!(again, [Code::Ok], "{shown:.20}");

@@ -8,7 +8,7 @@ use tidegate_core::limit::{Entry, client_bytes, client_text};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(Arc<str>);
 
-/// Stands in the place of a length.
+/// Stands where a length would.
 const UNCUT: char = '!';
 
 impl Bucket {
