@@ -7,9 +7,11 @@ use super::{
     SourceId,
     error::{Problems, RuleErrors},
 };
+use rustix::fs::OFlags;
 use std::{
     fs,
     io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -109,7 +111,11 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    let mut file = fs::File::open(path)?;
+    // Not waiting for data either: files of /proc may have their reader wait forever, and so may a pipe that was put there meanwhile.
+    let mut file = fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
     let too_long = || io::Error::other(format!("is longer than {bytes_max} bytes"));
     let length = file.metadata()?.len();
     if length > bytes_max {
@@ -117,7 +123,11 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length.try_into().unwrap_or(usize::MAX))?;
-    while (&mut file).take(PIECE_BYTES).read_to_end(&mut bytes)? > 0 {
+    let blocks = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::other("its read blocks; put a plain file there"),
+        _ => error,
+    };
+    while (&mut file).take(PIECE_BYTES).read_to_end(&mut bytes).map_err(blocks)? > 0 {
         // It may grow meanwhile.
         if bytes.len() as u64 > bytes_max {
             return Err(too_long());
@@ -250,6 +260,24 @@ mod tests {
         let paths = vec![dir.path().join("config"), dir.path().join("config.*")];
         let paths = RuleFilePaths { paths, every_file: true, dot_files: true };
         assert_eq!(names(&paths.read().unwrap()), ["a", "b", "config.yaml"]);
+    }
+
+    /// Later reloads never began, and no line of the log named the file.
+    #[test]
+    fn a_file_whose_read_blocks_is_an_error_with_its_name() {
+        let kernel_log = Path::new("/proc/kmsg");
+        if fs::File::open(kernel_log).is_err() {
+            return eprintln!("skipped: {} cannot be opened by this user", kernel_log.display());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), "domain: d").unwrap();
+        std::os::unix::fs::symlink(kernel_log, dir.path().join("blocks.yaml")).unwrap();
+        let (done, read_again) = std::sync::mpsc::channel();
+        let path = dir.path().to_owned();
+        std::thread::spawn(move || done.send(read(&[path])));
+        let error = read_again.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait");
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("blocks.yaml: cannot be read: its read blocks"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! - requests of one bucket are released in the order of arrival, unless the rules change;
 //! - when hits before a position are given back, that position and all behind it advance by as much; a release time never
 //!   gets later;
-//! - no more than `requests_max` requests are queued.
+//! - no more than `requests_max` requests are queued, and none behind those of a counter that has as many as there are free places.
 //!
 //! Each operation takes O(log n) steps amortised, with n requests in a queue. In particular, giving back hits does not
 //! visit the requests behind them, and wakes at most one of them for each bucket. The others have timers that are late, and
@@ -40,7 +40,7 @@ use crate::{
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use line::{BucketLine, Member};
-use slot_lines::SlotLines;
+use slot_lines::{SlotLines, takes_another};
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
 
@@ -137,9 +137,11 @@ impl Queues {
         self.requests.len()
     }
 
-    /// The longest wait of a request that arrives now; zero if the queues are full.
-    pub(super) fn wait_max(&self, now: Timestamp) -> Duration {
-        if self.requests.len() >= self.requests_max {
+    /// The longest wait of a request that arrives now with hits in these counters; zero if the queues are full.
+    pub(super) fn wait_max(&self, mut keys: impl Iterator<Item = Key>, now: Timestamp) -> Duration {
+        let free = self.requests_max.saturating_sub(self.requests.len());
+        let held = |key| self.held.get(&key).copied().unwrap_or(0);
+        if free == 0 || keys.any(|key| !takes_another(held(key), free)) {
             return Duration::ZERO;
         }
         self.ends.map_or(Duration::MAX, |ends| ends.since(now))

@@ -6,7 +6,8 @@
 //! - a request never takes slots of a counter while an earlier one waits in its line, however many hits that one needs;
 //! - a request waits in no line of a counter that had room for it when it was last decided: it delays no other there;
 //! - when slots of a counter are released, or the first request of its line leaves it, the first in the line is called;
-//! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows.
+//! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows;
+//! - a line has at most one request more than there are free places.
 //!
 //! Each operation takes O(log n) steps for each line of the request, and calls at most one request for each.
 
@@ -40,6 +41,12 @@ struct SlotLine {
     waiting: BTreeMap<u64, u64>,
     /// Hits of all.
     hits: u64,
+}
+
+/// Whether the counter of so many requests takes another one where so many places are free. One key leaves half of the places free, and k
+/// keys leave one of k + 1 parts, so that a key of another client finds a place (Choudhury and Hahne's dynamic threshold).
+pub(super) fn takes_another(requests: usize, free: usize) -> bool {
+    free > 0 && (requests == 0 || requests < free)
 }
 
 /// All requests that wait for slots.
@@ -79,10 +86,14 @@ impl SlotLines {
 
     /// Whether the request may wait in these lines.
     pub(super) fn has_room(&self, number: Option<u64>, wanted: &[WantedSlots]) -> bool {
-        let is_admitted = number.is_some() || self.requests.len() < self.requests_max;
-        is_admitted
+        let free = self.requests_max.saturating_sub(self.requests.len());
+        let takes = |line: &SlotLine| number.is_some() || takes_another(line.waiting.len(), free);
+        (number.is_some() || free > 0)
             && wanted.iter().all(|slots| {
                 let Some(line) = self.lines.get(&slots.key) else { return slots.hits <= slots.hits_max };
+                if !takes(line) {
+                    return false;
+                }
                 let own = number.and_then(|number| line.waiting.get(&number)).unwrap_or(&0);
                 (line.hits - own).saturating_add(slots.hits) <= slots.hits_max
             })

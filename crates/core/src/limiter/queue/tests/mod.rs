@@ -11,7 +11,7 @@ use crate::limiter::{
     tests::{MIDNIGHT_MILLIS, descriptor, limiter, replace_rules, rule_set, shown},
 };
 use crate::{
-    limit::{Request, RequestLimits},
+    limit::{Code, Request, RequestLimits},
     rules::Semantics,
     store::{OnFull, Seed},
 };
@@ -218,7 +218,31 @@ fn no_more_requests_are_queued_than_the_bound_over_all_counters() {
     // The reset is when it fits at once: when another leaves the queue is unknown.
     assert_eq!(world.arrive("e", 0, "user=x"), ["over 0 2000"]);
     world.cancel("d", 0);
-    assert_eq!(world.arrive("e", 0, "user=x"), ["queued until 2000"]);
+    assert_eq!(world.arrive("e", 0, "user=y"), ["queued until 1000"]);
+}
+
+/// One sender with 25 keys had all 1,000 requests of `--max-queued`, and no other key was queued.
+#[test]
+fn no_key_uses_up_the_places_of_the_queues() {
+    let rules = ONE_A_SECOND.replace("max_wait: 10s, max_queue: 3", "max_wait: 1h, max_queue: 1000");
+    let limiter = limiter(&rules).with_queued_max(100);
+    let mut queued = Vec::new();
+    let mut send = |value: &str| {
+        let descriptor = format!("user={value}");
+        match limiter.pin().decide_or_queue(&request(&descriptor), Duration::MAX, at(0)) {
+            QueueDecision::Queued(ticket) => queued.push(ticket),
+            QueueDecision::Decided(decision) => return decision.code == Code::Ok,
+            QueueDecision::Waits(_) => unreachable!("no rule has slots"),
+        }
+        true
+    };
+    for _ in 0..100 {
+        (0..25).for_each(|key| _ = send(&key.to_string()));
+    }
+    assert_eq!(limiter.queued(), 97);
+    assert!(send("other") && send("other"), "a new key is admitted, and queued");
+    assert_eq!(limiter.queued(), 98);
+    queued.into_iter().for_each(|ticket| limiter.release(ticket));
 }
 
 #[test]

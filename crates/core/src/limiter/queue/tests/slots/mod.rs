@@ -243,6 +243,21 @@ fn no_more_requests_wait_than_may_be_queued() {
     assert_eq!(world.decided(), "+0 -2");
 }
 
+/// One sender with 25 keys had all 1,000 places.
+#[test]
+fn no_key_uses_up_the_places_of_those_that_wait_for_slots() {
+    let mut world = World::new(tests::limiter(RULES).with_queued_max(6));
+    for number in 0..4 {
+        world.arrive(number, "route=a", 0);
+    }
+    // Three wait: the fourth would leave fewer places than its key has.
+    world.arrive(4, "route=a", 0);
+    world.arrive(5, "route=b", 0);
+    world.arrive(6, "route=b", 0);
+    assert_eq!(world.limiter.queued(), 4);
+    assert_eq!(world.decided(), "+0 -4 +5");
+}
+
 #[test]
 fn a_request_that_another_limit_denies_does_not_wait_and_one_that_waits_has_charged_nothing() {
     let mut world = world();
