@@ -1,13 +1,9 @@
 //! The settings in effect, for the log and for `GET /config`, without secrets.
 
-use clap::{
-    Arg, ArgAction, ArgMatches, Command,
-    error::{ContextKind, ContextValue},
-    parser::ValueSource,
-};
+use super::secrets::without_secrets;
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use tidegate_shared::{store::StoreAddress, without_userinfo};
 
 /// Names of flags that were inserted in front of the user's arguments.
 #[derive(Debug, Default)]
@@ -127,37 +123,5 @@ impl EffectiveSettings {
         };
         let settings: serde_json::Map<String, Value> = self.settings.iter().map(setting).collect();
         json!({ "file": self.file, "settings": settings })
-    }
-}
-
-/// The value without passwords: flags with secrets hide their variables' values in the help.
-pub(super) fn without_secrets(arg: &Arg, value: &str) -> String {
-    let is_address = value.contains("://") || arg.get_long() == Some("statsd");
-    match arg.get_long() {
-        _ if !arg.is_hide_env_values_set() && is_address => without_userinfo(value),
-        _ if !arg.is_hide_env_values_set() => value.to_owned(),
-        Some("counters") => {
-            value.parse::<StoreAddress>().map_or("…".to_owned(), |address| address.to_string())
-        }
-        // NAME=VALUE
-        _ => match value.split_once('=') {
-            // A colon in the place of the first `=` makes a part of the value a name.
-            Some((name, _))
-                if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) =>
-            {
-                format!("{name}=…")
-            }
-            _ => "…".to_owned(),
-        },
-    }
-}
-
-/// The error of a wrong value, without passwords.
-pub(super) fn error_text(error: &clap::Error, arg: &Arg) -> String {
-    match error.get(ContextKind::InvalidValue) {
-        Some(ContextValue::String(value)) if !value.is_empty() => {
-            error.to_string().replace(value, &without_secrets(arg, value))
-        }
-        _ => error.to_string(),
     }
 }

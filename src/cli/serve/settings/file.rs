@@ -1,6 +1,6 @@
 //! The file of `--config`: a YAML map of settings. Its names are those of the flags without dashes in front.
 
-use super::{Failure, Given, effective::error_text, variables::adjusted};
+use super::{Failure, Given, secrets::error_text, variables::adjusted};
 use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use std::path::Path;
 use tidegate_core::rules::{self, Origin, PlainEntry, Source, plain_map};

@@ -7,6 +7,7 @@
 mod effective;
 mod file;
 mod given;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod variables;

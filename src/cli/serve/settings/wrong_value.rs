@@ -1,6 +1,6 @@
 //! Errors of values: they name where the value comes from, be it a flag, a variable or another server's variable, and state the value once.
 
-use super::effective::without_secrets;
+use super::secrets::without_secrets;
 use crate::cli::serve::{reference_env, settings::given::variable_of};
 use clap::{
     Arg, Command, Error,
