@@ -55,7 +55,7 @@ type Client struct {
 	observers   []func(context.Context, Decision, time.Duration)
 	failures    failureLog
 	isClosed    atomic.Bool
-	// fake decides in the place of a server; nil outside of tests.
+	// fake decides instead of a server; nil outside of tests.
 	fake func(Call) Decision
 	// now is the time since some moment.
 	now func() time.Duration

@@ -79,7 +79,7 @@ type acquired struct {
 // end it after max_hold.
 func (s *Slot) Release() { s.end(nil) }
 
-// Commit ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back.
+// Commit ends the request with its actual cost, instead of its estimates, and releases the slots. Zero gives the estimates back.
 func (s *Slot) Commit(cost uint64) { s.end(&cost) }
 
 // Cancel ends the request as one that cost nothing.

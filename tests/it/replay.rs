@@ -39,7 +39,7 @@ descriptors:
   - { key: exempt, rate_limit: { unlimited: true } }
 ";
 
-/// Descriptors that values select, and a limit that they do: of no use where a log has hashes in the place of values.
+/// Descriptors that values select, and a limit that they do: of no use where a log has hashes instead of values.
 const BY_VALUE: &str = "
   - { key: list, values: [c0, c1, c2], rate_limit: { per: 200ms, requests_per_unit: 5 } }
   - { key: any_case, values: [C0, C1, C2], value_ignore_case: true, rate_limit: { per: 200ms, requests_per_unit: 5 } }

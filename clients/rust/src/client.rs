@@ -61,7 +61,7 @@ pub struct Tidegate(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) channels: Channels,
-    /// Decides in the place of a server, in tests of applications.
+    /// Decides instead of a server, in tests of applications.
     pub(crate) fake: Option<Decide>,
     pub(crate) domain: String,
     pub(crate) timeout: Duration,

@@ -116,7 +116,7 @@ impl Slot {
         self.end(None).await;
     }
 
-    /// Ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back.
+    /// Ends the request with its actual cost, instead of its estimates, and releases the slots. Zero gives the estimates back.
     pub async fn commit(self, cost: u64) {
         self.end(Some(cost)).await;
     }

@@ -60,7 +60,7 @@ export class Slot {
     return !this.#isReleased && (await this.#renew(ticket));
   }
 
-  /** Ends the request with its actual cost, in the place of its estimates, and releases the slots. Zero gives the estimates back. */
+  /** Ends the request with its actual cost, instead of its estimates, and releases the slots. Zero gives the estimates back. */
   commit(cost: bigint | number): Promise<void> {
     // Zero hits are a peek, which releases no slot.
     return Number(cost) === 0 ? this.cancel() : this.#sendHeld(cost, false, true);

@@ -145,7 +145,7 @@ pub struct Event {
     pub code: Code,
     /// The share of such requests that is in the log.
     pub sample: f64,
-    /// Whether the log has a hash in the place of a value.
+    /// Whether the log has a hash instead of a value.
     pub is_hashed: bool,
     /// The ticket of the slots and estimates that the request took, or its hash; none if it has none.
     pub ticket: Option<SmolStr>,

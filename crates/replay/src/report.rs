@@ -44,7 +44,7 @@ pub struct Report {
     pub keys_newly_denied: Keys,
     /// Keys of the newly admitted requests.
     pub keys_newly_admitted: Keys,
-    /// Requests with hashes in the place of values, which match no rule for a particular value.
+    /// Requests with hashes instead of values, which match no rule for a particular value.
     pub with_hashes: u64,
     /// Requests that follow one which was sent after them: they were decided too late, and without a number at its time.
     pub out_of_order: u64,

@@ -175,7 +175,7 @@ fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
         end.descriptors[0].hits = Hits::new(Some(hits), 1, false);
         end
     };
-    // 1 in the place of 6; 4 likewise, once; then 6 do not fit, and their end is for nothing.
+    // 1 instead of 6; 4 likewise, once; then 6 do not fit, and their end is for nothing.
     let events = [
         [start("slot-1"), end("slot-1", 1), start("slot-2"), end("slot-1", 0)],
         [end("slot-2", 4), start("slot-3"), end("slot-3", 0), end("slot-4", 0)],

@@ -1,6 +1,6 @@
 //! Tickets of a log, and those of a replay in their places.
 //!
-//! A ticket names counters by the secret of the server that made it. A replay makes its own for the requests that it admits; in the place of
+//! A ticket names counters by the secret of the server that made it. A replay makes its own for the requests that it admits; instead of
 //! a logged one, it renews and ends what its own took. An end of a request that it denied, or whose start the log does not have, ends nothing.
 
 use foldhash::fast::RandomState;
@@ -69,7 +69,7 @@ impl Tickets {
         }
     }
 
-    /// The ticket of the replay in the place of one whose request has ended; none if it has none.
+    /// The ticket of the replay instead of the log's, whose request has ended; none if it has none.
     pub(super) fn take(&mut self, logged: &str) -> Option<Box<str>> {
         self.0.remove(logged).map(|started| started.own)
     }

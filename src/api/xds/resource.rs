@@ -36,7 +36,7 @@ const DESCRIPTOR_KEYS: [&str; 13] = [
     "values",
 ];
 
-/// Those of them that are in the place of `value`.
+/// Those of them that stand instead of `value`.
 const VALUE_KEYS: [&str; 3] = ["value_network", "value_regex", "values"];
 
 /// Bytes of a descriptor up to which its document is indented.

@@ -65,7 +65,7 @@ pub(in crate::cli) struct Call {
     /// Renew what is held this often, so that it may be held for longer than `max_hold` of its rule: at most a third of that.
     #[arg(long, value_name = "TIME", requires = "hold", default_value = "1s", value_parser = interval)]
     renew_every: Duration,
-    /// Actual cost of each request at its end, in the place of its estimate, which stays by default; 0 gives it back.
+    /// Actual cost of each request at its end, instead of its estimate, which stays by default; 0 gives it back.
     #[arg(long, value_name = "N", requires = "hold")]
     cost: Option<u64>,
     /// Timeout for connecting and for each response.

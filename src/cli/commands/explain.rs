@@ -121,7 +121,7 @@ pub(super) fn entries(descriptor: &DescriptorText) -> Vec<Entry<'_>> {
 pub(super) fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
     table::print_line(descriptor);
     match &applied.matching {
-        None => table::print_line("  → the request's own limit, in the place of the rules"),
+        None => table::print_line("  → the request's own limit, instead of the rules"),
         Some(matching) => {
             for (number, Step { key, value, matched, rule }) in (1..).zip(&matching.steps) {
                 let origin = rule.declared_at();

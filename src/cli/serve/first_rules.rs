@@ -44,7 +44,7 @@ impl FirstSources<'_> {
         }
     }
 
-    /// The rules to start with in the place of those that have these errors.
+    /// The rules to start with instead of those that have these errors.
     fn instead_of(&self, errors: &RuleErrors) -> Result<Started, Failure> {
         let reason = match self.kept.map(|kept| self.with_kept(kept, Some(errors))) {
             Some(Ok(started)) => {

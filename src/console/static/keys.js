@@ -163,7 +163,7 @@ function blocked({ key, value, cidr }) {
   return cidr?.includes("/") ? h("bdi", { class: "mono" }, `${visible(key)} in network ${visible(cidr)}`) : entries([{ key, value: value || cidr }]);
 }
 
-/** One key: what applies in the place of its rules, and its counters, each with a bar of what is used. */
+/** One key: what applies instead of its rules, and its counters, each with a bar of what is used. */
 function openKey(main, app, domain, list, signal) {
   const descriptors = [{ entries: list }];
   const [counters, message] = [h("div", {}), h("p", { class: "error", role: "alert" })];

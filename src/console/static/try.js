@@ -62,7 +62,7 @@ function explained(app, sent, one, at) {
   const end = h("li", { class: over ? "end" : "end ok" }, h("p", {}, visible(one.outcome || "", 600)),
     one.rule ? h("p", {}, "Rule ", h("bdi", { class: "mono" }, visible(one.rule)), " ", verdict(one.code)) : null,
     one.cause ? h("p", { class: "error" }, `Denied because ${CAUSES[one.cause] || visible(one.cause)}.`) : null,
-    one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules${circumstances(one.override)}.`) : null,
+    one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies instead of the rules${circumstances(one.override)}.`) : null,
     one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
       `${limitText(counter)}, ${counter.algorithm || ""}: ${counter.isUnknown ? "used and remaining not known" : `${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`}`,

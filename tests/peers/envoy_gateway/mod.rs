@@ -1,4 +1,4 @@
-//! Envoy Gateway itself, an Envoy that it configures, and Tidegate in the place of its rate limit deployment.
+//! Envoy Gateway itself, an Envoy that it configures, and Tidegate instead of its rate limit deployment.
 //!
 //! Envoy Gateway runs standalone: its resources are files, and it starts Envoy itself. The Envoy that it starts is a script
 //! that notes its arguments; the test runs Envoy with those, so that it outlives a restart of the gateway as it does in a

@@ -26,7 +26,7 @@ const FAULTS: [(&str, &str); 11] = [
     ("failing closed is 429", "middleware"),
     ("a slot is not released at its end", "slots"),
     ("the denial of a slot is kept", "slots"),
-    ("the estimate is charged in the place of the actual cost", "slots"),
+    ("the estimate is charged instead of the actual cost", "slots"),
     ("a renewal renews nothing", "slots"),
     ("middleware keeps the slot of a request", "middleware"),
 ];

@@ -11,7 +11,7 @@ pub(super) struct Scenario {
     pub(super) load: &'static [&'static str],
     /// Number of sibling rules in the rule file.
     pub(super) sibling_rules: u32,
-    /// A limit of each plan in a file of limits, in the place of a rule file: its condition, with the plan as `PLAN`.
+    /// A limit of each plan in a file of limits, instead of a rule file: its condition, with the plan as `PLAN`.
     pub(super) condition: Option<&'static str>,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,

@@ -122,7 +122,7 @@ class Slot(_Held):
         self._sent(self._begin_release(cost))
 
     def commit(self, cost: int) -> None:
-        """End the request with its actual cost, in the place of its estimates. Zero gives them back."""
+        """End the request with its actual cost, instead of its estimates. Zero gives them back."""
         self._sent(self._begin_commit(cost))
 
     def cancel(self) -> None:
@@ -176,7 +176,7 @@ class AioSlot(_Held):
         await self._shielded(self._begin_release(cost))
 
     async def commit(self, cost: int) -> None:
-        """End the request with its actual cost, in the place of its estimates. Zero gives them back."""
+        """End the request with its actual cost, instead of its estimates. Zero gives them back."""
         await self._shielded(self._begin_commit(cost))
 
     async def cancel(self) -> None:

@@ -1,7 +1,7 @@
 //! The keys of counters.
 //!
 //! A key is the fingerprint of which of its rule's limits the counter belongs to, the domain, and each entry's key and
-//! value, with a shared pattern in the place of the values that fit it. The prefix that depends on the rule alone, which ends at
+//! value, with a shared pattern instead of the values that fit it. The prefix that depends on the rule alone, which ends at
 //! the first value that differs between requests, is hashed when the rules are put in force. A decision continues from
 //! there, with the same result as from the start.
 
@@ -29,7 +29,7 @@ const GROUP_BITS: u32 = 10;
 /// Number of groups of counters in a cluster. The counters of a group are in one slot.
 pub const GROUPS: u16 = 1 << GROUP_BITS;
 
-/// Stands before the time of a reset, in the place of a tag. Tags have 32 bits.
+/// Stands before the time of a reset, instead of a tag. Tags have 32 bits.
 const RESET: u64 = 1 << 33;
 
 /// Makes the keys.
@@ -187,7 +187,7 @@ impl Keys {
         fingerprint.finish()
     }
 
-    /// The key of a counter under an override: that of the limit in the place of which it is. If there is none, or if the override
+    /// The key of a counter under an override: that of the limit that it replaces. If there is none, or if the override
     /// was reset in a shared store since, a key of its own.
     #[cold]
     fn of_override(&self, domain: &DomainRules, limit: &RuleLimit, entries: &[Entry<'_>]) -> Key {
@@ -239,7 +239,7 @@ impl Keys {
     }
 }
 
-/// Stands before the parts of a joined key, in the place of a tag. Tags have 32 bits.
+/// Stands before the parts of a joined key, instead of a tag. Tags have 32 bits.
 const JOINED: u64 = 1 << 32;
 
 /// A pattern for joined texts without the key and the `_` after it, as far as it begins with them.

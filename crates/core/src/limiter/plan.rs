@@ -407,7 +407,7 @@ impl<'r> Plan<'r> {
         Reached::Conditional(limits)
     }
 
-    /// Puts the limits that schedules have at this time in the place of the declared ones.
+    /// Puts the limits that schedules have at this time instead of the declared ones.
     #[cold]
     fn apply_schedules(&mut self, now: Timestamp) {
         for charge in &mut self.charges {

@@ -3,7 +3,7 @@
 //! The id of a ticket is a keyed hash: a client that chooses descriptors cannot release the slots of another. Nothing is kept for a ticket
 //! besides its slots and reservations.
 //!
-//! The hits of a release are the actual cost, in the place of the estimates. Releases of a request come before its charges. Each counter of
+//! The hits of a release are the actual cost, instead of the estimates. Releases of a request come before its charges. Each counter of
 //! a ticket is released under its own lock: two are not changed at one moment, which only frees the second a little later.
 
 use super::{
@@ -23,7 +23,7 @@ use crate::{
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-/// Stands in the place of a tag where ids are hashed. Tags have 32 bits.
+/// Stands instead of a tag where ids are hashed. Tags have 32 bits.
 const ID: u64 = 1 << 34;
 
 /// Makes ids, and counts what becomes of slots.

@@ -36,7 +36,7 @@ impl SourceId {
         Self::File(path.into())
     }
 
-    /// Whether the document declares overrides or blocks, which apply in the place of rules.
+    /// Whether the document declares overrides or blocks, which apply instead of rules.
     pub fn is_overlay(&self) -> bool {
         matches!(self, Self::Override(_) | Self::Blocks(_))
     }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 pub struct ExplainedDescriptor<'e> {
     /// The entries.
     pub entries: &'e [Entry<'e>],
-    /// The request's own limit, in the place of the rules.
+    /// The request's own limit, instead of the rules.
     pub own_limit: Option<Override>,
 }
 

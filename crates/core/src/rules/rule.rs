@@ -131,8 +131,8 @@ impl Rule {
         self.limits.first().map_or_else(Semantics::default, |limit| limit.semantics)
     }
 
-    /// The limit of this rule that the limit of this index of an override with these windows is in the place of: that of its window, else
-    /// that of its position, unless another limit of the override is in the place of that.
+    /// The limit of this rule that the limit of this index of an override with these windows replaces: that of its window, else
+    /// that of its position, unless another limit of the override replaces that one.
     pub fn overridden_limit(&self, index: usize, windows: &[Window]) -> Option<&RuleLimit> {
         let window = *windows.get(index)?;
         let of_window = self.limits.iter().find(|limit| limit.window == window);

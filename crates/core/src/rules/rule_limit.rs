@@ -1,4 +1,4 @@
-//! A limit of a rule, with its schedule: limits that apply at times of the week, in the place of the one that the rule declares.
+//! A limit of a rule, with its schedule: limits that apply at times of the week, instead of the one that the rule declares.
 //!
 //! All limits of a schedule count by the same algorithm in the same counters, and differ only in the number that they admit: what was
 //! used stays used when another one begins to apply.
@@ -68,7 +68,7 @@ pub struct RuleLimit {
     /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
     /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
-    /// Limits that apply at times in the place of this one, in the same counters.
+    /// Limits that apply at times instead of this one, in the same counters.
     pub schedule: Option<Box<Schedule>>,
     /// The condition of the limit: without it, or if it holds, the limit applies.
     pub when: Option<Arc<Expression>>,
@@ -236,7 +236,7 @@ impl Schedule {
         both.map(move |(hours, limit)| ScheduledLimit { requests: limit.requests, hours: *hours, zone })
     }
 
-    /// The limit in the place of the declared one at a moment.
+    /// The limit instead of the declared one at a moment.
     #[inline]
     pub(crate) fn limit_at(&self, now: Timestamp) -> Option<&RuleLimit> {
         self.limits.get(self.timetable.at(now)?)

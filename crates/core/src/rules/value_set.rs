@@ -42,7 +42,7 @@ pub enum SetValues<'s> {
     Regex(&'s str),
 }
 
-/// The form of an entry's value that keys of counters have in the place of the value.
+/// The form of an entry's value that keys of counters have instead of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharedForm {
     /// A pattern, for all values that match it.

@@ -13,7 +13,7 @@ const NAMES_LOGGED_MAX: usize = 20;
 /// Errors of one load in the log.
 const ERRORS_LOGGED_MAX: usize = 100;
 
-/// Puts the declarations that `read` returns in the place of those the feed handed over before; returns what was put in
+/// Replaces the declarations that the feed handed over before by those that `read` returns; returns what was put in
 /// force, none if nothing changed. After an error, of `read` too, the rules stay. `is_requested` logs also that nothing
 /// changed.
 pub fn load(

@@ -149,7 +149,7 @@ impl Config {
         }
     }
 
-    /// Puts the declarations of one feed in the place of those it handed over before; returns what was put in force, none
+    /// Replaces the declarations that one feed handed over before; returns what was put in force, none
     /// if they are the same. After an error everything stays as it was.
     pub fn replace(
         &self,

@@ -240,7 +240,7 @@ fn guess(free: u64) -> u64 {
 }
 
 impl Member {
-    /// Notes that it is sent a slice in the place of what it has.
+    /// Notes that it is sent a slice instead of what it has.
     fn send_slice(&mut self, slice: u32, now: Timestamp) {
         self.set_unspent(self.unspent().saturating_add(slice.into()));
         self.share.tokens = slice;

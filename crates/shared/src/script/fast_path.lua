@@ -30,7 +30,7 @@ if layout ~= '' then
   end
 end
 
--- In the place of the expiry of a counter whose key has the right one, and a state of as many bytes.
+-- Instead of the expiry of a counter whose key has the right one, and a state of as many bytes.
 local KEPT = math.huge
 -- The `nil`s are room for a batch of 16: a table that grows is copied.
 local changed = { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }

@@ -137,7 +137,7 @@ local function decide(position, replied)
     local limit = limits[index] or limit_at(index)
     if not limit then return nil end
     most = most or limit.admitted_at_most
-    -- In the place of the hits that are given back: slots are released by their ids.
+    -- Instead of the hits that are given back: slots are released by their ids.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
     -- The actual cost of a request may be beyond the size of a bucket, and so may credits that are spent after their hits were given back.

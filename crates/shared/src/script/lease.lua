@@ -11,7 +11,7 @@
 -- Made when a script meets the first lease: most calls meet none, and save the time.
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
-  -- In the place of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
+  -- Instead of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
   -- is counted (below zero: the microseconds for which its hits are held), the number of clients, the hits that are held, the end, and the spent
   -- hits that are counted. Of the rate that was given up: the rate, the time, the hits that are held, the end, and the microseconds of its window.
   local PART, PART_COUNTED, LEAVING = -1, -2, -3

@@ -9,7 +9,7 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// Begins the value of such a counter, in the place of the length of a signature.
+/// Begins the value of such a counter, instead of the length of a signature.
 pub(super) const RESERVED: u8 = 255;
 
 /// Bytes of the head, and of one reservation.
@@ -100,7 +100,7 @@ fn place_from(algorithm: &Algorithm, place: u64, part: u64) -> Option<u128> {
     Some(match algorithm {
         Algorithm::SlidingWindow(_) | Algorithm::SubWindows(_) => place,
         Algorithm::SlidingLog(_) => place * nanos,
-        // The last moment of a window, in the place of its end.
+        // The last moment of a window, instead of its end.
         Algorithm::FixedWindow(_) => (place * nanos).checked_sub(1)?,
         Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, .. }, .. }) => {
             place * u128::from(tokens.get()) + part

@@ -8,7 +8,7 @@ local now = time[1] * 1000000 + time[2]
 local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
 -- Bytes before the leases, those of a lease, and those of a lease before the holder and the outstanding credits.
 local HEAD_BYTES, LEASE_BYTES, HOLDER_AT, CREDITS_AT = 11, 56, 8, 32
--- In the place of the holder: rates of quota that were given up. Their hits were spent.
+-- Instead of the holder: rates of quota that were given up. Their hits were spent.
 local LEAVING = -3
 
 -- An open window from the first hit, with one hit; empty if there is none.

@@ -69,7 +69,7 @@ pub fn reserved(binary: &Binary) {
         json!({"unit": "year", "requests_per_unit": 2_000, "reserve": 500, "algorithm": "fixed_window"});
     let world = World::start(binary, json!({"/": budget, "/held": budget}));
 
-    // One after the other: each has its cost of 100 in the place of the estimate before the next one starts.
+    // One after the other: each has its cost of 100 instead of the estimate before the next one starts.
     let mut connection = Connection::open(&world.edges[0]).unwrap();
     let mut send_one = || connection.send(&Request::get("/")).unwrap();
     let admitted: Vec<Response> = (0..17).map(|_| send_one()).take_while(|one| one.status == 200).collect();

@@ -91,7 +91,7 @@ pub(in crate::cli) struct Bench {
     /// A run of a --duration ends those that are held with itself, one of --requests after their times.
     #[arg(long, value_name = "TIME")]
     hold: Option<HoldTimes>,
-    /// Actual cost of a request at its end, in the place of its estimate, which stays by default.
+    /// Actual cost of a request at its end, instead of its estimate, which stays by default.
     #[arg(long, value_name = "N", requires = "hold")]
     cost: Option<u64>,
     /// grpc-timeout of each call; 0s sends none.

@@ -113,10 +113,10 @@ enum Command {
         /// Only this rule, by its path or the name of a limit.
         #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
         rule: String,
-        /// Admitted hits in the place of denied ones.
+        /// Admitted hits instead of denied ones.
         #[arg(long)]
         admitted: bool,
-        /// The last hour in the place of the last minute.
+        /// The last hour instead of the last minute.
         #[arg(long)]
         hour: bool,
         /// Number of keys.

@@ -18,7 +18,7 @@ use tonic::Response;
 pub(super) enum Override {
     /// The overrides in force.
     List,
-    /// Set an override, in the place of one with the same id.
+    /// Set an override, or replace the one with the same id.
     Set(Box<SetOverride>),
     /// Delete an override.
     Delete(Delete),
@@ -28,7 +28,7 @@ pub(super) enum Override {
 pub(super) enum Block {
     /// The blocks in force.
     List,
-    /// Set a block, in the place of one with the same id.
+    /// Set a block, or replace the one with the same id.
     Set(Box<SetBlock>),
     /// Delete a block.
     Delete(Delete),

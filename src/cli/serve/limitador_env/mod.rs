@@ -69,7 +69,7 @@ fn settings<'v>(args: &[String], variables: &'v BTreeMap<String, String>) -> Opt
     Some(Settings { arguments, variables })
 }
 
-/// The arguments of `serve`, or of `check` for `--validate`, in the place of Limitador's; none if the program has another name.
+/// The arguments of `serve`, or of `check` for `--validate`, instead of Limitador's; none if the program has another name.
 pub(super) fn command(
     args: &[String],
     variables: &BTreeMap<String, String>,

@@ -215,7 +215,7 @@ impl Environment<'_> {
                     .join(self.text("RUNTIME_SUBDIRECTORY").unwrap_or_default())
                     .join(self.text("RUNTIME_APPDIRECTORY").unwrap_or("config"));
                 let files = files.display();
-                // Keys of the runtime that begin with the directory's name and a dot: with a slash in the place of that, or not.
+                // Keys of the runtime that begin with the directory's name and a dot: with a slash instead of the dot, or not.
                 let is_root_watched =
                     self.text("RUNTIME_WATCH_ROOT").is_none() || self.is_on("RUNTIME_WATCH_ROOT")?;
                 let paths = if is_root_watched { format!("{files}:{files}.*") } else { files.to_string() };

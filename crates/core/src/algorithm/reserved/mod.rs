@@ -1,6 +1,6 @@
 //! A counter with reservations: hits of requests whose cost becomes known when they end.
 //!
-//! A start counts an estimate, and its end the actual cost in the place of it, dated at the start. Invariant: **the counter equals
+//! A start counts an estimate, and its end the actual cost instead of it, dated at the start. Invariant: **the counter equals
 //! one to which each start was charged with its actual cost, or while that is not known with its estimate, at the time of the start.**
 //! Admissions stay as they were made.
 //!
@@ -325,7 +325,7 @@ impl Algorithm {
         (state, is_reserved.then_some(expired))
     }
 
-    /// Ends the reservation of this id: counts `hits`, of the number of those that were reserved, in the place of these, dated at its
+    /// Ends the reservation of this id: counts `hits`, of the number of those that were reserved, instead of these, dated at its
     /// start. A bucket has at most `most` hits then. Returns also the number of reservations that had passed their deadlines since the
     /// last change.
     pub fn end_reservation(

@@ -16,7 +16,7 @@ use crate::rules::{
 use smol_str::SmolStr;
 use std::collections::HashSet;
 
-/// The keys of sets, each in the place of `value`.
+/// The keys of sets, each instead of `value`.
 pub(super) const SETS: [&str; 3] = ["values", "value_network", "value_regex"];
 
 impl Walk<'_, '_> {

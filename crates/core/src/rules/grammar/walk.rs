@@ -28,7 +28,7 @@ pub(super) struct Walk<'w, 'p> {
     pub(super) domain: Arc<str>,
     /// Of the descriptors that contain the one being read.
     pub(super) above: ShownValues,
-    /// The keys of the same descriptors, the outermost first; none in the place of a wildcard.
+    /// The keys of the same descriptors, the outermost first; none instead of a wildcard.
     pub(super) keys_above: Vec<Option<Box<str>>>,
     /// Of the descriptors that contain the one being read, as the reference server names them; empty with Tidegate's semantics.
     pub(super) labels_above: Vec<MetricLabel>,

@@ -18,7 +18,7 @@ pub struct OverrideRule {
     pub domain: String,
     /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text, `\*` stands for a literal one.
     pub entries: Vec<(String, String)>,
-    /// The limit, or the absence of one, in the place of the rules.
+    /// The limit, or the absence of one, instead of the rules.
     pub action: OverrideAction,
 }
 

@@ -1,4 +1,4 @@
-//! Overrides and blocks: what applies to some descriptors in the place of the rules of their domain.
+//! Overrides and blocks: what applies to some descriptors instead of the rules of their domain.
 //!
 //! Blocks win over overrides, and overrides over rules and over limits in requests. Of several overrides that match, one
 //! without wildcards wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
@@ -70,7 +70,7 @@ struct Overlaid {
     not_shareable: Option<NotShareable>,
 }
 
-/// Overrides and blocks in the place of the rules.
+/// Overrides and blocks instead of the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OverlayMatch<'o> {
     /// The block of this id.
@@ -107,7 +107,7 @@ impl Overlay {
         let overrides: Box<[Overlaid]> = overrides
             .into_iter()
             .map(|declared| {
-                // That of the entries as they are written: one with a wildcard may be in the place of several.
+                // That of the entries as they are written: one with a wildcard may replace several.
                 let behind = behind(&declared.as_entries());
                 let entries = declared.entries.iter();
                 Overlaid {
@@ -141,7 +141,7 @@ impl Overlay {
         }))
     }
 
-    /// The rule that applies in the place of the domain's.
+    /// The rule that applies instead of the domain's.
     #[inline]
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
         match &self.blocked {
@@ -215,7 +215,7 @@ impl Overlaid {
     }
 }
 
-/// The first limit of an override that a shared store cannot count in the place of the rule `behind`, by its index, and the reason.
+/// The first limit of an override that a shared store cannot count instead of the rule `behind`, by its index, and the reason.
 pub(super) fn not_shareable(
     domain: &Arc<str>,
     semantics: Semantics,

@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 /// The most limits of one override.
 pub const OVERRIDE_LIMITS_MAX: usize = 8;
 
-/// A limit in the place of one of a rule.
+/// A limit that replaces a limit of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "Json", try_from = "Json")]
 pub struct OverrideLimit {
@@ -73,7 +73,7 @@ impl OverrideLimit {
         Self { requests: 0, window: Unit::Second.window(), algorithm: None, burst: None }
     }
 
-    /// So many hits in a window, such as `minute` or `30s`. Without an algorithm, that of the limit in the place of which it is.
+    /// So many hits in a window, such as `minute` or `30s`. Without an algorithm, that of the limit that it replaces.
     pub fn new(
         requests: u32,
         window: &str,
@@ -127,7 +127,7 @@ impl OverrideLimit {
         self.burst
     }
 
-    /// The arithmetic, in the place of a limit of so many requests with this one.
+    /// The arithmetic, instead of a limit of so many requests with this one.
     pub(in crate::rules) fn algorithm(
         &self,
         semantics: Semantics,

@@ -1,4 +1,4 @@
-//! The rule that an override or a block puts in the place of another.
+//! The rule by which an override or a block replaces another.
 
 use super::{OverrideAction, OverrideLimit};
 use crate::{
@@ -21,7 +21,7 @@ pub(super) struct Context<'d> {
 }
 
 impl Context<'_> {
-    /// The first limit of an override that a shared store cannot count in the place of the rule `behind`, by its index, and the
+    /// The first limit of an override that a shared store cannot count instead of the rule `behind`, by its index, and the
     /// reason. The rule of such an override counts as if it named no algorithm.
     pub(super) fn not_shareable(
         &self,
@@ -47,7 +47,7 @@ impl Context<'_> {
         if self.is_shared && !is_local { algorithm.in_microseconds() } else { Ok(algorithm) }
     }
 
-    /// The rule with this path for the action, in the place of the rule `behind` if there is one.
+    /// The rule with this path for the action, instead of the rule `behind` if there is one.
     pub(super) fn rule(
         &self,
         path: Arc<str>,

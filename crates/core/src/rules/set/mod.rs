@@ -71,7 +71,7 @@ impl RuleSet {
         Ok(next)
     }
 
-    /// The same rules with these overrides and blocks, in the place of those they have. The rules themselves are not read again, and
+    /// The same rules with these overrides and blocks, instead of those they have. The rules themselves are not read again, and
     /// the limits of both keep their numbers.
     pub(crate) fn successor_with_overlays(
         &self,

@@ -63,9 +63,9 @@ pub struct DomainRules {
     redactions: Redactions,
     /// How it is served over RLQS; none if it is not.
     quotas: Option<Quotas>,
-    /// In the place of the tree: limits that apply by conditions.
+    /// Instead of the tree: limits that apply by conditions.
     conditional: Option<Box<ConditionalLimits>>,
-    /// Overrides and blocks in the place of these rules, for some descriptors; none if there are none.
+    /// Overrides and blocks instead of these rules, for some descriptors; none if there are none.
     overlay: Option<Box<Overlay>>,
 }
 
@@ -113,7 +113,7 @@ impl DomainRules {
         }
     }
 
-    /// The limit in the place of which one of an override is for these entries, with the patterns of shared values.
+    /// The limit that a limit of an override replaces for these entries, with the patterns of shared values.
     pub(crate) fn overridden<'r>(
         &'r self,
         limit: &RuleLimit,
@@ -230,7 +230,7 @@ impl DomainRules {
         &self.root
     }
 
-    /// The limits that apply by conditions, in the place of rules for descriptors.
+    /// The limits that apply by conditions, instead of rules for descriptors.
     #[inline]
     pub fn conditional(&self) -> Option<&ConditionalLimits> {
         self.conditional.as_deref()

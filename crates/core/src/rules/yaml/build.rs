@@ -355,7 +355,7 @@ impl Builder<'_, '_> {
                     }
                     Kind::List(_) | Kind::Map(_) => {
                         *key = Key::Bad;
-                        let message = "a map or a list in the place of a key; write `key: value`";
+                        let message = "a map or a list instead of a key; write `key: value`";
                         self.report.at(node.position, self.path(), message);
                     }
                 },

@@ -70,7 +70,7 @@ struct Collected {
     spare: Option<LaneSketches>,
 }
 
-/// In the place of the rule, where it is not by the rule that hits are denied. No path has these texts.
+/// Instead of the rule, where it is not by the rule that hits are denied. No path has these texts.
 static OTHER_CAUSES: LazyLock<[Arc<str>; 2]> =
     LazyLock::new(|| ["(counters full)", "(shared store away)"].map(Arc::from));
 

@@ -122,7 +122,7 @@ fn labels(key: &str) -> Option<Labels> {
     Some((parts.next()?, parts.next()?, parts.next()))
 }
 
-/// The key as the reference server writes it: without `:` and `|`, and with `_` in the place of the dots of IPv4 addresses.
+/// The key as the reference server writes it: without `:` and `|`, and with `_` instead of the dots of IPv4 addresses.
 pub(super) fn sanitized(key: &str) -> String {
     let mut text = key.replace([':', '|'], "_");
     let mut from = 0;

@@ -33,7 +33,7 @@ pub(super) const ALL: [Hostility; 5] =
     [Hostility::Demand, Hostility::Flaps, Hostility::Totals, Hostility::Silent, Hostility::Reconnects];
 
 impl Hostility {
-    /// The report at this time in the place of a true one.
+    /// The report at this time instead of a true one.
     pub(super) fn report(self, usage: Usage, now: u64) -> Usage {
         let most = 1_000_000_000;
         match self {

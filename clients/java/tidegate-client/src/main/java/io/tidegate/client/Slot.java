@@ -75,7 +75,7 @@ public final class Slot implements AutoCloseable {
   }
 
   /**
-   * Ends the request with its actual cost, in the place of its estimates, and releases the slots.
+   * Ends the request with its actual cost, instead of its estimates, and releases the slots.
    * Waits as {@link #release()} does.
    *
    * @param cost 0 or more; 0 gives the estimates back
@@ -85,7 +85,7 @@ public final class Slot implements AutoCloseable {
   }
 
   /**
-   * Ends the request with its actual cost, in the place of its estimates, and releases the slots.
+   * Ends the request with its actual cost, instead of its estimates, and releases the slots.
    *
    * @param cost 0 or more; 0 gives the estimates back
    * @return completes after the answer, never with an exception

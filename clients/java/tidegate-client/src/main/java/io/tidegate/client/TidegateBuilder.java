@@ -31,7 +31,7 @@ public final class TidegateBuilder {
   final List<DecisionObserver> observers = new ArrayList<>();
   LongSupplier clock = System::nanoTime;
 
-  /** Decides in the place of a server, in tests of applications. */
+  /** Decides instead of a server, in tests of applications. */
   @Nullable Function<Call, Decision> fake;
 
   TidegateBuilder(List<String> addresses) {
