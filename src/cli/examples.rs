@@ -44,7 +44,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
         "envoy explain",
         [
             "tidegate envoy explain --rules rules.yaml envoy.yaml --request 'GET https://shop.example/api' --from 192.0.2.7",
-            "tidegate envoy explain --rules rules.yaml envoy.yaml --request 'GET /api' -H 'x-api-key: a' --json",
+            "tidegate envoy explain --rules rules.yaml envoy.yaml --request 'GET https://shop.example/api' -H 'x-api-key: a' --json",
         ],
     ),
     ("ctl unlimited", ["tidegate ctl unlimited", "tidegate ctl unlimited --json"]),

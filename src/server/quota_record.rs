@@ -58,11 +58,14 @@ struct Record {
     ceilings: Vec<(RuleId, Percent)>,
 }
 
+/// Ceilings on their way to the thread that writes them.
+type ToWrite = mpsc::Sender<Vec<(RuleId, Percent)>>;
+
 /// The record of a running process.
 pub(super) struct QuotaRecord {
     path: PathBuf,
     last: Arc<Mutex<Record>>,
-    writer: Option<(mpsc::Sender<Vec<(RuleId, Percent)>>, JoinHandle<()>)>,
+    writer: Option<(ToWrite, JoinHandle<()>)>,
 }
 
 /// What a process begins with.

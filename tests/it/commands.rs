@@ -321,8 +321,8 @@ fn explain_names_the_set_that_has_a_value_and_check_warns_of_those_that_none_rea
         "domain: edge\ndescriptors:\n\
         - {key: ip, value_network: [10.0.0.0/8, 192.0.2.0/24], rate_limit: {unit: minute, requests_per_unit: 5}}\n\
         - {key: ip, value_network: 10.1.0.0/16, rate_limit: {unit: minute, requests_per_unit: 7}}\n\
-        - {key: plan, values: [free, trial], value_ignore_case: true, rate_limit: {unit: day, requests_per_unit: 1}}\n\
-        - {key: path, value_regex: ^/a, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+        - {key: plan, values: [free, trial], value_ignore_case: true, rate_limit: {unit: day, requests_per_unit: 2}}\n\
+        - {key: path, value_regex: ^/a, rate_limit: {unit: day, requests_per_unit: 2}}\n\
         - {key: path, value_regex: ^/a/b}\n",
     );
     let path = file.path().to_str().unwrap();

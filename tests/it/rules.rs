@@ -164,7 +164,7 @@ fn the_rules_within_a_config_map_are_read_at_their_places() {
                  requests_per_unit: ten}\n  more.yaml: 'domain: e'\n";
     let load = |text: &str| {
         fs::write(&file, text).expect("the file is written");
-        let sources = read(&[file.clone()]).expect("the file is read");
+        let sources = read(std::slice::from_ref(&file)).expect("the file is read");
         RuleSet::parse(&sources, &LoadOptions::default()).map_err(|errors| errors.to_string())
     };
     let error = load(rules).unwrap_err();

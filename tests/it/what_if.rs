@@ -109,7 +109,7 @@ async fn overrides_in_force_apply_to_both_sides_and_other_domains_are_left_out()
 
 #[tokio::test]
 async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line() {
-    let shop = Controlled::start(RULES, &[]);
+    let shop = Controlled::start(RULES, &["--http-max-body-bytes", "4000000"]);
     let line = |second: u32| {
         format!(
             r#"{{"v":1,"time":"2026-03-01T12:00:{second:02}Z","domain":"shop","code":"OK","descriptors":[{{"entries":[{{"key":"user","value":"eve"}}],"hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null}}]}}"#

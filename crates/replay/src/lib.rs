@@ -28,6 +28,7 @@ mod tally;
 mod tests;
 mod tickets;
 mod time_format;
+mod unlimited;
 mod unreached;
 mod words;
 

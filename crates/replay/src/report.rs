@@ -3,7 +3,7 @@
 use super::{
     Series,
     time_format::{exact_time, time},
-    unreached::Unlimited,
+    unlimited::Unlimited,
 };
 use serde::{Serialize, Serializer};
 use smol_str::SmolStr;

@@ -2,7 +2,7 @@
 
 use super::{
     DeniedMinute, DomainRow, Key, KeyRow, Keys, LoggedDecision, LoggedStatus, Report, RuleRow, Samples,
-    Series, Share, Side, report::KEYS_LISTED_MAX, unreached::Unlimited,
+    Series, Share, Side, report::KEYS_LISTED_MAX, unlimited::Unlimited,
 };
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;

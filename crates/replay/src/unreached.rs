@@ -1,21 +1,11 @@
 //! What a replay did not limit: rules that limited no request, and domains without rules. A mistyped name shows here, instead of as a
 //! limit that never denies.
 
-use super::Report;
-use smol_str::SmolStr;
-use tidegate_core::{
-    limit::Request,
-    rules::{RuleSet, nearest_name},
-};
+use super::report::{Report, RuleRow};
+use tidegate_core::rules::{RuleSet, nearest_name};
 
 /// Rules that a warning each is for.
 const RULES_LISTED: usize = 5;
-/// Paths of keys that are kept.
-const PATHS_MAX: usize = 64;
-
-/// Descriptors to which no limit applied, by domain and keys.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Unlimited(Vec<(SmolStr, Vec<SmolStr>)>);
 
 /// What the proposed rules did not limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,25 +14,6 @@ pub struct Unreached {
     pub warnings: Vec<String>,
     /// Whether the rules have limits, and none of them applied to a request.
     pub is_all: bool,
-}
-
-impl Unlimited {
-    /// Notes a descriptor, by its index.
-    pub(super) fn note(&mut self, request: &Request<'_>, descriptor: usize) {
-        let entries = &request.descriptors()[descriptor].entries;
-        let is_same = |(domain, keys): &(SmolStr, Vec<SmolStr>)| {
-            domain == request.domain() && keys.iter().eq(entries.iter().map(|entry| entry.key))
-        };
-        if self.0.len() < PATHS_MAX && !self.0.iter().any(is_same) {
-            self.0.push((request.domain().into(), entries.iter().map(|entry| entry.key.into()).collect()));
-        }
-    }
-
-    /// The paths of a domain, as rules without values have them.
-    fn of_domain(&self, domain: &str) -> Vec<String> {
-        let of_domain = self.0.iter().filter(|(of, _)| of == domain);
-        of_domain.map(|(_, keys)| keys.join(" → ")).collect()
-    }
 }
 
 impl Report {
@@ -62,7 +33,7 @@ impl Report {
         let (mut limited, mut unreached) = (0_usize, Vec::new());
         for domain in rules.domains() {
             let is_reached = |path: &str| {
-                let is_rule = |row: &&super::RuleRow| row.domain == domain.name() && *row.rule == *path;
+                let is_rule = |row: &&RuleRow| row.domain == domain.name() && *row.rule == *path;
                 self.rules.iter().find(is_rule).is_some_and(|row| row.proposed.all > 0)
             };
             let with_limits = domain.rules().into_iter().filter(|rule| !rule.limits.is_empty());

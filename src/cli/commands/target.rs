@@ -101,7 +101,7 @@ fn is_unsent(cause: &(dyn Error + 'static)) -> bool {
 /// The remedy to append to an error of a connection on which no HTTP/2 is received.
 pub(super) fn no_answer_remedy(has_tls: bool) -> &'static str {
     if has_tls {
-        return "; give the address of a gRPC server";
+        return "; if the server requires a client certificate: give it with --tls-cert and --tls-key, else the address of a gRPC server";
     }
     "; if the port has TLS, give the authority of its certificate with --tls-ca, else the address of a gRPC server"
 }

@@ -1,6 +1,9 @@
 //! `serve --demo`: the demo rules with a console that anybody on this machine can open by a printed link, and traffic to look at.
 
-use super::{Serve, control_flags::ReachChoice};
+use super::{
+    control_flags::{ControlFlags, ReachChoice},
+    http_flags::HttpFlags,
+};
 use crate::{
     api::{
         NewToken,
@@ -52,10 +55,15 @@ impl Drop for DemoRun {
     }
 }
 
-impl Serve {
-    /// Opens the console of a `--demo`, prints its link, and starts its traffic.
-    pub(super) fn start_demo(&mut self) -> Result<Option<DemoRun>, Failure> {
-        if !self.demo.demo {
+impl DemoFlags {
+    /// Opens the console of a `--demo`, prints its link, and starts its traffic to the first address that is listened on.
+    pub(super) fn start(
+        &self,
+        http: &mut HttpFlags,
+        control: &mut ControlFlags,
+        listen: &[ListenAddress],
+    ) -> Result<Option<DemoRun>, Failure> {
+        if !self.demo {
             return Ok(None);
         }
         let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", process::id()));
@@ -67,36 +75,34 @@ impl Serve {
         let file = run.folder.join("tokens");
         fs::write(&file, format!("{}\n", token.line()))
             .map_err(|error| Failure(format!("{}: {error}", file.display())))?;
-        if self.http.http_listen.is_empty() {
+        if http.http_listen.is_empty() {
             let address =
                 HTTP_ADDRESS.parse().map_err(|error| Failure(format!("{HTTP_ADDRESS}: {error}")))?;
-            self.http.http_listen.push(address);
+            http.http_listen.push(address);
         }
-        let address = self.http.http_listen[0].clone();
-        self.http.open_console(file);
-        self.control.open(ReachChoice::Loopback);
+        let address = http.http_listen[0].clone();
+        http.open_console(file);
+        control.open(ReachChoice::Loopback);
         println!("Console: http://{address}/console#token={}", token.text());
-        if self.demo.demo_traffic {
-            self.start_traffic()?;
+        if self.demo_traffic {
+            start_traffic(listen)?;
         }
         Ok(Some(run))
     }
+}
 
-    /// Sends requests until the process ends.
-    fn start_traffic(&self) -> Result<(), Failure> {
-        let Some(ListenAddress::Tcp(address)) = self.listen.first() else {
-            return Err(Failure(
-                "--demo-traffic calls the first address of --listen: give a host:port".into(),
-            ));
-        };
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-        let run = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map(|runtime| runtime.block_on(send(&endpoint)))
-        };
-        let thread = thread::Builder::new().name("demo-traffic".into()).spawn(run);
-        thread.map(drop).map_err(|error| Failure(format!("the thread of --demo-traffic: {error}")))
-    }
+/// Sends requests until the process ends.
+fn start_traffic(listen: &[ListenAddress]) -> Result<(), Failure> {
+    let Some(ListenAddress::Tcp(address)) = listen.first() else {
+        return Err(Failure("--demo-traffic calls the first address of --listen: give a host:port".into()));
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map(|runtime| runtime.block_on(send(&endpoint)))
+    };
+    let thread = thread::Builder::new().name("demo-traffic".into()).spawn(run);
+    thread.map(drop).map_err(|error| Failure(format!("the thread of --demo-traffic: {error}")))
 }
 
 /// Sends the requests of every key, evenly over each second. Failed calls are left out: the server starts and stops beside this.

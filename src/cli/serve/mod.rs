@@ -250,7 +250,7 @@ impl Serve {
     }
 
     fn serve(mut self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
-        let _demo = self.start_demo()?;
+        let _demo = self.demo.start(&mut self.http, &mut self.control, &self.listen)?;
         let (mut settings, rules) = self.settings()?;
         settings.http.effective = effective.to_json();
         let clock = self.clock(&mut settings)?;

@@ -101,7 +101,7 @@ function top(app, response) {
     ["Rule", (key) => h("bdi", { class: "mono" }, visible(key.rule || ""))],
     ["Domain", (key) => h("bdi", {}, visible(key.domain || ""))],
     ["Hits", (key) => count(number(key.hits)), true],
-    ["At most too many", (key) => count(number(key.error)), true],
+    ["Overcounted by at most", (key) => count(number(key.error)), true],
     ["Rate", (key) => rate(key.hitsPerSecond || 0), true],
     ["Compared", (key) => bar(number(key.hits), most)],
   ], keys, "Keys with most hits");

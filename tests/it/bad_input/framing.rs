@@ -15,7 +15,11 @@ async fn a_body_that_is_not_framed_as_grpc_is_refused() {
         (vec![], Code::Internal, "Missing request message"),
         (vec![0, 0], Code::Internal, "Unexpected EOF"),
         (framed(0, length + 1, &whole), Code::Internal, "Unexpected EOF"),
-        (framed(0, u32::MAX, &whole), Code::OutOfRange, "found 4294967295 bytes, the limit is: 262144 bytes"),
+        (
+            framed(0, u32::MAX, &whole),
+            Code::OutOfRange,
+            "found 4294967295 bytes, the limit is: 1048576 bytes",
+        ),
         (framed(0, length - 1, &whole), Code::Unimplemented, "more bytes follow the first"),
         (framed(1, length, &whole), Code::Internal, "no grpc-encoding was specified"),
         (framed(2, length, &whole), Code::Internal, "invalid compression flag: 2"),
@@ -52,7 +56,7 @@ async fn a_small_message_that_unfolds_beyond_the_bound_is_refused() {
     assert!(bomb.len() < 32 * 1024, "{} bytes", bomb.len());
     let body = framed(1, bomb.len().try_into().unwrap(), &bomb);
     let head = grpc(SHOULD_RATE_LIMIT).header("grpc-encoding", "gzip");
-    server.refuses_raw(head, body, Code::ResourceExhausted, "size limit, of 262144 bytes, exceeded").await;
+    server.refuses_raw(head, body, Code::ResourceExhausted, "size limit, of 1048576 bytes, exceeded").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,10 @@
 //! Fields of records of CSV.
 
-use super::{Line, Mapping, UnknownField, element, name_and_index};
+use super::{
+    element::{Line, element, name_and_index},
+    mapping::Mapping,
+    missing::UnknownField,
+};
 use crate::LineError;
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! Fields of lines that are JSON objects.
 
-use super::{Line, element, name_and_index, place_of, present};
+use super::element::{Line, element, name_and_index, place_of, present};
 use crate::{LineError, line::syntax};
 use serde_json::Value;
 use smol_str::SmolStr;

@@ -1,6 +1,6 @@
 //! Fields of a mapping that lines do not have, with the names that they have.
 
-use super::Mapping;
+use super::mapping::Mapping;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use tidegate_core::rules::nearest_name;

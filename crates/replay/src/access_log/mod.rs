@@ -5,6 +5,7 @@
 
 mod address;
 mod csv;
+mod element;
 mod json;
 mod mapping;
 mod missing;
@@ -23,11 +24,12 @@ pub(crate) use time::FORMS as TIME_FORMS;
 
 use super::{Event, EventDescriptor, LineContent, LineError, line::ANY_SIZE};
 use csv::CsvFields;
+use element::Line;
 use json::JsonPath;
 use mapping::{MappedEntry, MappedValue};
 use serde_json::Value;
 use smol_str::SmolStr;
-use std::{borrow::Cow, num::NonZeroU64, sync::Arc};
+use std::{num::NonZeroU64, sync::Arc};
 use text::BoundFormat;
 use tidegate_core::limit::{Code, Hits};
 
@@ -55,17 +57,6 @@ enum Fields {
     Json(Vec<JsonPath>),
     Csv(CsvFields),
     Text(BoundFormat),
-}
-
-/// The fields of one line.
-trait Line {
-    /// The text of a field of the mapping; none if it is absent, empty or `-`.
-    fn text(&self, field: usize) -> Option<Cow<'_, str>>;
-
-    /// The format of the time, if the log states one.
-    fn time_format(&self) -> Option<&str> {
-        None
-    }
 }
 
 impl AccessLog {
@@ -168,34 +159,4 @@ fn mapped(entry: &MappedEntry, line: &impl Line, seen: &mut FieldsSeen) -> Optio
         }
     };
     Some((entry.key.clone(), value))
-}
-
-/// Of a text that may be that of an absent field. Servers write a hyphen, or nothing.
-fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
-    (!matches!(&*text, "" | "-")).then_some(text)
-}
-
-/// A name, and the index behind it in brackets: `xff[-1]`.
-fn name_and_index(name: &str) -> Option<(&str, i64)> {
-    let (name, index) = name.strip_suffix(']')?.rsplit_once('[')?;
-    Some((name, index.parse().ok()?))
-}
-
-/// The place of an element by its index, from the end if that is negative.
-fn place_of(index: i64, length: usize) -> Option<usize> {
-    let index_from_start = if index < 0 { i64::try_from(length).ok()? + index } else { index };
-    usize::try_from(index_from_start).ok().filter(|place| *place < length)
-}
-
-/// An element of a text that is a list with commas; without an index, the text.
-fn element(text: Cow<'_, str>, index: Option<i64>) -> Option<Cow<'_, str>> {
-    let Some(index) = index else { return present(text) };
-    fn nth(text: &str, index: i64) -> Option<&str> {
-        let place = place_of(index, text.split(',').count())?;
-        text.split(',').nth(place).map(str::trim)
-    }
-    present(match text {
-        Cow::Borrowed(text) => Cow::Borrowed(nth(text, index)?),
-        Cow::Owned(text) => Cow::Owned(nth(&text, index)?.to_owned()),
-    })
 }

@@ -48,6 +48,7 @@ pub(super) struct Divider {
 }
 
 /// Which requests of a bucket are admitted.
+#[expect(clippy::large_enum_variant, reason = "made and read within one call, and never stored")]
 enum Limited<'r> {
     All,
     None,
@@ -211,8 +212,8 @@ impl Divider {
     }
 
     /// What is to be recorded before clients get more.
-    pub(super) fn to_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
-        self.quota.to_record(now)
+    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+        self.quota.take_record(now)
     }
 
     /// Requests to the shared store that are due.

@@ -98,6 +98,9 @@ pub struct QuotaFigures {
     pub denied: u64,
 }
 
+/// Writes the parts of limits that clients may have, by rule.
+pub type Recorder = dyn Fn(Vec<(RuleId, Percent)>) + Send;
+
 /// What the thread starts with.
 pub struct QuotaStart {
     /// The most bytes that buckets and clients take.
@@ -107,7 +110,7 @@ pub struct QuotaStart {
     /// What is recorded, if what is assigned is.
     pub ceilings: Option<Vec<(RuleId, Percent)>>,
     /// Records more, and calls [`Quotas::recorded`] then.
-    pub record: Box<dyn Fn(Vec<(RuleId, Percent)>) + Send>,
+    pub record: Box<Recorder>,
     /// The shared store, if there is one, and this server's number there.
     pub store: Option<(NodeId, PartCalls)>,
     /// Whether the process before this one had that number: its parts are those of this one.

@@ -45,7 +45,7 @@ impl Quotas {
             if let Some(calls) = &calls {
                 calls.send(divider.part_requests(now));
             }
-            divider.to_record(now).into_iter().for_each(&record);
+            divider.take_record(now).into_iter().for_each(&record);
             *self.0.figures.lock() = divider.figures_at(now);
         }
     }

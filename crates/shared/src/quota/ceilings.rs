@@ -106,7 +106,7 @@ impl Ceilings {
     }
 
     /// What is to be recorded, if that has changed. The rest waits until that is done.
-    pub(super) fn to_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
         let Self::Recorded(recorded) = self else { return None };
         if recorded.is_awaited {
             return None;
@@ -174,26 +174,26 @@ mod tests {
     fn a_ceiling_is_raised_once_it_is_recorded_and_recorded_as_lower_once_clients_have_less() {
         let mut ceilings = Ceilings::recorded(Vec::new(), at(0));
         ceilings.note(RULE, 50, 50);
-        assert_eq!((of(&ceilings), ceilings.to_record(at(1))), (50, None));
+        assert_eq!((of(&ceilings), ceilings.take_record(at(1))), (50, None));
         ceilings.note(RULE, 72, 50);
-        let raised = ceilings.to_record(at(1)).expect("it is needed");
+        let raised = ceilings.take_record(at(1)).expect("it is needed");
         assert_eq!((of(&ceilings), &*raised), (50, &[(RULE, percent(75))][..]));
         ceilings.note(RULE, 99, 50);
-        assert_eq!(ceilings.to_record(at(2)), None, "one after the other");
+        assert_eq!(ceilings.take_record(at(2)), None, "one after the other");
         ceilings.note_recorded(&raised);
         assert_eq!(of(&ceilings), 75);
-        let raised = ceilings.to_record(at(3)).expect("more is needed");
+        let raised = ceilings.take_record(at(3)).expect("more is needed");
         ceilings.note_recorded(&raised);
         assert_eq!((of(&ceilings), &*raised), (100, &[(RULE, Percent::ALL)][..]));
         // No longer needed: first it is not in force, and recorded once clients have no more.
         ceilings.note(RULE, 61, 90);
-        assert_eq!((ceilings.to_record(at(20)), of(&ceilings)), (None, 100));
+        assert_eq!((ceilings.take_record(at(20)), of(&ceilings)), (None, 100));
         ceilings.note(RULE, 61, 90);
-        assert_eq!((ceilings.to_record(at(40)), of(&ceilings)), (None, 65));
+        assert_eq!((ceilings.take_record(at(40)), of(&ceilings)), (None, 65));
         ceilings.note(RULE, 10, 90);
-        assert_eq!((ceilings.to_record(at(60)), of(&ceilings)), (None, 50));
+        assert_eq!((ceilings.take_record(at(60)), of(&ceilings)), (None, 50));
         ceilings.note(RULE, 10, 40);
-        assert_eq!(ceilings.to_record(at(80)), Some(Vec::new()));
+        assert_eq!(ceilings.take_record(at(80)), Some(Vec::new()));
         assert_eq!(of(&ceilings), 50);
     }
 }

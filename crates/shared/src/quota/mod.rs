@@ -199,8 +199,8 @@ impl Quota {
 
     /// The most that clients are assigned together of limits, by rule, if it is to be recorded. It is in force once [`Self::note_recorded`] is
     /// called; nothing else is returned before.
-    pub fn to_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
-        self.ceilings.to_record(now)
+    pub fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+        self.ceilings.take_record(now)
     }
 
     /// Notes that what was returned last is recorded.

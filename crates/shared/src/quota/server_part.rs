@@ -266,9 +266,7 @@ impl ServerPart {
     /// Takes in the response to a request; none if it is late, and another one was sent since. Returns what a former process had, if this
     /// response shows it.
     pub(super) fn accept(&mut self, sequence: u64, grant: &PartGrant, now: Timestamp) -> Option<Part> {
-        let Some(requested) = self.requested.filter(|_| self.is_awaited && sequence == self.sequence) else {
-            return None;
-        };
+        let requested = self.requested.filter(|_| self.is_awaited && sequence == self.sequence)?;
         self.is_awaited = false;
         let (kept, spent) = self.stated;
         // What it lost since the request was sent, it has lost of the grant.

@@ -18,7 +18,7 @@ pub(in crate::cli) struct Envoy {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Check),
-    Explain(explain::Explain),
+    Explain(Box<explain::Explain>),
 }
 
 impl Envoy {

@@ -9,7 +9,7 @@ mod statsd;
 mod tests;
 mod tracing;
 
-pub(super) use names::{overlooked, warnings};
+pub(super) use names::{READ, overlooked, warnings};
 
 use crate::cli::{Failure, serve::settings::Given};
 use std::{
@@ -22,11 +22,6 @@ const PROGRAM: &str = "ratelimit";
 
 /// Bytes of a message that the reference server receives.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The names of the variables that are read.
-pub(super) fn read_names() -> &'static [&'static str] {
-    names::READ
-}
 
 /// A time that no connection reaches.
 const UNBOUNDED: &str = "365days";

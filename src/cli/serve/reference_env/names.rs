@@ -4,7 +4,7 @@ use super::{Environment, PROGRAM};
 use std::collections::BTreeMap;
 
 /// Variables that are read.
-pub(super) const READ: &[&str] = &[
+pub(in crate::cli) const READ: &[&str] = &[
     "BACKEND_TYPE",
     "CACHE_KEY_PREFIX",
     "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",

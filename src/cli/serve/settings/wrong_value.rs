@@ -87,7 +87,7 @@ fn source_of(flag: &str, value: &str, args: &[String], variables: &BTreeMap<Stri
     let is_part = |name: &&&str| {
         variables.get(**name).is_some_and(|text| !text.is_empty() && value.contains(text.as_str()))
     };
-    match reference_env::read_names().iter().filter(is_part).copied().collect::<Vec<_>>().as_slice() {
+    match reference_env::READ.iter().filter(is_part).copied().collect::<Vec<_>>().as_slice() {
         [] => flag.to_owned(),
         names => format!("{flag}, by the variable {}", names.join(" and ")),
     }

@@ -31,6 +31,9 @@ const ADDITIONS: [&str; 9] = [
     ", reserve: 3, schedule: [{hours: '00:00-00:01', days: wed, requests_per_unit: 2}]",
 ];
 
+/// The code of a response, and the code, the remaining hits and the reset of each status.
+type Outcome = (Code, Vec<(Code, u32, Option<Reset>)>);
+
 /// What happens, so many milliseconds after the step before it.
 #[derive(Clone, Debug)]
 enum Step {
@@ -77,7 +80,7 @@ impl After {
         (decision.code, decision.statuses.iter().map(|one| (one.code, one.remaining, one.reset)).collect())
     }
 
-    fn step(&mut self, (wait, step): &(u64, Step)) -> Option<(Code, Vec<(Code, u32, Option<Reset>)>)> {
+    fn step(&mut self, (wait, step): &(u64, Step)) -> Option<Outcome> {
         self.now = self.now.saturating_add_nanos(wait * 1_000_000);
         match step {
             Step::Request(text) => return Some(self.decide(text, self.now)),

@@ -9,7 +9,11 @@ mod notation;
 
 pub use notation::{FormatError, Notation};
 
-use super::{Line, Mapping, UnknownField, element, name_and_index};
+use super::{
+    element::{Line, element, name_and_index},
+    mapping::Mapping,
+    missing::UnknownField,
+};
 use crate::LineError;
 use field::{Literal, Part, Role, TextField};
 use notation::Piece;

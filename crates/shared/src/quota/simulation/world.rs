@@ -495,7 +495,7 @@ impl World {
             self.quota.note_recorded(&recorded);
             self.record = recorded;
         }
-        if let Some(parts) = self.quota.to_record(now) {
+        if let Some(parts) = self.quota.take_record(now) {
             self.recording = Some((self.now + self.rng.below(self.conditions.delay_max), parts));
         }
         let rules = self.limiter.pin();

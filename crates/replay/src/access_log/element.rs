@@ -1,0 +1,44 @@
+//! What the layouts have in common: the fields of a line, and elements of lists in them.
+
+use std::borrow::Cow;
+
+/// The fields of one line.
+pub(super) trait Line {
+    /// The text of a field of the mapping; none if it is absent, empty or `-`.
+    fn text(&self, field: usize) -> Option<Cow<'_, str>>;
+
+    /// The format of the time, if the log states one.
+    fn time_format(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Of a text that may be that of an absent field. Servers write a hyphen, or nothing.
+pub(super) fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    (!matches!(&*text, "" | "-")).then_some(text)
+}
+
+/// A name, and the index behind it in brackets: `xff[-1]`.
+pub(super) fn name_and_index(name: &str) -> Option<(&str, i64)> {
+    let (name, index) = name.strip_suffix(']')?.rsplit_once('[')?;
+    Some((name, index.parse().ok()?))
+}
+
+/// The place of an element by its index, from the end if that is negative.
+pub(super) fn place_of(index: i64, length: usize) -> Option<usize> {
+    let index_from_start = if index < 0 { i64::try_from(length).ok()? + index } else { index };
+    usize::try_from(index_from_start).ok().filter(|place| *place < length)
+}
+
+/// An element of a text that is a list with commas; without an index, the text.
+pub(super) fn element(text: Cow<'_, str>, index: Option<i64>) -> Option<Cow<'_, str>> {
+    let Some(index) = index else { return present(text) };
+    fn nth(text: &str, index: i64) -> Option<&str> {
+        let place = place_of(index, text.split(',').count())?;
+        text.split(',').nth(place).map(str::trim)
+    }
+    present(match text {
+        Cow::Borrowed(text) => Cow::Borrowed(nth(text, index)?),
+        Cow::Owned(text) => Cow::Owned(nth(&text, index)?.to_owned()),
+    })
+}
