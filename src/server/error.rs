@@ -41,11 +41,6 @@ pub enum ServeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// What quotas assign cannot be recorded in the data directory.
-    #[error(
-        "the record of quotas in the data directory cannot be used: {0}; make it writable, or remove the file `quotas` there"
-    )]
-    QuotaRecord(#[source] io::Error),
     /// The environment configures traces in a way that is not supported.
     #[error(transparent)]
     Traces(#[from] TracesError),

@@ -36,7 +36,17 @@ impl QuotaThread {
     ) -> Result<Self, ServeError> {
         let start = |source| ServeError::Start { what: "the thread of quotas", source };
         let store = settings.shared_store.as_ref();
-        let (mut record, begun) = Self::begin(settings, store, clock).map_err(ServeError::QuotaRecord)?;
+        // A full disk keeps no server from its start: decisions do not need the record.
+        let begin = Self::begin(settings, store, clock);
+        let is_lost = begin.is_err();
+        let (mut record, begun) = begin.unwrap_or_else(|error| {
+            tracing::error!(
+                %error,
+                "the record of quotas in the data directory cannot be used, and clients of quotas get what they get without --data; make it \
+                 writable, or remove the file `quotas` there"
+            );
+            (None, None)
+        });
         let (parts, calls) = match store {
             None => (None, None),
             Some(store) => {
@@ -52,6 +62,9 @@ impl QuotaThread {
         }
         let mut of_thread = QuotaStart::unrecorded(settings.quota_memory);
         of_thread.store = calls;
+        if is_lost {
+            of_thread.former = Former::Unknown;
+        }
         if let Some(Begun { former, ceilings, had_number, .. }) = begun {
             (of_thread.former, of_thread.ceilings) = (former, Some(ceilings));
             of_thread.had_number = had_number;

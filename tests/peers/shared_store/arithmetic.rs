@@ -280,7 +280,7 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
 async fn a_bucket_keeps_hits_that_were_charged_beyond_its_size() {
     let server = RedisServer::start();
     let rules = "domain: d\ndescriptors:\n- {key: k, rate_limit: {per: 10s, requests_per_unit: 10, \
-                 algorithm: token_bucket, charge: always}}\n";
+                 algorithm: token_bucket, charge: always, debt_max: 1000}}\n";
     let limiter =
         limiter(&[Source::file("r.yaml", rules.to_owned())], &LoadOptions::default()).expect("rules");
     let (owned, mut store) = (limiter.pin_owned(), Store::new(&server, "beyond:".into()));

@@ -201,7 +201,7 @@ async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
     let explained = ctl(&["explain", "d", "window=v"]);
     for text in [
         "because the shared store does not decide",
-        "5 per 1d (sliding_window), used and remaining not known",
+        "5 per 1day (sliding_window), used and remaining not known",
     ] {
         assert!(explained.contains(text), "{text}: {explained}");
     }

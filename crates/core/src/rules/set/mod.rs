@@ -105,8 +105,9 @@ impl RuleSet {
             self.may_wait_for_slots |= domain.may_wait_for_slots();
             self.may_wait |= domain.may_wait();
         }
-        let reserving = self.rule_limits_unsorted().filter(|(_, limit)| limit.reserve.is_some());
-        let bounded = reserving.filter_map(|(_, limit)| Some((limit.id, limit.counted_at_most()?)));
+        // Also of limits that reserve nothing any more: reservations from before a change of the rules may be open.
+        let all = self.rule_limits_unsorted();
+        let bounded = all.filter_map(|(_, limit)| Some((limit.id, limit.counted_at_most()?)));
         let bounded: Vec<(LimitId, u64)> = bounded.collect();
         self.reserved_at_most.extend(bounded);
         let Registrar { table, used, beside, names, series, .. } = limits;
