@@ -8,7 +8,7 @@ pub use charges::{Charge, is_of_ban, is_over_at, sum};
 use crate::{
     naive_queue::NaiveQueue,
     oracle::{Model, Oracle},
-    outcome::{DescriptorHits, Outcome, gives, takes},
+    outcome::{DescriptorHits, Hits, Outcome, gives, takes},
     rules::{QueueLimits, Rules},
     traffic::{Event, Step},
     world::Settings,
@@ -200,7 +200,13 @@ impl Naive {
                     && naive.taken(charges, **key, is_over, now) > 0
             };
             let new = counters.iter().filter(|key| is_new(key)).count();
-            naive.counters.len() + new <= naive.settings.counters_max
+            // A peek is about what a hit would get.
+            let is_asked = |charge: &Charge| {
+                matches!(charge.hits, Hits::Peek) && !naive.counters.contains_key(&charge.key)
+            };
+            let is_alone = new == 0 && !naive.settings.is_about_queues && charges.iter().any(is_asked);
+            let asked = usize::from(is_alone);
+            naive.counters.len() + new + asked <= naive.settings.counters_max
         };
         if !has_room(self) {
             // A counter that was just converted may count nothing any more: its room is then free.
@@ -208,7 +214,10 @@ impl Naive {
         }
         let has_room = has_room(self);
         if !has_room && self.settings.denies_when_full {
-            for charge in charges.iter_mut().filter(|charge| takes(charge.hits) > 0 && charge.fits) {
+            for charge in charges
+                .iter_mut()
+                .filter(|charge| (takes(charge.hits) > 0 || matches!(charge.hits, Hits::Peek)) && charge.fits)
+            {
                 charge.has_no_room = !self.counters.contains_key(&charge.key);
                 if charge.has_no_room && charge.remaining_in_order.is_some() {
                     charge.remaining_in_order = Some(0);
