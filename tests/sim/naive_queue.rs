@@ -54,9 +54,17 @@ impl NaiveQueue {
         self.list.iter().map(|queued| queued.wait(now)).collect()
     }
 
-    /// The longest wait of a request that arrives now.
-    pub fn max_wait(&self, now: u64) -> u64 {
-        let has_room = self.list.len() < self.most;
+    /// The longest wait of a request that arrives now with charges of these counters. A counter that has requests in the queue takes another one
+    /// while it has fewer than there are free places.
+    pub fn max_wait(&self, keys: &[Key], now: u64) -> u64 {
+        let free = self.most.saturating_sub(self.list.len());
+        let held = |key: &Key| {
+            self.list
+                .iter()
+                .filter(|queued| queued.queued_charges.iter().any(|charge| charge.key == *key))
+                .count()
+        };
+        let has_room = free > 0 && keys.iter().map(held).all(|held| held == 0 || held < free);
         if has_room { self.ends.map_or(u64::MAX, |ends| ends.saturating_sub(now)) } else { 0 }
     }
 

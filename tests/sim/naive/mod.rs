@@ -169,7 +169,7 @@ impl Naive {
             self.evaluate(&mut charges, key, now);
         }
         let tries_queue = max_wait > 0 && self.verdict(descriptors, &charges);
-        let max_wait = max_wait.min(self.queue.max_wait(now));
+        let max_wait = max_wait.min(self.queue.max_wait(&counters, now));
         if tries_queue {
             counters.iter().for_each(|&key| self.try_queue(&mut charges, key, max_wait, now));
         }
@@ -204,8 +204,7 @@ impl Naive {
             let is_asked = |charge: &Charge| {
                 matches!(charge.hits, Hits::Peek) && !naive.counters.contains_key(&charge.key)
             };
-            let is_alone = new == 0 && !naive.settings.is_about_queues && charges.iter().any(is_asked);
-            let asked = usize::from(is_alone);
+            let asked = usize::from(new == 0 && charges.iter().any(is_asked));
             naive.counters.len() + new + asked <= naive.settings.counters_max
         };
         if !has_room(self) {

@@ -181,7 +181,12 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         let has_room = self.shards.make_room(self.counters, &creates, self.now);
         // What a peek reports is what hits would get.
         has_room
-            && (creates.contains(&true) || !self.peeks_at_new_counter() || self.shards.has_room(self.now))
+            && (self.creates_new(&creates) || !self.peeks_at_new_counter() || self.shards.has_room(self.now))
+    }
+
+    /// Whether one of the counters that are charged does not exist.
+    fn creates_new(&self, charged: &[bool]) -> bool {
+        self.counters.iter().zip(charged).any(|(counter, &charged)| charged && !self.shards.has(counter))
     }
 
     /// Whether a peek is about a counter that does not exist.
