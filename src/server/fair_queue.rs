@@ -28,7 +28,7 @@ impl<T> FairQueue<T> {
         self.length += 1;
     }
 
-    /// The oldest job of the peer whose turn it is.
+    /// The oldest job of the next peer.
     pub(super) fn pop(&mut self) -> Option<T> {
         let peer = self.turns.pop_front()?;
         let job = self.take(peer);

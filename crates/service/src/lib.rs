@@ -420,7 +420,7 @@ impl RateLimitService {
         }
     }
 
-    /// Counts descriptors that nothing limits although no rule says so. Matches them once more.
+    /// Counts descriptors without a limit, unless a rule exempts them. Matches them once more.
     #[cold]
     fn count_without_limit(&self, request: &Request<'_>, decision: &Decision<'_>) {
         let Some(limiter) = self.limiter.get() else { return };

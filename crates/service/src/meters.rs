@@ -60,7 +60,7 @@ pub struct Meters {
     pub refusals_logged: LogTimes<Refusal>,
     /// Requests that the HTTP port refused.
     pub http_refusals: Counts<HttpRefusal>,
-    /// Descriptors that nothing limits although no rule says so.
+    /// Descriptors without a limit, unless a rule exempts them.
     pub unlimited: UnlimitedCounts,
     /// Hits and requests of each limit.
     pub limits: LimitCounts,

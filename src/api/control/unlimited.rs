@@ -1,4 +1,4 @@
-//! Descriptors that nothing limits although no rule says so: `ListUnlimited`.
+//! Descriptors without a limit, unless a rule exempts them: `ListUnlimited`.
 
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
 use crate::api::pb::control as pb;

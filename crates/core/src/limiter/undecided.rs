@@ -1,4 +1,4 @@
-//! Descriptors of a decided request that nothing limits although no rule says so.
+//! Descriptors of a decided request without a limit, unless a rule exempts them.
 
 use super::{in_force::Pinned, ticket};
 use crate::{

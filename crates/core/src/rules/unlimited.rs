@@ -1,4 +1,4 @@
-//! Descriptors that nothing limits although no rule says so, and rules that would limit them.
+//! Descriptors without a limit, unless a rule exempts them, and rules that would limit them.
 
 use super::{
     DomainRules, Rule, RuleLimit, RuleSet,

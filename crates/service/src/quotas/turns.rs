@@ -48,7 +48,7 @@ impl Turns {
         of_peer.push_back(waiting);
     }
 
-    /// The first message of the peer whose turn it is, and its next reports.
+    /// The first message of the next peer, and its next reports.
     pub(super) fn take(&mut self) -> Option<(PeerId, Waiting, Vec<BucketReport>)> {
         let peer = self.next.pop_front()?;
         let mut waiting = self.of_peers.get_mut(&peer)?.pop_front()?;

@@ -69,7 +69,7 @@ enum Command {
         #[arg(default_value = "")]
         contains: String,
     },
-    /// Descriptors that nothing limits although no rule says so, by domain and keys, with rules that would limit them.
+    /// Descriptors without a limit, unless a rule exempts them, by domain and keys, with rules that would limit them.
     Unlimited {
         /// Only this domain.
         #[arg(default_value = "")]
