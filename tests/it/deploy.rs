@@ -96,16 +96,19 @@ fn the_packages_of_clients_have_the_licence() {
     }
 }
 
-/// The anchor of a heading: lower case, hyphens for spaces.
+/// The anchor of a heading as GitHub makes it: lower case, hyphens for spaces.
 fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
 /// The Markdown pages at the root and below the directories that have any.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let directories = ["", "docs", "docs/decisions", "tests", "benches", "fuzz"];
+    let docs = ["", "docs", "docs/decisions", "docs/gateways", "docs/perf", "tests", "benches", "fuzz"];
+    let clients =
+        ["conformance", "go", "java", "python", "rust", "typescript"].map(|name| format!("clients/{name}"));
+    let directories: Vec<_> = docs.map(str::to_owned).into_iter().chain(clients).collect();
     let files = directories.iter().flat_map(|name| fs::read_dir(root.join(name)).expect("a directory"));
     let paths = files.map(|file| file.expect("an entry").path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()

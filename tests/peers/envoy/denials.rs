@@ -131,10 +131,40 @@ async fn envoys_logs_can_format_dynamic_metadata() {
     assert!(over["reset_seconds"].as_f64().is_some_and(|wait| wait > 0.0 && wait <= 60.0), "{denial}");
 }
 
+/// Envoy has one status for all denials of its filter; `docs/rules.md` has the mapper.
+async fn a_response_mapper_gives_the_denials_of_one_rule_a_status_of_their_own() {
+    const RULES: &str = "
+domain: demo
+descriptors:
+  - { key: api_key, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - key: api_key
+    value: alice
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    on_deny: { headers: { x-denied-by: plan } }
+";
+    let mut page = include_str!("../../../docs/rules.md").split("```yaml\n");
+    let mapper = page.find(|block| block.trim_start().starts_with("local_reply_config:"));
+    let mapper = mapper.and_then(|block| block.split("```").next()).expect("the mapper of the page");
+    let manager = "stat_prefix: http\n";
+    let indented: String = mapper.lines().map(|line| format!("              {line}\n")).collect();
+    let config = include_str!("../../../deploy/envoy/quickstart.yaml");
+    let config = config.replacen(manager, &format!("{manager}{indented}"), 1);
+    let rules = crate::support::rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &[]);
+    let envoy = Envoy::start_with(&config, server.address(), &[(APPLICATION, application())]).await;
+    let edge = Edge { server, envoy };
+    for (key, denied) in [("alice", 402), ("bob", 429)] {
+        let keyed = || Request::get("/").header("x-api-key", key);
+        assert_eq!(edge.send_to(SIDECAR, ALICE, keyed()).await.status(), 200);
+        assert_eq!(edge.send_to(SIDECAR, ALICE, keyed()).await.status(), denied, "{key}");
+    }
+}
+
 crate::tests_with! { ENVOY:
     marked_requests_are_dropped_silently,
     requests_marked_as_slow_are_delayed,
     a_denial_has_the_body_and_headers_of_its_rule,
     headers_of_envoy_and_tidegate_are_both_sent_except_retry_after,
     envoys_logs_can_format_dynamic_metadata,
+    a_response_mapper_gives_the_denials_of_one_rule_a_status_of_their_own,
 }

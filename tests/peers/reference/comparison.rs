@@ -15,7 +15,7 @@ use tonic::Status;
 /// Seconds by which durations may differ: both servers report whole ones, of two moments.
 const SECONDS: i64 = 1;
 
-/// A difference that `docs/rules.md` names.
+/// A difference that `docs/rules-reference.md` names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Documented {
     /// Quotas, in versions of the reference server in which they never deny.

@@ -90,7 +90,7 @@ fn limit(rng: &mut Rng, units: &[&str]) -> Value {
         limit.insert("unlimited".into(), true.into());
     } else {
         limit.insert("unit".into(), rng.pick(units).into());
-        // Our counters end at `u32::MAX`, so that no limit of that number is exceeded; docs/rules.md states it.
+        // Our counters end at `u32::MAX`, so that no limit of that number is exceeded; docs/rules-reference.md states it.
         limit.insert("requests_per_unit".into(), rng.pick(&[0, 1, 2, 3, 5, 5, 10, u32::MAX - 1]).into());
     }
     let own = rng.once_in(3).then(|| rng.pick(&NAMES));

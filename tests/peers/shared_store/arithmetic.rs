@@ -475,7 +475,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };
         let mut sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
         if semantics == tidegate_core::rules::Semantics::Reference {
-            // Charged one after another there, and with their sum here; docs/rules.md states it.
+            // Charged one after another there, and with their sum here; docs/rules-reference.md states it.
             sketches.iter_mut().for_each(one_charge_per_counter);
         }
         let requests: Vec<_> = sketches.iter().map(request).collect();

@@ -1,4 +1,4 @@
-//! The exported form of a snapshot: JSON lines that any tool can read and write. `docs/operations.md` describes it.
+//! The exported form of a snapshot: JSON lines that any tool can read and write. `docs/operations-reference.md` describes it.
 //!
 //! The first line has the version, the secret and the time. The limits follow, each with its index, then the counters. The
 //! last line has their number, so that a truncated file is not mistaken for a whole one.

@@ -143,7 +143,7 @@ fn a_reset_lifts_a_ban_and_a_reload_keeps_it() {
     check(&limiter, &[(81_000, "user=a", &["ok 1"])]);
 }
 
-/// The table in docs/rules.md, row by row: what becomes of a ban from 0 to 60 s.
+/// The table in docs/rules-reference.md, row by row: what becomes of a ban from 0 to 60 s.
 mod after_changes {
     use super::*;
     use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
