@@ -48,10 +48,28 @@ impl Place {
     }
 }
 
+/// What becomes of connections to a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConnectionEvent {
+    /// Its server has sent SETTINGS.
+    Connected,
+    /// None could be made, to any address.
+    Failed,
+    /// It ended, or a response on it was none that the module can use.
+    Lost,
+    /// It was given up: no response for a second.
+    Unresponsive,
+}
+
+impl ConnectionEvent {
+    const NAMES: [&str; 4] = ["connected", "failed", "lost", "unresponsive"];
+}
+
 /// The figures.
 pub(crate) struct Metrics {
     decisions: Figure<{ Outcome::ALL.len() }>,
     places: Figure<{ Place::ALL.len() }>,
+    connections: Figure<{ ConnectionEvent::NAMES.len() }>,
     slots: Figure<{ SLOT_EVENTS.len() }>,
     reservations: Figure<{ RESERVATION_EVENTS.len() }>,
     stat_prefix: String,
@@ -110,6 +128,7 @@ impl Metrics {
         Self {
             decisions: Figure::new(define("decisions", "outcome"), Outcome::ALL.map(Outcome::name)),
             places: Figure::new(define("decided_in", "place"), Place::ALL.map(Place::name)),
+            connections: Figure::new(define("connections", "event"), ConnectionEvent::NAMES),
             slots: Figure::new(define("slots", "event"), SLOT_EVENTS),
             reservations: Figure::new(define("reservations", "event"), RESERVATION_EVENTS),
             stat_prefix: stat_prefix.to_owned(),
@@ -124,6 +143,10 @@ impl Metrics {
 
     pub(crate) fn count_place(&self, place: Place) {
         self.places.add(place as usize, 1);
+    }
+
+    pub(crate) fn count_connection(&self, event: ConnectionEvent) {
+        self.connections.add(event as usize, 1);
     }
 
     /// Counts what has become of slots and reservations between two readings.
@@ -152,6 +175,7 @@ impl Metrics {
     pub(crate) fn schedule(&self) {
         let has_pending = self.decisions.has_pending()
             || self.places.has_pending()
+            || self.connections.has_pending()
             || self.slots.has_pending()
             || self.reservations.has_pending();
         // Under the lock, so that Envoy's configuration exists for as long as the call takes: see `retire`.
@@ -182,6 +206,7 @@ impl Metrics {
     fn publish_by(&self, count: &mut dyn FnMut(Counter, &[&str], u64)) {
         self.decisions.publish(&self.stat_prefix, count);
         self.places.publish(&self.stat_prefix, count);
+        self.connections.publish(&self.stat_prefix, count);
         self.slots.publish(&self.stat_prefix, count);
         self.reservations.publish(&self.stat_prefix, count);
     }

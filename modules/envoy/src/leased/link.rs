@@ -1,45 +1,39 @@
 //! The thread, and the connection to the server: HTTP/2 by the client half of `tidegate-http2`.
 //!
-//! A connection that fails is made again, after a pause that doubles up to a second. Meanwhile requests do not wait, and credits in hand
-//! are spent until they expire.
+//! A connection that fails is made again, to another address if there is one, after a pause that doubles up to a second. Meanwhile
+//! requests do not wait, and credits in hand are spent until they expire.
 
 use super::{
+    dial::{Connected, Dialer},
     exchanges::Exchanges,
-    messages::PATH,
+    reply::Reply,
     shared::{Shared, now},
-    tls,
 };
-use crate::settings::{Address, Server};
+use crate::metrics::ConnectionEvent;
 use std::{
-    fs, io,
+    io,
+    net::SocketAddr,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use tidegate_envoy_abi::{LogLevel, log};
 use tidegate_http2::{
-    client::{self, Connection, Finished, RequestEncoder, StreamEnd},
+    client::{self, Connection, Finished, StreamEnd},
     grpc::PREFIX_BYTES,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
+    io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     runtime::{self, Runtime},
+    task::LocalSet,
     time::{sleep, timeout},
 };
 
-/// The longest wait for a connection, and for the server's SETTINGS on it.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pauses after failed attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval between publications of figures.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of the largest response that is accepted.
-const RESPONSE_MAX: usize = 4 << 20;
-
-/// The gRPC status of methods that a server does not have.
-const UNIMPLEMENTED: u32 = 12;
 
 /// The runtime of the thread, which polls everything.
 pub(super) fn runtime() -> io::Result<Runtime> {
@@ -56,24 +50,11 @@ pub(super) fn run(runtime: Runtime, shared: &Arc<Shared>) {
             publishing.publish();
         }
     });
-    runtime.block_on(Link::new(shared).run());
+    // Connections are those of one thread.
+    LocalSet::new().block_on(&runtime, Link::new(shared).run());
     // A lookup of a name that hangs must not keep the main thread.
     runtime.shutdown_background();
 }
-
-/// The token of the module, which a file has; none if no file is configured.
-pub(super) fn token(server: &Server) -> Result<Option<String>, String> {
-    let Some(path) = &server.token_file else { return Ok(None) };
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let token = text.trim();
-    let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    is_visible.then(|| Some(token.to_owned())).ok_or_else(|| format!("{}: is not one token", path.display()))
-}
-
-/// A connection, by whatever transport.
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
 struct Link<'s> {
     shared: &'s Shared,
@@ -86,6 +67,8 @@ enum End {
     Stopped,
     /// The server closes it in good order.
     Closed,
+    /// The server does not respond.
+    Unresponsive,
     Failed(String),
 }
 
@@ -104,17 +87,24 @@ impl<'s> Link<'s> {
     }
 
     async fn run(mut self) {
-        let mut pause = PAUSE_MIN;
+        let (mut dialer, mut pause) = (Dialer::new(&self.shared.server), PAUSE_MIN);
         while !self.is_stopped() {
-            let why = match self.connect().await {
-                Ok(stream) => match self.serve(stream, &mut pause).await {
-                    End::Stopped => return,
-                    End::Closed => continue,
-                    End::Failed(why) => why,
-                },
-                Err(why) => why,
-            };
-            self.lost(&why);
+            match self.connect(&mut dialer).await {
+                Ok(connected) => {
+                    let address = connected.address;
+                    self.shared.count(ConnectionEvent::Connected);
+                    let end = self.serve(connected, &mut pause).await;
+                    let (event, why) = match end {
+                        End::Stopped => return,
+                        End::Closed => continue,
+                        End::Unresponsive => (ConnectionEvent::Unresponsive, UNRESPONSIVE.to_owned()),
+                        End::Failed(why) => (ConnectionEvent::Lost, why),
+                    };
+                    address.into_iter().for_each(|address| dialer.suspect(address));
+                    self.lost(event, &format!("{}{why}", shown(address, "", ": ")));
+                }
+                Err(why) => self.lost(ConnectionEvent::Failed, &why),
+            }
             self.pause(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -125,7 +115,8 @@ impl<'s> Link<'s> {
     }
 
     /// The connection is lost, or cannot be made: nothing waits for the server.
-    fn lost(&mut self, why: &str) {
+    fn lost(&mut self, event: ConnectionEvent, why: &str) {
+        self.shared.count(event);
         if !self.shared.is_away.swap(true, Ordering::Relaxed) && !self.is_stopped() {
             let server = &self.shared.server.address;
             let line = format!("tidegate: no server at {server}: {why}; requests follow the failure mode");
@@ -155,14 +146,11 @@ impl<'s> Link<'s> {
     }
 
     /// Connects. Requests wait meanwhile, unless the server was away before.
-    async fn connect(&mut self) -> Result<Box<dyn Stream>, String> {
-        let server = self.shared.server.clone();
-        let mut connecting = pin!(timeout(CONNECT_TIMEOUT, connect(&server)));
+    async fn connect(&mut self, dialer: &mut Dialer) -> Result<Connected, String> {
+        let mut connecting = pin!(dialer.dial());
         loop {
             tokio::select! {
-                connected = &mut connecting => {
-                    return connected.unwrap_or_else(|_| Err("no connection in time".to_owned()));
-                }
+                connected = &mut connecting => return connected,
                 () = self.step() => {
                     if self.is_stopped() {
                         return Err("stopped".to_owned());
@@ -183,15 +171,11 @@ impl<'s> Link<'s> {
     }
 
     /// Serves calls on a connection until it ends.
-    async fn serve(&mut self, stream: Box<dyn Stream>, pause: &mut Duration) -> End {
-        let encoder = match encoder(&self.shared.server) {
-            Ok(encoder) => encoder,
-            Err(why) => return End::Failed(why),
-        };
-        let mut connection = Connection::<Reply>::new(encoder);
+    async fn serve(&mut self, connected: Connected, pause: &mut Duration) -> End {
+        let Connected { stream, mut connection, address } = connected;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut buffer, mut finished) = (vec![0; 16 << 10], Vec::new());
-        let (connected, mut is_flushed) = (now(), true);
+        let mut is_flushed = true;
         loop {
             let has_unwritten = !connection.unwritten().is_empty();
             let event = tokio::select! {
@@ -224,10 +208,10 @@ impl<'s> Link<'s> {
                     return End::Failed(why);
                 }
                 if self.shared.is_away.swap(false, Ordering::Relaxed) {
-                    log(
-                        LogLevel::Info,
-                        &format!("tidegate: connected to the server at {}", self.shared.server.address),
-                    );
+                    let server = &self.shared.server.address;
+                    let line =
+                        format!("tidegate: connected to the server at {server}{}", shown(address, " (", ")"));
+                    log(LogLevel::Info, &line);
                 }
                 *pause = PAUSE_MIN;
             }
@@ -236,14 +220,11 @@ impl<'s> Link<'s> {
                 return End::Stopped;
             }
             if !self.exchanges.expire(now()) {
-                return End::Failed("the server does not respond".to_owned());
+                return End::Unresponsive;
             }
             self.take_questions();
             if connection.is_used_up() && connection.in_flight() == 0 {
                 return End::Closed;
-            }
-            if !connection.is_ready() && now().nanos_since(connected) > CONNECT_TIMEOUT.as_nanos() as u64 {
-                return End::Failed("no SETTINGS in time".to_owned());
             }
             if let Err(why) = self.send(&mut connection) {
                 return End::Failed(why);
@@ -309,31 +290,12 @@ impl<'s> Link<'s> {
 /// The longest time for which the end of the thread is delayed by a server that does not read.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(5);
 
-async fn connect(server: &Server) -> Result<Box<dyn Stream>, String> {
-    let text = |error: io::Error| error.to_string();
-    match &server.address {
-        Address::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(text)?)),
-        Address::Tcp { host, port } => {
-            let stream = TcpStream::connect((&**host, *port)).await.map_err(text)?;
-            stream.set_nodelay(true).map_err(text)?;
-            let Some(tls) = &server.tls else { return Ok(Box::new(stream)) };
-            let (connector, name) = tls::connector(tls)?;
-            Ok(Box::new(connector.connect(name, stream).await.map_err(text)?))
-        }
-    }
-}
+/// The reason for which a connection is given up whose server is there.
+const UNRESPONSIVE: &str = "no response for a second";
 
-/// The headers of calls.
-fn encoder(server: &Server) -> Result<RequestEncoder, String> {
-    let authority = match &server.address {
-        Address::Unix(_) => "localhost".to_owned(),
-        address @ Address::Tcp { .. } => address.to_string(),
-    };
-    let token = token(server)?.map(|token| format!("Bearer {token}"));
-    let mut fields =
-        vec![(":authority", &*authority), ("te", "trailers"), ("content-type", "application/grpc")];
-    fields.extend(token.as_deref().map(|token| ("authorization", token)));
-    Ok(RequestEncoder::new(PATH, &fields))
+/// An address between texts; nothing for a Unix socket, which the log names.
+fn shown(address: Option<SocketAddr>, before: &str, after: &str) -> String {
+    address.map(|address| format!("{before}{address}{after}")).unwrap_or_default()
 }
 
 /// Writes some of the bytes; without any, what a layer below still has of earlier ones.
@@ -353,57 +315,4 @@ fn start(connection: &mut Connection<Reply>, token: u64, message: &[u8]) {
     body.extend_from_slice(&(message.len() as u32).to_be_bytes());
     body.extend_from_slice(message);
     connection.start(&body, token);
-}
-
-/// The response to one call, as far as received.
-#[derive(Default)]
-struct Reply {
-    http_status: Option<u16>,
-    grpc_status: Option<u32>,
-    grpc_message: String,
-    body: Vec<u8>,
-    is_too_large: bool,
-}
-
-impl client::Response for Reply {
-    fn field(&mut self, name: &[u8], value: &[u8]) {
-        let number = || str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-        match name {
-            b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
-            // A status that is not a number is UNKNOWN by the gRPC protocol, and never OK.
-            b"grpc-status" => self.grpc_status = Some(number().unwrap_or(2)),
-            b"grpc-message" => self.grpc_message = String::from_utf8_lossy(value).into_owned(),
-            _ => {}
-        }
-    }
-
-    fn data(&mut self, piece: &[u8]) {
-        self.is_too_large |= self.body.len() + piece.len() > RESPONSE_MAX;
-        if !self.is_too_large {
-            self.body.extend_from_slice(piece);
-        }
-    }
-}
-
-impl Reply {
-    /// The message; the error is why there is none.
-    fn message(&self) -> Result<&[u8], String> {
-        match (self.grpc_status, self.http_status) {
-            (Some(0), _) => {}
-            (Some(UNIMPLEMENTED), _) => {
-                return Err("the server grants no leases there; start it with --leases".to_owned());
-            }
-            (Some(status), _) => return Err(format!("gRPC status {status}: {}", self.grpc_message)),
-            (None, Some(status)) if status != 200 => return Err(format!("HTTP status {status}")),
-            (None, _) => return Err("a response without a gRPC status".to_owned()),
-        }
-        match self.body.split_first_chunk::<PREFIX_BYTES>() {
-            Some((&[0, l0, l1, l2, l3], message))
-                if !self.is_too_large && message.len() == u32::from_be_bytes([l0, l1, l2, l3]) as usize =>
-            {
-                Ok(message)
-            }
-            _ => Err("a response that is not one message".to_owned()),
-        }
-    }
 }

@@ -2,15 +2,17 @@
 //! the request waits.
 //!
 //! One thread and one connection serve all configurations with the same server. A request is decided by `known`, or becomes a question
-//! in the queue of the thread (`link`), which sends it with others and with claims to credits (`exchanges`), and wakes its stream
+//! in the queue of the thread (`link`, on connections that `dial` makes), which sends it with others and with claims to credits (`exchanges`), and wakes its stream
 //! (`call`). `messages` encodes.
 
 mod call;
 mod counter;
+mod dial;
 mod exchanges;
 mod known;
 mod link;
 mod messages;
+mod reply;
 mod schedule;
 mod shared;
 #[cfg(test)]
@@ -69,7 +71,7 @@ impl Leased {
         if let Some(tls) = &server.tls {
             tls::connector(tls)?;
         }
-        link::token(server)?;
+        dial::token(server)?;
         let mut all = ALL.lock();
         all.retain(|(_, leased)| leased.strong_count() > 0);
         let existing = all.iter().find(|(own, _)| own == server).and_then(|(_, leased)| leased.upgrade());

@@ -1,7 +1,10 @@
 //! What streams and the thread of a server share: what is known of requests, and the queue of questions.
 
 use super::{exchanges::Question, known::KnownRequests};
-use crate::{metrics::Metrics, settings::Server};
+use crate::{
+    metrics::{ConnectionEvent, Metrics},
+    settings::Server,
+};
 use std::sync::{Weak, atomic::AtomicBool};
 use tidegate_core::{clock::since_boot, store::Seed, sync::Mutex};
 use tidegate_shared::lease::Monotonic;
@@ -22,6 +25,8 @@ pub(super) struct Shared {
     pub(super) is_stopped: AtomicBool,
     /// Whether the server cannot be reached: requests do not wait for it.
     pub(super) is_away: AtomicBool,
+    /// Ends and beginnings of connections that are not in the figures yet: at most some tens in a second.
+    connections: Mutex<Vec<ConnectionEvent>>,
     /// Figures to publish.
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
 }
@@ -46,6 +51,7 @@ impl Shared {
             wake: Notify::new(),
             is_stopped: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
+            connections: Mutex::default(),
             metrics: Mutex::default(),
         }
     }
@@ -62,11 +68,20 @@ impl Shared {
         true
     }
 
-    /// Publishes all figures.
+    /// Counts what becomes of a connection.
+    pub(super) fn count(&self, event: ConnectionEvent) {
+        self.connections.lock().push(event);
+    }
+
+    /// Publishes all figures. Those of connections are in the configuration loaded last.
     pub(super) fn publish(&self) {
-        self.metrics.lock().retain(|metrics| {
-            let metrics = metrics.upgrade();
-            metrics.inspect(|metrics| metrics.schedule()).is_some()
-        });
+        let mut all = self.metrics.lock();
+        all.retain(|metrics| metrics.strong_count() > 0);
+        let live: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        drop(all);
+        if let Some(last) = live.last() {
+            self.connections.lock().drain(..).for_each(|event| last.count_connection(event));
+        }
+        live.iter().for_each(|metrics| metrics.schedule());
     }
 }

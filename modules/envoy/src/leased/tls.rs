@@ -9,8 +9,8 @@ use rustls::{
 use std::{fmt::Display, fs, path::Path, sync::Arc};
 use tokio_rustls::TlsConnector;
 
-/// Makes a connector, and the name to be verified; the error names a file.
-pub(super) fn connector(tls: &Tls) -> Result<(TlsConnector, ServerName<'static>), String> {
+/// Makes a connector; the error names a file.
+pub(super) fn connector(tls: &Tls) -> Result<TlsConnector, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(&tls.ca)? {
         roots.add(authority).map_err(|error| named(&tls.ca, &error))?;
@@ -28,8 +28,13 @@ pub(super) fn connector(tls: &Tls) -> Result<(TlsConnector, ServerName<'static>)
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let name = ServerName::try_from(tls.server_name.clone()).map_err(|error| error.to_string())?;
-    Ok((TlsConnector::from(Arc::new(config)), name))
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// The name that the certificate of a host is verified for.
+pub(super) fn name(tls: &Tls, host: &str) -> Result<ServerName<'static>, String> {
+    let name = tls.server_name.as_deref().unwrap_or(host);
+    ServerName::try_from(name.to_owned()).map_err(|error| format!("{name}: {error}"))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -2,7 +2,10 @@
 
 use super::Problems;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{
+    fmt::{self, Display, Formatter},
+    path::PathBuf,
+};
 
 /// A server, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +20,15 @@ pub(crate) struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix(PathBuf),
-    Tcp { host: String, port: u16 },
+    /// In the order in which they are preferred; one at least.
+    Tcp(Vec<HostPort>),
+}
+
+/// A host, which may be a name with several addresses, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostPort {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 /// TLS to a server.
@@ -27,8 +38,8 @@ pub(crate) struct Tls {
     pub(crate) ca: PathBuf,
     /// The module's own certificate chain and key, as PEM.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate.
-    pub(crate) server_name: String,
+    /// The name in the server's certificate, unless it is the host.
+    pub(crate) server_name: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,7 +110,10 @@ impl Server {
 impl Written {
     fn checked(self, places: &Places, problems: &Problems) -> Option<Server> {
         let Some(address) = Address::parse(&self.address) else {
-            let what = format!("{:?} is not host:port or unix:/path", self.address);
+            let what = format!(
+                "{:?} is not host:port, several of these with commas between, or unix:/path",
+                self.address
+            );
             problems.add(places.address, what);
             return None;
         };
@@ -110,7 +124,7 @@ impl Written {
 
 impl WrittenTls {
     fn checked(self, address: &Address, places: &Places, problems: &Problems) -> Option<Tls> {
-        let Address::Tcp { host, .. } = address else {
+        let Address::Tcp(hosts) = address else {
             problems.add(places.ca, "does not apply to a Unix socket; remove it");
             return None;
         };
@@ -129,11 +143,16 @@ impl WrittenTls {
                 None
             }
         };
-        let server_name = self.server_name.unwrap_or_else(|| host.clone());
-        if rustls::pki_types::ServerName::try_from(server_name.as_str()).is_err() {
-            problems.add(places.server_name, format!("{server_name:?} is not a name or an address"));
+        let names = match &self.server_name {
+            Some(name) => vec![name],
+            None => hosts.iter().map(|own| &own.host).collect(),
+        };
+        for name in names {
+            if rustls::pki_types::ServerName::try_from(name.as_str()).is_err() {
+                problems.add(places.server_name, format!("{name:?} is not a name or an address"));
+            }
         }
-        Some(Tls { ca, identity, server_name })
+        Some(Tls { ca, identity, server_name: self.server_name })
     }
 }
 
@@ -142,24 +161,42 @@ impl Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return path.starts_with('/').then(|| Self::Unix(path.into()));
         }
-        let (host, port) = text.rsplit_once(':')?;
+        text.split(',').map(HostPort::parse).collect::<Option<_>>().map(Self::Tcp)
+    }
+}
+
+impl HostPort {
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.trim().rsplit_once(':')?;
         let host = match host.strip_prefix('[') {
             Some(address) => address.strip_suffix(']')?,
             None if host.contains(':') => return None,
             None => host,
         };
         let port = port.parse().ok().filter(|port| *port > 0)?;
-        (!host.is_empty()).then(|| Self::Tcp { host: host.to_owned(), port })
+        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
     }
 }
 
-/// `host:port` or `unix:/path`.
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// As it is configured.
+impl Display for Address {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp(hosts) => {
+                for (index, own) in hosts.iter().enumerate() {
+                    write!(f, "{}{own}", if index == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
         }
+    }
+}
+
+/// As an authority.
+impl Display for HostPort {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }

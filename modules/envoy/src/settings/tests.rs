@@ -94,14 +94,17 @@ fn a_server_is_read_and_what_is_wrong_with_it_is_named() {
     let settings = read(json!({"address": "[::1]:8081", "tls": tls, "token_file": "/token"})).unwrap();
     let server = settings.local.server.unwrap();
     assert_eq!(server.address.to_string(), "[::1]:8081");
-    assert_eq!(server.tls.map(|tls| tls.server_name).as_deref(), Some("::1"));
+    assert!(server.tls.is_some_and(|tls| tls.server_name.is_none()));
+    let several = read(json!({"address": "a:1, [::1]:2"})).unwrap().local.server.unwrap();
+    assert_eq!(several.address.to_string(), "a:1,[::1]:2");
     let cases = [
         (json!({}), "tidegate.server: missing field `address`"),
         (json!({"address": "a:1", "port": 2}), "tidegate.server: unknown field `port`"),
         (
             json!({"address": "localhost"}),
-            "tidegate.server.address: \"localhost\" is not host:port or unix:/path",
+            "tidegate.server.address: \"localhost\" is not host:port, several of these with commas between, or unix:/path",
         ),
+        (json!({"address": "a:1,b"}), "tidegate.server.address: \"a:1,b\" is not"),
         (json!({"address": "unix:socket"}), "tidegate.server.address: \"unix:socket\" is not"),
         (json!({"address": "::1:8081"}), "tidegate.server.address: \"::1:8081\" is not"),
         (json!({"address": "a:1", "tls": {}}), "tidegate.server.tls.ca: is not set"),

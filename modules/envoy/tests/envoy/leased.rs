@@ -247,6 +247,55 @@ pub fn lost(binary: &Binary) {
     eventually("decisions by the server that is back", || (request(0, "/c") == 429).then_some(()));
 }
 
+/// Addresses of ports that nothing else uses.
+fn ports<const COUNT: usize>() -> [u16; COUNT] {
+    let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+pub fn hung(binary: &Binary) {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = json!({"unit": "hour", "requests_per_unit": 100});
+    let rules = rules(&folder, &json!([{"key": "path", "rate_limit": limit}]));
+    let application = Application::start();
+    // The system accepts connections to the first port, and nothing responds.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ports: [u16; 2] = ports();
+    let [tokens, token] = ["tokens", "token"].map(|name| folder.path().join(name));
+    fs::write(&token, Server::token(&tokens)).unwrap();
+    let servers = ports.map(|port| Server::granting_at(&rules, port, &tokens));
+    let mut settings = settings("");
+    let address = format!("{},127.0.0.1:{},127.0.0.1:{}", mute.local_addr().unwrap(), ports[0], ports[1]);
+    settings["tidegate"] = json!({"server": {"address": address, "token_file": token}});
+    settings["timeout"] = "0.05s".into();
+    settings["failure_mode_deny"] = true.into();
+    settings["status_on_error"] = json!({"code": "ServiceUnavailable"});
+    let envoy = envoy(binary, &settings, application.port);
+    let edge = envoy.listener("edge");
+    let is_decided = || send(&edge, &Request::get("/")).status == 200;
+    eventually("a decision beside a port that is mute", || is_decided().then_some(()));
+
+    for (turn, other) in [(0, 1), (1, 0)] {
+        servers[turn].signal("STOP");
+        let stopped = since_boot();
+        // Each request follows the failure mode in its timeout, until the other server decides.
+        eventually("decisions of another server", || is_decided().then_some(()));
+        let undecided = elapsed(stopped);
+        assert!(undecided < Duration::from_secs(2), "no decision for {undecided:?}");
+        servers[turn].signal("CONT");
+        let log = envoy.log();
+        let line = |port: u16, what: &str| format!("127.0.0.1:{port}{what}");
+        let lost = line(ports[turn], ": no response for a second; requests follow the failure mode");
+        let found = line(ports[other], ")");
+        assert_eq!([lost, found].map(|line| log.matches(&line).count()), [1, 1], "{log}");
+    }
+    let connections = |event: &str| envoy.figure(&format!("connections{{event=\"{event}\""));
+    eventually("figures of connections", || {
+        ([connections("connected"), connections("unresponsive")] == [3, 2]).then_some(())
+    });
+    assert_eq!([connections("lost"), connections("failed")], [0, 0]);
+}
+
 /// The time for which one Envoy has most of the load.
 const SHARE: Duration = Duration::from_millis(700);
 /// A quarter of the run.

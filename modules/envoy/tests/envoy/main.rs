@@ -45,6 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("leased::limits_of_a_server_are_shared", leased::decisions),
     ("leased::a_slot_of_a_server_is_released_at_the_end_of_the_stream", leased::in_flight),
     ("leased::a_server_that_is_lost_is_the_failure_mode", leased::lost),
+    ("leased::a_server_that_does_not_respond_is_left_for_another", leased::hung),
     ("leased_rules::a_budget_of_costs_known_at_the_end_is_that_of_the_server", leased_rules::reserved),
     ("leased_rules::rules_that_are_not_leased_are_decided_by_the_server", leased_rules::others),
     ("leased::four_envoys_admit_the_limit_together", leased::shared),

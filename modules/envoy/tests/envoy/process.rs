@@ -221,6 +221,32 @@ impl Server {
         Self { child, folder }
     }
 
+    /// One that grants leases, also at a port, to callers with a token of this file.
+    pub fn granting_at(rules: &Path, port: u16, tokens: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (address, tokens) = (format!("127.0.0.1:{port}"), tokens.to_str().unwrap());
+        let flags = ["--leases", "--listen", &address, "--http-token-file", tokens];
+        let child = Self::run(&folder, rules, &flags);
+        Self { child, folder }
+    }
+
+    /// A new token with the role `lease`, added to a file.
+    pub fn token(tokens: &Path) -> String {
+        let output = Command::new(server_binary())
+            .args(["token", "envoy", "--role", "lease", "--file"])
+            .arg(tokens)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Stops it for a while, or has it go on: as a process that hangs, whose connections the system still accepts.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill -s {name}");
+    }
+
     fn run(folder: &TempDir, rules: &Path, flags: &[&str]) -> Child {
         let socket = folder.path().join("socket");
         let child = Command::new(server_binary())
