@@ -12,7 +12,7 @@ use tidegate_core::{
     rules::{DomainRules, Percent},
 };
 use tidegate_operations::priority;
-use tidegate_service::{QuotaStart, Quotas};
+use tidegate_service::{QuotaStart, Quotas, RateLimitService};
 use tidegate_shared::{
     lease::NodeId,
     quota::Former,
@@ -29,12 +29,13 @@ pub(super) struct QuotaThread {
 
 impl QuotaThread {
     pub(super) fn start(
-        quotas: &Quotas,
+        service: &RateLimitService,
         limiter: &Arc<Limiter>,
         clock: &Arc<dyn Clock>,
         settings: &Settings,
     ) -> Result<Self, ServeError> {
         let start = |source| ServeError::Start { what: "the thread of quotas", source };
+        let (quotas, meters) = (service.quotas(), Arc::clone(service.meters()));
         let store = settings.shared_store.as_ref();
         // A full disk keeps no server from its start: decisions do not need the record.
         let begin = Self::begin(settings, store, clock);
@@ -75,7 +76,7 @@ impl QuotaThread {
         let (this, limiter, clock) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
         let run = move || {
             priority::lower_priority_of_awaited();
-            this.run(&limiter, &*clock, of_thread);
+            this.run(&limiter, &*clock, &meters, of_thread);
         };
         let thread = std::thread::Builder::new().name("quotas".into()).spawn(run);
         Ok(Self { quotas: quotas.clone(), thread: thread.map_err(start)?, parts, record })

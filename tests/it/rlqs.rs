@@ -1,8 +1,9 @@
 //! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
 
 use crate::{
-    admin::page_with_token,
+    admin::{page_with_token, start},
     control::token,
+    metrics::metrics_when,
     rules::in_repository,
     support::{Server, rules_file},
 };
@@ -11,7 +12,7 @@ use proptest::{
     strategy::Strategy as Strategy_,
 };
 use serde_json::json;
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, process::Command, time::Duration};
 use tidegate::api::pb::{
     quota::{
         BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
@@ -151,6 +152,33 @@ async fn what_no_rule_limits_is_admitted_and_what_a_rule_denies_is_denied() {
         let (_, action) = found.iter().find(|(id, _)| *id == bucket(pairs)).expect("an assignment for each");
         assert_eq!(strategy(action), expected, "{pairs:?}");
     }
+}
+
+/// Only descriptors of requests were counted.
+#[tokio::test]
+async fn buckets_that_no_rule_decides_on_are_counted_as_unlimited() {
+    let (server, port) = start(RULES, &[]);
+    let mut client = Client::open(&server).await;
+    let buckets: [&[(&str, &str)]; 4] = [
+        &[("plan", "gold")],
+        &[("plan", "free")],
+        &[("tenant", "a"), ("path", "/secret")],
+        &[("other", "x")],
+    ];
+    client.report("shop", &buckets, 3).await;
+    client.report_usage("shop", &[&[("other", "y")]], 1, 1).await;
+    client.next().await.expect("assignments");
+    let counted = |found: &BTreeMap<String, f64>| {
+        let of_shop = found.iter().filter_map(|(name, value)| {
+            let keys =
+                name.strip_prefix("tidegate_descriptors_without_limit_total{domain=\"shop\",keys=\"")?;
+            Some((keys.trim_end_matches("\"}").to_owned(), *value))
+        });
+        of_shop.collect::<Vec<_>>()
+    };
+    let found = metrics_when(port, |found| counted(found).contains(&("other".into(), 5.0))).await;
+    assert_eq!(counted(&found), [("other".into(), 5.0), ("path → tenant".into(), 3.0)]);
+    assert_eq!(server.logged("no descriptor has the key other").len(), 1);
 }
 
 #[tokio::test]

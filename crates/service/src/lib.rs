@@ -53,7 +53,7 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{Code, Decision, Request, RequestLimits, Status, Timestamp},
+    limit::{Code, Decision, Descriptor, Request, RequestLimits, Status, Timestamp},
     limiter::{Limiter, Pinned, QueueDecision, SlotWait},
 };
 use tidegate_shared::store::{Failure, SharedStore};
@@ -424,7 +424,9 @@ impl RateLimitService {
     #[cold]
     fn count_without_limit(&self, request: &Request<'_>, decision: &Decision<'_>) {
         let Some(limiter) = self.limiter.get() else { return };
-        let count = |descriptor: &_| self.meters.unlimited.count(request.domain(), descriptor);
+        let count = |descriptor: &Descriptor<'_>| {
+            self.meters.unlimited.count(request.domain(), &descriptor.entries, 1)
+        };
         limiter.pin().for_undecided(request, decision, count);
     }
 

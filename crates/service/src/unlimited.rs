@@ -8,7 +8,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
 };
-use tidegate_core::limit::{Descriptor, Timestamp};
+use tidegate_core::limit::{Entry, Timestamp};
 use tidegate_counts::{PerThread, ThreadSlot};
 
 /// Paths that are counted apart.
@@ -63,26 +63,26 @@ impl UnlimitedPath {
 }
 
 impl UnlimitedCounts {
-    /// Counts a descriptor of a domain.
-    pub(super) fn count(&self, domain: &str, descriptor: &Descriptor<'_>) {
-        let keys = || descriptor.entries.iter().map(|entry| entry.key);
+    /// Counts descriptors of a domain with these entries.
+    pub(super) fn count(&self, domain: &str, entries: &[Entry<'_>], number: u64) {
+        let keys = || entries.iter().map(|entry| entry.key);
         let hash = self.hasher.hash_one(HashedPath { domain, keys: keys() });
         let mut of_thread = lock(self.threads.of(ThreadSlot::current()));
         if let Some(count) = of_thread.by_path.get_mut(&hash) {
-            *count += 1;
+            *count = count.saturating_add(number);
         } else if of_thread.is_complete {
-            of_thread.others += 1;
+            of_thread.others = of_thread.others.saturating_add(number);
         } else {
-            self.count_first(&mut of_thread, hash, domain, keys());
+            self.count_first(&mut of_thread, (hash, number), domain, keys());
         }
     }
 
-    /// Counts a descriptor whose path the thread has not seen yet.
+    /// Counts descriptors whose path the thread has not seen yet.
     #[cold]
     fn count_first<'k>(
         &self,
         of_thread: &mut OfThread,
-        hash: u64,
+        (hash, number): (u64, u64),
         domain: &str,
         keys: impl Iterator<Item = &'k str> + Clone,
     ) {
@@ -102,10 +102,11 @@ impl UnlimitedCounts {
             known.keys().for_each(|hash| _ = of_thread.by_path.entry(*hash).or_default());
             of_thread.is_complete = true;
         }
-        match known.contains_key(&hash) {
-            true => *of_thread.by_path.entry(hash).or_default() += 1,
-            false => of_thread.others += 1,
-        }
+        let count = match known.contains_key(&hash) {
+            true => of_thread.by_path.entry(hash).or_default(),
+            false => &mut of_thread.others,
+        };
+        *count = count.saturating_add(number);
     }
 
     /// The paths in the order of domains and keys, and the number of descriptors with other ones. `now` is noted as the time of those that
@@ -135,8 +136,11 @@ impl UnlimitedCounts {
         let (mut sums, mut others): (HashMap<u64, u64>, u64) = (HashMap::new(), 0);
         for of_thread in self.threads.iter() {
             let of_thread = lock(of_thread);
-            others += of_thread.others;
-            of_thread.by_path.iter().for_each(|(hash, count)| *sums.entry(*hash).or_default() += count);
+            others = others.saturating_add(of_thread.others);
+            for (hash, count) in &of_thread.by_path {
+                let sum = sums.entry(*hash).or_default();
+                *sum = sum.saturating_add(*count);
+            }
         }
         (sums, others)
     }
@@ -169,11 +173,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::limit::{Entry, Hits};
 
     fn count(counts: &UnlimitedCounts, domain: &str, entries: &[(&str, &str)]) {
-        let entries = entries.iter().map(|&(key, value)| Entry { key, value }).collect();
-        counts.count(domain, &Descriptor { entries, limit: None, hits: Hits::ONE });
+        let entries: Vec<Entry<'_>> = entries.iter().map(|&(key, value)| Entry { key, value }).collect();
+        counts.count(domain, &entries, 1);
     }
 
     fn shown(counts: &UnlimitedCounts, seconds: u64) -> (Vec<String>, u64) {
@@ -202,6 +205,18 @@ mod tests {
         assert_eq!(after(5), ["d: a → b 2 5-5", "d: ab 2 5-5", "da: b 2 5-5"]);
         count(&counts, "d", &[("ab", "3")]);
         assert_eq!(after(9), ["d: a → b 2 5-5", "d: ab 3 5-9", "da: b 2 5-5"]);
+    }
+
+    /// Clients of quotas report the number of their requests.
+    #[test]
+    fn counts_saturate() {
+        let counts = UnlimitedCounts::default();
+        for number in [u64::MAX, 2] {
+            std::thread::scope(|scope| {
+                _ = scope.spawn(|| counts.count("d", &[Entry { key: "k", value: "" }], number))
+            });
+        }
+        assert_eq!(shown(&counts, 1).0, [format!("d: k {} 1-1", u64::MAX)]);
     }
 
     #[test]

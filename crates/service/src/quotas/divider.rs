@@ -10,6 +10,7 @@ use super::{
     subscriptions::{Subscription, Subscriptions},
     turns::{Turns, Waiting},
 };
+use crate::Meters;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::{
@@ -45,19 +46,28 @@ pub(super) struct Divider {
     /// Number of these buckets.
     all: Rc<Cell<usize>>,
     figures: QuotaFigures,
+    /// Has the counts of requests that nothing limits.
+    meters: Arc<Meters>,
 }
 
 /// Which requests of a bucket are admitted.
 #[expect(clippy::large_enum_variant, reason = "made and read within one call, and never stored")]
 enum Limited<'r> {
     All,
+    /// All, since no rule decides on them.
+    Unlimited,
     None,
     ByCounter(LeasableCharges<'r>, RuleId),
 }
 
 impl Divider {
     /// For a process that began at that time, and is this server of a shared store, if there is one.
-    pub(super) fn new(began: Timestamp, server: Option<NodeId>, start: QuotaStart) -> Self {
+    pub(super) fn new(
+        began: Timestamp,
+        server: Option<NodeId>,
+        meters: Arc<Meters>,
+        start: QuotaStart,
+    ) -> Self {
         let settings = Settings { memory_max: start.memory_max, ..Settings::default() };
         let quota = Quota::new(settings, began).after(start.former, start.ceilings);
         Self {
@@ -73,6 +83,7 @@ impl Divider {
             names: Rc::default(),
             all: Rc::default(),
             figures: QuotaFigures::default(),
+            meters,
         }
     }
 
@@ -259,7 +270,7 @@ impl Divider {
         };
         let key = match limited(rules, domain, is_shadow, &bucket) {
             Limited::ByCounter(charges, _) => charges.iter().flatten().next().map(|charge| charge.key()),
-            Limited::All | Limited::None => None,
+            Limited::All | Limited::Unlimited | Limited::None => None,
         };
         if let Some(Subscription::Counter { .. }) = subscription
             && key.is_some()
@@ -304,6 +315,15 @@ impl Divider {
         }
         let (charges, rule) = match limited(rules, domain, is_shadow, &bucket) {
             Limited::All => return self.blanket(stream, bucket, usage, true, now),
+            Limited::Unlimited => {
+                // The first report of a bucket may have no numbers yet.
+                let requests = usage.allowed.saturating_add(usage.denied).max(usage.is_first.into());
+                if requests > 0 {
+                    let entries: Vec<Entry<'_>> = bucket.entries().collect();
+                    self.meters.unlimited.count(domain.name(), &entries, requests);
+                }
+                return self.blanket(stream, bucket, usage, true, now);
+            }
             Limited::None => return self.blanket(stream, bucket, usage, false, now),
             Limited::ByCounter(charges, rule) => (charges, rule),
         };
@@ -368,9 +388,11 @@ impl Divider {
 fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, bucket: &Bucket) -> Limited<'r> {
     let entries: Vec<Entry<'_>> = bucket.entries().collect();
     let entries = domain.in_order_of_rules(&entries);
-    match domain.find(&entries).map(|found| found.rule) {
+    let rule = domain.find(&entries).map(|found| found.rule);
+    match rule.filter(|rule| !rule.unlimited && !rule.limits.is_empty()) {
+        None if domain.leaves_undecided(&entries) => Limited::Unlimited,
         None => Limited::All,
-        Some(rule) if rule.unlimited || rule.limits.is_empty() || rule.shadow || is_shadow => Limited::All,
+        Some(rule) if rule.shadow || is_shadow => Limited::All,
         Some(rule) => {
             let id = rule_id(domain.name(), &rule.info.path);
             let mut request = Request::new(domain.name());

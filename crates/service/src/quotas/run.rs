@@ -1,7 +1,11 @@
 //! The loop that divides limits among streams.
 
 use super::{Event, QuotaStart, Quotas, divider::Divider};
-use std::{sync::mpsc::RecvTimeoutError, time::Duration};
+use crate::Meters;
+use std::{
+    sync::{Arc, mpsc::RecvTimeoutError},
+    time::Duration,
+};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 
 /// Time between two looks for assignments that are due.
@@ -12,12 +16,12 @@ const EVENTS_MAX: usize = 256;
 
 impl Quotas {
     /// Takes in reports and divides limits until [`Self::stop`]; with parts of those in a shared store, if
-    /// there is one, whose responses are [`Self::granted`]. A second call returns at once.
-    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, mut start: QuotaStart) {
+    /// there is one, whose responses are [`Self::granted`]. Counts requests of buckets that no rule decides on. A second call returns at once.
+    pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, meters: &Arc<Meters>, mut start: QuotaStart) {
         let Some(events) = self.0.receiver.lock().take() else { return };
         let (server, calls) = start.store.take().unzip();
         let record = std::mem::replace(&mut start.record, Box::new(drop));
-        let mut divider = Divider::new(clock.now(), server, start);
+        let mut divider = Divider::new(clock.now(), server, Arc::clone(meters), start);
         *self.0.figures.lock() = divider.figures();
         loop {
             let first = match divider.is_active() {

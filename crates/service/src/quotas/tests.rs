@@ -34,8 +34,10 @@ impl Server {
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
         let store =
             StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 500_000, on_full: OnFull::Deny };
-        let (limiter, divider) =
-            (Limiter::new(rules, store, false), Divider::new(NOW, None, QuotaStart::unrecorded(bytes)));
+        let (limiter, divider) = (
+            Limiter::new(rules, store, false),
+            Divider::new(NOW, None, Arc::default(), QuotaStart::unrecorded(bytes)),
+        );
         Self { limiter, divider, now: NOW }
     }
 
