@@ -1,6 +1,6 @@
 //! Denials for another reason than a limit, and limits by their names: as operators see them.
 
-use crate::{control::Controlled, support::eventually};
+use crate::{admin::page_with_token, control::Controlled, support::eventually};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -58,6 +58,13 @@ async fn full_counters_are_named_as_the_cause_wherever_a_denial_is_seen() {
         lines => Err(format!("{lines:?}")),
     })
     .await;
+    let page = page_with_token(shop.port, &shop.read).await;
+    let hits = |outcome: &str| {
+        page[&format!(
+            "tidegate_limit_hits_total{{domain=\"shop\",limit=\"per-user\",outcome=\"{outcome}\"}}"
+        )]
+    };
+    assert!(hits("denied_counters_full") >= 3.0 && hits("denied") == 0.0, "{page:#?}");
     shop.server.logged("counters are full: requests with new keys are denied although they exceed no limit");
 }
 

@@ -186,6 +186,8 @@ pub struct AppliedBeside {
     pub series: SeriesId,
     /// Whether the hits did not fit.
     pub is_over: bool,
+    /// See [`Status::reset`].
+    pub reset: Option<Reset>,
     /// See [`Status::ban`].
     pub ban: BanPhase,
 }
@@ -301,9 +303,13 @@ impl<'r> Decision<'r> {
 
     /// Why the hits of one of its statuses were denied, if it is for another reason than a limit: then nothing is known of its counter.
     pub fn cause(&self, status: &Status<'_>) -> Option<DenialCause> {
-        let is_known = !status.is_over || status.limit.is_none() || status.reset.is_some();
+        if status.limit.is_none() { None } else { self.cause_of(status.is_over, status.reset) }
+    }
+
+    /// The same of one limit.
+    pub fn cause_of(&self, is_over: bool, reset: Option<Reset>) -> Option<DenialCause> {
         let cause = if self.is_without_store() { DenialCause::StoreAway } else { DenialCause::CountersFull };
-        (!is_known).then_some(cause)
+        (is_over && reset.is_none()).then_some(cause)
     }
 
     /// Hits that the counter of a descriptor has beyond its limit, with the semantics of the reference server.

@@ -132,6 +132,7 @@ fn beside(charge: &Charge<'_>) -> AppliedBeside {
         remaining: remaining(charge),
         series: charge.limit.series,
         is_over: charge.fit != Fit::Admitted,
+        reset: charge.reset,
         ban: charge.ban(),
     }
 }

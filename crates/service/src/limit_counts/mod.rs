@@ -22,7 +22,7 @@ use std::{
     },
 };
 use tidegate_core::limit::{
-    AppliedBeside, BanPhase, Code, Decision, Descriptor, Hits, Request, SeriesId, Status,
+    AppliedBeside, BanPhase, Code, Decision, Descriptor, Hits, Request, Reset, SeriesId, Status,
 };
 use tidegate_counts::{Label, PerThread, ThreadSlot};
 
@@ -141,9 +141,10 @@ impl LimitCounts {
                 capacity: limit.capacity,
                 remaining: status.remaining,
                 is_over: status.is_over,
+                reset: status.reset,
                 ban: status.ban,
             };
-            self.count_one(counts, &applied, descriptor, status, decision.code, was_queued);
+            self.count_one(counts, &applied, descriptor, status, decision, was_queued);
         }
         for beside in &decision.beside {
             let index = beside.descriptor as usize;
@@ -152,7 +153,7 @@ impl LimitCounts {
                 &Applied::from(beside),
                 &request.descriptors()[index],
                 &decision.statuses[index],
-                decision.code,
+                decision,
                 was_queued,
             );
         }
@@ -165,7 +166,7 @@ impl LimitCounts {
         applied: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
-        code: Code,
+        decision: &Decision<'_>,
         was_queued: bool,
     ) {
         let (hits, is_give_back) = match descriptor.hits {
@@ -173,9 +174,11 @@ impl LimitCounts {
             Hits::Peek => (0, false),
             Hits::GiveBack(hits) => (hits.get(), true),
         };
-        let outcome = match (applied.is_over, code) {
+        let outcome = match (applied.is_over, decision.code) {
             _ if is_give_back => Outcome::GivenBack,
-            (true, Code::OverLimit) if status.code == Code::OverLimit => Outcome::Denied,
+            (true, Code::OverLimit) if status.code == Code::OverLimit => {
+                decision.cause_of(true, applied.reset).map_or(Outcome::Denied, Outcome::from)
+            }
             (true, _) => Outcome::ShadowDenied,
             (false, Code::Ok) if !status.is_over && was_queued => Outcome::Queued,
             (false, Code::Ok) if !status.is_over => Outcome::Admitted,
@@ -336,13 +339,14 @@ struct Applied {
     capacity: u32,
     remaining: u32,
     is_over: bool,
+    reset: Option<Reset>,
     ban: BanPhase,
 }
 
 impl From<&AppliedBeside> for Applied {
     fn from(beside: &AppliedBeside) -> Self {
-        let AppliedBeside { series, capacity, remaining, is_over, ban, .. } = *beside;
-        Self { series, capacity, remaining, is_over, ban }
+        let AppliedBeside { series, capacity, remaining, is_over, reset, ban, .. } = *beside;
+        Self { series, capacity, remaining, is_over, reset, ban }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Outcomes, and counts by outcome.
 
+use tidegate_core::limit::DenialCause;
 use tidegate_counts::{Label, labels};
 
 labels! {
@@ -9,7 +10,7 @@ labels! {
         Admitted = "admitted",
         /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
         NearLimit = "near_limit",
-        /// Denied by this limit.
+        /// Denied by this limit, which they exceed.
         Denied = "denied",
         /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
         ShadowDenied = "shadow_denied",
@@ -23,6 +24,19 @@ labels! {
         Banned = "banned",
         /// Those of `Banned` that a ban began with.
         BanBegun = "ban_begun",
+        /// Denied although they exceed no limit: there was no room for a new counter.
+        DeniedCountersFull = "denied_counters_full",
+        /// Denied although they exceed no limit: the shared store did not decide.
+        DeniedStoreAway = "denied_store_away",
+    }
+}
+
+impl From<DenialCause> for Outcome {
+    fn from(cause: DenialCause) -> Self {
+        match cause {
+            DenialCause::CountersFull => Self::DeniedCountersFull,
+            DenialCause::StoreAway => Self::DeniedStoreAway,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use tidegate_core::{
-    limit::{Entry, Timestamp},
+    limit::{Entry, RareNumbers, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
@@ -40,6 +40,14 @@ impl World {
             StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 100, on_full: OnFull::Deny };
         let counts = LimitCounts::new(settings);
         Self { limiter: Limiter::new(rules, store, false), counts }
+    }
+
+    /// Counters are full.
+    fn full() -> Self {
+        let world = Self::new(LimitCountSettings::default());
+        let keys = (0..100).map(|key| &*Box::leak(format!("bucket={key}").into_boxed_str()));
+        keys.for_each(|key| _ = world.decide(&[(key, hits(1))]));
+        world
     }
 
     /// Decides one request; each descriptor is `key=value key=value` and its hits.
@@ -143,6 +151,29 @@ fn a_limit_that_fits_in_a_denied_request_has_admitted_nothing() {
     assert_eq!(
         world.counted(),
         ["single admitted 1/1", "single denied 1/1", "single near_limit 1/1", "ten denied_by_other 3/1"]
+    );
+}
+
+/// They counted as denials by the limit, whose alert fired during an outage.
+#[test]
+fn denials_that_no_limit_caused_are_apart_by_their_cause() {
+    let world = World::full();
+    let bucket = world.counted();
+    assert_eq!(world.decide(&[("two", hits(1))]), Code::OverLimit);
+    let full = ["daily denied_counters_full 1/1", "hourly denied_counters_full 1/1"];
+    assert_eq!(world.counted(), [&bucket[..], &full.map(str::to_owned)].concat());
+
+    let mut request = Request::new("d");
+    let entries = [Entry { key: "two", value: "" }].into_iter().collect();
+    request.push(Descriptor { entries, limit: None, hits: hits(3) });
+    let pinned = world.limiter.pin();
+    let mut decision = pinned.decide(&request, Timestamp::from_millis(1_700_000_000_000));
+    decision.rare = Some(Box::new(RareNumbers { is_without_store: true, ..RareNumbers::default() }));
+    world.counts.count(&request, &decision, false);
+    let away = ["daily denied_store_away 3/1", "hourly denied_store_away 3/1"];
+    assert_eq!(
+        world.counted(),
+        [bucket, vec![full[0].into(), away[0].into(), full[1].into(), away[1].into()]].concat()
     );
 }
 
