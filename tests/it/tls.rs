@@ -184,6 +184,9 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     let pem = pki.authority.issue(SERVER_NAMES).key;
     replace(&pki.path("server.key"), &pem);
     has_failed_reload(&server, "does not belong").await;
+    let reloaded =
+        |value| format!("tidegate_tls_certificate_last_reload_successful{{port=\"grpc\"}} {value}");
+    has_metric(&server, &reloaded(0)).await;
     replace(&pki.path("server.crt"), "no PEM");
     has_failed_reload(&server, "no certificate in PEM form").await;
     pki.authority.issue_until(SERVER_NAMES, 2021).write(pki.folder.path(), "server");
@@ -194,6 +197,7 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     let next = Authority::new("next");
     next.issue_until(SERVER_NAMES, 2099).write(pki.folder.path(), "server");
     has_metric(&server, &expires(2099)).await;
+    has_metric(&server, &reloaded(1)).await;
     assert!(tls::decide(server.address(), &pki.client(None)).await.is_err(), "the new certificate is served");
     tls::decide(server.address(), &tls::client(&next, None)).await.expect("the new certificate serves");
     tls::request(&open).await.expect("the open connection stays");

@@ -4,7 +4,7 @@ use super::client_verifier::SanNotAllowed;
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::{
     io,
-    sync::atomic::{AtomicI64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
     time::Duration,
 };
 use tidegate_counts::{Attempt, Counts, LogTimes, labels};
@@ -105,7 +105,9 @@ pub struct TlsCounts {
     /// Handshakes.
     pub handshakes: Counts<HandshakeResult>,
     /// Reloads of the certificate; a failed one left the former in force.
-    pub reloads: Counts<Attempt>,
+    reloads: Counts<Attempt>,
+    /// Whether the last one failed.
+    is_reload_failing: AtomicBool,
     /// When each result was last logged.
     logged: LogTimes<HandshakeResult>,
     /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
@@ -117,6 +119,7 @@ impl Default for TlsCounts {
         Self {
             handshakes: Counts::default(),
             reloads: Counts::default(),
+            is_reload_failing: AtomicBool::new(false),
             logged: LogTimes::every(LOG_INTERVAL),
             not_after: AtomicI64::new(0),
         }
@@ -131,6 +134,21 @@ impl TlsCounts {
 
     pub(super) fn certificate_loaded(&self, not_after: i64) {
         self.not_after.store(not_after, Relaxed);
+    }
+
+    pub(super) fn reloaded(&self, result: Attempt) {
+        self.reloads.count(result);
+        self.is_reload_failing.store(result == Attempt::Failed, Relaxed);
+    }
+
+    /// Number of reloads with this result.
+    pub fn reloads(&self, result: Attempt) -> u64 {
+        self.reloads.sum(result)
+    }
+
+    /// Whether the certificate in force is that of the files, as the last reload has seen them.
+    pub fn is_last_reload_successful(&self) -> bool {
+        !self.is_reload_failing.load(Relaxed)
     }
 
     /// Counts a result. Returns the number of results of this kind since its last log line if another is due.

@@ -80,7 +80,7 @@ impl TlsPort {
             loaded.check_validity(&self.files, now)?;
             Ok(loaded)
         });
-        self.counts.reloads.count(loaded.is_ok().into());
+        self.counts.reloaded(loaded.is_ok().into());
         let loaded = loaded?;
         self.counts.certificate_loaded(loaded.not_after);
         self.current.store(loaded.config);
