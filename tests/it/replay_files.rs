@@ -181,7 +181,11 @@ fn a_limit_is_suggested_and_the_page_with_plots_refers_to_no_other_file() {
     }
     let unknown = replay(&["--rules", text(rules.path()), "--suggest", "usr", text(&log)]);
     let error = String::from_utf8_lossy(&unknown.stderr);
-    assert!(error.contains("no rule with a limit has the path \"usr\"; there are user"), "{error}");
+    assert!(
+        error.contains("no rule with a limit has the path \"usr\"")
+            && error.contains("did you mean \"user\"?"),
+        "{error}"
+    );
 }
 
 #[test]

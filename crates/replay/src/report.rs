@@ -7,8 +7,8 @@ use super::{
 };
 use serde::{Serialize, Serializer};
 use smol_str::SmolStr;
-use std::time::Duration;
-use tidegate_core::limit::Timestamp;
+use std::{collections::HashMap, time::Duration};
+use tidegate_core::{limit::Timestamp, rules::RuleSet};
 
 /// Keys listed for each direction.
 pub const KEYS_LISTED_MAX: usize = 20;
@@ -119,10 +119,42 @@ pub struct RuleRow {
     pub domain: SmolStr,
     /// The path of the rule, or a text in parentheses.
     pub rule: SmolStr,
+    /// Names of its limits that differ from the path, under the rules that are replayed.
+    pub limits: Vec<SmolStr>,
     /// Under the proposed rules.
     pub proposed: Share,
     /// Under the current rules, or in the log.
     pub current: Share,
+}
+
+impl RuleRow {
+    /// The path of the rule, with the names of its limits: `user (per-user)`.
+    pub fn named(&self) -> String {
+        match &*self.limits {
+            [] => self.rule.to_string(),
+            limits => format!("{} ({})", self.rule, limits.join(", ")),
+        }
+    }
+}
+
+impl Report {
+    /// Sets the names of limits.
+    pub(super) fn name_limits(&mut self, rules: &RuleSet) {
+        let mut names: HashMap<(&str, &str), Vec<SmolStr>> = HashMap::new();
+        for domain in rules.domains() {
+            for rule in domain.rules_unsorted() {
+                let path = &*rule.info.path;
+                let of_limits = rule.limits.iter().map(|limit| &*rules.limit_name(limit).limit);
+                names
+                    .entry((domain.name(), path))
+                    .or_default()
+                    .extend(of_limits.filter(|name| *name != path).map(SmolStr::from));
+            }
+        }
+        for row in &mut self.rules {
+            row.limits = names.get(&(&*row.domain, &*row.rule)).cloned().unwrap_or_default();
+        }
+    }
 }
 
 /// Keys of requests whose verdict differs.

@@ -266,7 +266,11 @@ impl Replay {
     /// The report on all events, and the suggestions if demand was collected.
     pub fn into_report(self) -> (Report, Vec<Suggestion>) {
         let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
-        (self.tally.into_report(self.order.out_of_order), suggestions)
+        let mut report = self.tally.into_report(self.order.out_of_order);
+        if let Some(limiter) = self.proposed.limiter() {
+            report.name_limits(&limiter.rules());
+        }
+        (report, suggestions)
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> {

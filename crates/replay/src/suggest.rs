@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::{Descriptor, Hits, LimitId, Request, Timestamp},
-    rules::{Charge, RuleLimit, RuleSet},
+    rules::{Charge, NamedRules, RuleLimit, RuleSet},
 };
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
@@ -27,12 +27,12 @@ pub enum ShareOf {
     Hits,
 }
 
-/// A rule was chosen that no domain has, or that has no limit.
+/// A name was chosen that no rule with a limit, and no limit, has.
 #[derive(Debug, thiserror::Error)]
-#[error("no rule with a limit has the path {rule:?}; there are {known}")]
+#[error("no rule with a limit has the path {name:?}, and no limit that name; {remedy}")]
 pub struct UnknownRule {
-    rule: String,
-    known: String,
+    name: String,
+    remedy: String,
 }
 
 /// The hits of chosen rules, by counter.
@@ -107,18 +107,24 @@ pub struct Percentiles {
 }
 
 impl Demand {
-    /// Demand for the rules with these paths, in any domain.
+    /// Demand for the limits of the rules with these paths, and for those of these names, in any domain.
     pub fn new(rules: &RuleSet, chosen: &[String], share_max: f64, of: ShareOf) -> Result<Self, UnknownRule> {
         let mut demand =
             Self { rules: rules.clone(), share_max, of, by_limit: HashMap::default(), limits: Vec::new() };
-        let mut known = Vec::new();
+        let (mut known, mut found) = (Vec::new(), vec![false; chosen.len()]);
         for domain in rules.domains() {
             for rule in domain.rules().into_iter().filter(|rule| !rule.limits.is_empty()) {
                 known.push(&*rule.info.path);
-                if !chosen.iter().any(|path| **path == *rule.info.path) {
-                    continue;
-                }
                 for limit in &rule.limits {
+                    let names = [&*rule.info.path, &*limit.name, &*rules.limit_name(limit).limit];
+                    let mut is_chosen = false;
+                    for (name, found) in chosen.iter().zip(&mut found) {
+                        let is_named = names.contains(&name.as_str());
+                        (is_chosen, *found) = (is_chosen || is_named, *found || is_named);
+                    }
+                    if !is_chosen {
+                        continue;
+                    }
                     demand.by_limit.insert(limit.id, demand.limits.len());
                     demand.limits.push(LimitDemand {
                         domain: domain.name().into(),
@@ -129,10 +135,13 @@ impl Demand {
                 }
             }
         }
-        match chosen.iter().find(|path| !known.contains(&&***path)) {
-            Some(rule) => Err(UnknownRule { rule: rule.clone(), known: known.join(", ") }),
-            None => Ok(demand),
-        }
+        let Some((name, _)) = chosen.iter().zip(found).find(|(_, found)| !found) else { return Ok(demand) };
+        let remedy = match rules.named(None, name) {
+            NamedRules::Unknown(Some(meant)) => format!("did you mean {meant:?}?"),
+            // The rule has no limit.
+            NamedRules::Paths(_) | NamedRules::Unknown(None) => format!("there are {}", known.join(", ")),
+        };
+        Err(UnknownRule { name: name.clone(), remedy })
     }
 
     /// Adds the hits of a request; time never runs backwards.
@@ -369,9 +378,32 @@ mod tests {
         }
     }
 
+    /// Only paths were accepted, and metrics and alerts have names.
     #[test]
-    fn an_unknown_rule_is_an_error_that_lists_the_rules() {
+    fn limits_are_chosen_by_the_path_of_their_rule_or_by_their_name() {
+        let text = "{domain: d, descriptors: [{key: user, rate_limits: [\
+            {name: hourly, unit: hour, requests_per_unit: 9}, {unit: day, requests_per_unit: 99}]}]}";
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default());
+        let rules = rules.unwrap_or_else(|errors| panic!("{errors}"));
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let demand =
+                Demand::new(&rules, &names, 0.0, ShareOf::Keys).unwrap_or_else(|error| panic!("{error}"));
+            demand.suggestions().into_iter().map(|of| of.present.requests).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&["hourly"]), [9]);
+        assert_eq!(chosen(&["user"]), [9, 99]);
+        assert_eq!(chosen(&["hourly", "user"]), [9, 99]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_with_the_nearest_one() {
         let error = Demand::new(&rules(1, ""), &["usr".into()], 0.0, ShareOf::Keys).err().expect("an error");
-        assert_eq!(error.to_string(), r#"no rule with a limit has the path "usr"; there are user"#);
+        assert_eq!(
+            error.to_string(),
+            r#"no rule with a limit has the path "usr", and no limit that name; did you mean "user"?"#
+        );
+        let error = Demand::new(&rules(1, ""), &["none".into()], 0.0, ShareOf::Keys).err().expect("an error");
+        assert!(error.to_string().ends_with("; there are user"), "{error}");
     }
 }

@@ -277,6 +277,7 @@ impl Tally {
             rules.extend(tally.rules.all.into_iter().map(|RuleTally { path, proposed, current }| RuleRow {
                 domain: domain.clone(),
                 rule: path,
+                limits: Vec::new(),
                 proposed,
                 current,
             }));

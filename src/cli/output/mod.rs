@@ -5,3 +5,13 @@ pub(super) mod progress;
 pub(super) mod rule_text;
 pub(super) mod table;
 pub(super) mod yaml;
+
+/// A text of a client, on one line, without control characters that a terminal would obey.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+}
+
+/// The same of a text of several lines.
+pub(super) fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}

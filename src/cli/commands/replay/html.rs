@@ -1,7 +1,8 @@
 //! The report of a replay as one HTML page with plots. It refers to no other file, has no script, and follows the reader's choice
 //! of a light or dark page.
 
-use super::report::{Facts, current_name, denied_text, limit_name, plain, share_text, time};
+use super::report::{Facts, current_name, denied_text, limit_name, share_text, time};
+use crate::cli::output::plain;
 use std::fmt::Write as _;
 use tidegate_core::limit::Timestamp;
 use tidegate_replay::{Key, Keys, Point, Report, Series, Share, Side, Suggestion};
@@ -137,7 +138,7 @@ fn shares(page: &mut String, report: &Report, current: &str) {
     let rows = report.rules.iter().map(|row| {
         let descriptors = row.proposed.all.max(row.current.all).to_string();
         let shares = [share_text(row.current), share_text(row.proposed)];
-        [row.domain.to_string(), row.rule.to_string(), descriptors].into_iter().chain(shares).collect()
+        [row.domain.to_string(), row.named(), descriptors].into_iter().chain(shares).collect()
     });
     table(page, &["domain", "rule", "descriptors", &denied[0], &denied[1]], 2, rows);
 }

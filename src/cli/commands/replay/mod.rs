@@ -65,7 +65,7 @@ pub(in crate::cli) struct Replay {
 /// Limits to suggest.
 #[derive(Args)]
 struct Suggest {
-    /// Path of a proposed rule, as in the report, for which to suggest limits; repeat for more.
+    /// Path of a proposed rule, or the name of a limit, for which to suggest limits; repeat for more.
     #[arg(id = "suggest", long = "suggest", value_name = "RULE", requires = "rules")]
     rules: Vec<String>,
     /// Greatest share that a suggested limit may deny.

@@ -1,6 +1,6 @@
 //! The report of a replay, as tables or as one JSON object.
 
-use crate::cli::output::table;
+use crate::cli::output::{plain, table};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tidegate_core::limit::Timestamp;
@@ -105,9 +105,11 @@ fn print_shares(report: &Report, current: &str) {
     }
     table::print_line(format_args!("{shown}\n"));
     let mut shown = table::table(["domain", "rule", "descriptors", &denied[0], &denied[1]]);
-    for RuleRow { domain, rule, proposed, current } in &report.rules {
+    for row in &report.rules {
+        let RuleRow { domain, proposed, current, .. } = row;
         let descriptors = proposed.all.max(current.all).to_string();
-        shown.add_row([plain(domain), plain(rule), descriptors, share_text(*current), share_text(*proposed)]);
+        let rule = plain(&row.named());
+        shown.add_row([plain(domain), rule, descriptors, share_text(*current), share_text(*proposed)]);
     }
     table::print_line(format_args!("{shown}\n"));
 }
@@ -178,11 +180,6 @@ pub(super) fn denied_text(suggestion: &Suggestion, at: DeniedAt) -> String {
 /// `12 (3.4%)`.
 pub(super) fn share_text(share: Share) -> String {
     format!("{} ({:.1}%)", share.denied, 100.0 * share.of_denied())
-}
-
-/// A text of a client, without control characters that a terminal would obey.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 /// RFC 3339, to the second.
