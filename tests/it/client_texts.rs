@@ -4,7 +4,7 @@
 use crate::{
     admin::start,
     control::{Controlled, descriptors},
-    support::{Server, http1},
+    support::{Server, eventually, http1},
 };
 use http::Request;
 use serde_json::json;
@@ -28,7 +28,7 @@ descriptors:
 ";
 
 /// Every kind of value that is not its own text, or that a server might refuse for another reason.
-fn odd_values() -> Vec<Vec<u8>> {
+pub fn odd_values() -> Vec<Vec<u8>> {
     let long = |byte: u8, length: usize| vec![byte; length];
     vec![
         b"\xff".to_vec(),
@@ -113,8 +113,8 @@ async fn kuadrants_service_decides_odd_entries() {
     }
 }
 
-/// The body of `POST /json`, whose strings have these bytes as they are, but for the escapes that JSON demands.
-fn in_json(address: &str, value: &[u8]) -> Vec<u8> {
+/// JSON with these bytes instead of the text `VALUE`, as they are but for the escapes that JSON demands.
+fn with_value(body: &serde_json::Value, value: &[u8]) -> Vec<u8> {
     let mut string = Vec::new();
     for byte in value {
         match byte {
@@ -123,23 +123,30 @@ fn in_json(address: &str, value: &[u8]) -> Vec<u8> {
             _ => string.push(*byte),
         }
     }
+    let body = body.to_string();
+    let (before, after) = body.split_once("VALUE").expect("the caller wrote it");
+    [before.as_bytes(), &string, after.as_bytes()].concat()
+}
+
+/// The body of `POST /json`.
+fn in_json(address: &str, value: &[u8]) -> Vec<u8> {
     let body = json!({ "domain": "shop", "descriptors": [
         { "entries": [{ "key": "address", "value": address }] },
         { "entries": [{ "key": "header", "value": "VALUE" }] },
     ] });
-    let body = body.to_string();
-    let (before, after) = body.split_once("VALUE").expect("written above");
-    [before.as_bytes(), &string, after.as_bytes()].concat()
+    with_value(&body, value)
+}
+
+async fn post(port: u16, path: &str, body: Vec<u8>) -> u16 {
+    let request = Request::post(path).body(body).expect("a well-formed request");
+    http1::send(Ipv4Addr::LOCALHOST, port, request).await.expect("a response").status().as_u16()
 }
 
 #[tokio::test]
 async fn json_decides_odd_entries_on_the_counters_of_grpc() {
     let (server, port) = start(RULES, &[]);
     let mut client = RateLimitServiceClient::new(server.channel().await);
-    let post = async |body: Vec<u8>| {
-        let request = Request::post("/json").body(body).expect("a well-formed request");
-        http1::send(Ipv4Addr::LOCALHOST, port, request).await.expect("a response").status().as_u16()
-    };
+    let post = async |body| post(port, "/json", body).await;
     for (index, value) in odd_values().iter().enumerate() {
         let address = index.to_string();
         let mut statuses = vec![];
@@ -161,6 +168,29 @@ async fn json_decides_odd_entries_on_the_counters_of_grpc() {
         statuses.push(post(half.to_vec()).await);
     }
     assert_eq!(statuses, [200, 200, 200, 429], "half of a surrogate pair");
+}
+
+#[tokio::test]
+async fn limitadors_http_api_decides_odd_values() {
+    let limit = |namespace: &str, max: u32, name: &str| {
+        format!(
+            "- {{namespace: {namespace}, max_value: {max}, seconds: 31536000, conditions: [], variables: ['descriptors[0].{name}']}}\n"
+        )
+    };
+    let rules = limit("shop", 3, "address") + &limit("values", 1, "header");
+    let (_server, port) = start(&rules, &["--limitador-api", "namespace"]);
+    let body = |namespace: &str, address: &str, value: &[u8]| {
+        let values = json!({ "address": address, "header": "VALUE" });
+        with_value(&json!({ "namespace": namespace, "values": values, "delta": 1 }), value)
+    };
+    for (index, value) in odd_values().iter().enumerate() {
+        let mut statuses = vec![];
+        for namespace in ["shop", "shop", "shop", "shop", "values", "values"] {
+            statuses.push(post(port, "/check_and_report", body(namespace, &index.to_string(), value)).await);
+        }
+        assert_eq!(statuses, [200, 200, 200, 429, 200, 429], "{index}");
+        assert_eq!(post(port, "/check", body("values", "", value)).await, 429, "{index}");
+    }
 }
 
 #[tokio::test]
@@ -207,6 +237,33 @@ async fn operators_name_values_by_their_texts() {
         let again = codes(&mut client, &request(vec![descriptor(b"header", &value)]), 1).await;
         assert_eq!(again, [Code::Ok], "{shown:.20}");
     }
+}
+
+/// A value that a client has chosen is shown, and can be typed, wherever the keys with most hits are.
+#[tokio::test]
+async fn keys_with_most_hits_have_the_texts_of_their_bytes() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut client = RateLimitServiceClient::new(shop.server.channel().await);
+    for value in [&b"a\xff"[..], b"\x1b[2J\r\n", b"\xed\xa0\x80"] {
+        codes(&mut client, &request(vec![descriptor(b"header", value)]), 5).await;
+    }
+    let top = eventually("the keys", async || {
+        let (_, top) = shop.call(&shop.read, "TopKeys", &json!({})).await;
+        if top["keys"].as_array().is_some_and(|keys| keys.len() == 3) { Ok(top) } else { Err(top) }
+    })
+    .await;
+    let values = top["keys"].as_array().into_iter().flatten();
+    let mut values: Vec<&str> =
+        values.filter_map(|key| key["descriptor"]["entries"][0]["value"].as_str()).collect();
+    values.sort_unstable();
+    assert_eq!(values, ["\u{1b}[2J\r\n", r"\xed\xa0\x80", r"a\xff"]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["ctl", "top", "--addr", shop.server.address(), "--token", &shop.read]);
+    let shown =
+        tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs");
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    assert!(shown.contains(r"header=a\xff") && shown.contains(r"header=\xed\xa0\x80"), "{shown}");
+    assert!(shown.contains("header=\u{fffd}[2J\u{fffd}\u{fffd} "), "{shown:?}");
 }
 
 /// SHA-256 of 9,000 times `a`.

@@ -140,6 +140,35 @@ async fn malformed_calls_are_refused_and_a_malformed_request_fails_alone() {
     assert!(third.counters.is_empty(), "nothing to decide");
 }
 
+/// A client of the holder chooses values: each has a counter, on which leases are as on any other.
+#[tokio::test]
+async fn values_of_any_bytes_have_counters_of_their_own() {
+    let mut world = leased().await;
+    let client = &mut world.nodes[0].client;
+    let mut counters = Vec::new();
+    for value in crate::client_texts::odd_values() {
+        let mut of_value = Vec::new();
+        for (hits, expected) in [(1, Code::Ok), (1_000_000, Code::OverLimit)] {
+            let mut descriptor = crate::support::descriptor(&[("a", "")]);
+            descriptor.entries[0].value = value.as_slice().into();
+            let request =
+                RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: hits };
+            let call = ExchangeRequest { node: 1, decisions: vec![request], ..Default::default() };
+            let response = client.exchange(call).await.expect("decided").into_inner();
+            let [decision] = &*response.decisions else { panic!("one decision") };
+            let Some(Decided::Response(decided)) = &decision.result else { panic!("{decision:?}") };
+            assert_eq!(decided.overall_code(), expected, "{:?}", &value[..value.len().min(9)]);
+            of_value.extend(decision.counters.iter().map(|counter| counter.id.clone()));
+        }
+        assert!(of_value.len() == 2 && of_value[0] == of_value[1], "{of_value:?}");
+        counters.extend(of_value.pop());
+    }
+    let values = counters.len();
+    counters.sort_unstable();
+    counters.dedup();
+    assert_eq!(counters.len(), values);
+}
+
 /// The server granted credits in a response that the node did not await.
 #[tokio::test]
 async fn credits_of_a_cancelled_call_count_until_their_end() {

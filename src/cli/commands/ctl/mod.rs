@@ -14,7 +14,10 @@ use crate::api::{
     control::try_json,
     pb::control::{self as pb, tail_response::Event},
 };
-use crate::cli::{Failure, output::table};
+use crate::cli::{
+    Failure,
+    output::{plain_lines, table},
+};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
@@ -190,7 +193,7 @@ impl Ctl {
             }
             match connection.json {
                 true => table::print_line(String::from_utf8_lossy(&shown.json?)),
-                false => table::print_line(shown.text),
+                false => table::print_line(plain_lines(&shown.text)),
             }
             let Some(interval) = connection.watch else { return Ok(()) };
             tokio::time::sleep(interval).await;
@@ -294,7 +297,9 @@ impl Caller<'_> {
                 (Some(_), true) => {
                     table::print_line(String::from_utf8_lossy(&try_json("TailResponse", &response)?));
                 }
-                (Some(Event::Decision(decision)), false) => table::print_line(show::decision(decision)),
+                (Some(Event::Decision(decision)), false) => {
+                    table::print_line(plain_lines(&show::decision(decision)))
+                }
                 (Some(Event::Dropped(dropped)), false) => table::print_line(format!("… {dropped} dropped")),
             }
         }

@@ -1,7 +1,10 @@
 //! Responses of the control API as tables.
 
 use super::shown::Shown;
-use crate::{api::pb::control as pb, cli::output::table};
+use crate::{
+    api::pb::control as pb,
+    cli::output::{plain, table},
+};
 use tidegate_core::limit::DescriptorText;
 
 pub(super) fn status(status: &pb::StatusResponse) -> Shown {
@@ -401,8 +404,9 @@ pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
 }
 
 pub(super) fn entries(entries: &[pb::Entry]) -> String {
-    let texts: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
-    texts.join(",")
+    // Clients choose values: a line feed would forge a line.
+    let text = |entry: &pb::Entry| plain(&format!("{}={}", entry.key, entry.value));
+    entries.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 fn std_duration(duration: &prost_types::Duration) -> std::time::Duration {
