@@ -2,15 +2,31 @@
 
 use std::{fmt::Display, time::Duration};
 use tidegate_counts::Label as _;
-use tidegate_service::{RateLimitService, Refusal};
+use tidegate_service::{HttpRefusal, RateLimitService, Refusal};
 
 /// Counts a refused request of this peer, and logs the cause of one a second and reason.
 pub(super) fn refuse(service: &RateLimitService, refusal: Refusal, peer: &str, cause: &dyn Display) {
     service.meters().count_refusal(refusal);
-    let now = Duration::from_nanos(service.clock().now().as_nanos());
-    if let Some(count) = service.meters().refusals_logged.event(refusal, now) {
+    if let Some(count) = service.meters().refusals_logged.event(refusal, now(service)) {
         log(refusal.name(), peer, count, cause);
     }
+}
+
+/// The same of a request for a decision that the HTTP port refused before its route.
+pub(super) fn refuse_at_http_port(
+    service: &RateLimitService,
+    refusal: HttpRefusal,
+    peer: &str,
+    cause: &dyn Display,
+) {
+    service.meters().count_refusal(Refusal::HttpPort);
+    if let Some(count) = service.meters().http_refusals_logged.event(refusal, now(service)) {
+        log(refusal.name(), peer, count, cause);
+    }
+}
+
+fn now(service: &RateLimitService) -> Duration {
+    Duration::from_nanos(service.clock().now().as_nanos())
 }
 
 /// Logs refused requests: `count` since the last line of this reason.

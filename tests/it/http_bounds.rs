@@ -156,6 +156,13 @@ async fn clients_with_tls_on_a_plaintext_port_are_logged_once_with_the_remedy_an
     assert_eq!(log_lines(&server, "--http-tls-cert"), 1, "{:#?}", server.log());
 }
 
+/// Reasons of the requests without a decision in the log.
+fn refused(server: &Server) -> Vec<String> {
+    let lines = server.logged("request refused without a decision").into_iter();
+    let line = |line: String| serde_json::from_str::<serde_json::Value>(&line).expect("JSON");
+    lines.map(line).map(|line| line["reason"].as_str().expect("a reason").to_owned()).collect()
+}
+
 #[tokio::test]
 async fn each_refused_http_request_is_counted_by_its_reason() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -165,7 +172,7 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         .output()
         .expect("the command runs");
     let token = String::from_utf8(made.stdout).expect("text");
-    let (_open, port) = start(
+    let (open, port) = start(
         RULES,
         &["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100", "--http-timeout", "300ms"],
     );
@@ -205,13 +212,18 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     for reason in reasons {
         assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
     }
+    // Those for decisions are in the log, and with the requests that gRPC refuses.
+    assert_eq!(refused(&open), ["body_bytes", "malformed_body", "body_timeout"]);
+    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 3.0);
     let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: minute, requests_per_unit: 10, \
                     algorithm: leaky_bucket, burst: 1, max_wait: 9s } }] }";
-    let (_closed, port) = start(
+    let (closed, port) = start(
         queueing,
         &["--http-token-file", tokens.to_str().expect("UTF-8"), "--http-max-connections", "1"],
     );
     response_to(port, "GET /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await;
+    response_to(port, &format!("{post}connection: close\r\ncontent-length: 0\r\n\r\n")).await;
+    assert_eq!(refused(&closed), ["unauthorized"]);
     // A request that is queued keeps the only connection busy.
     let authorization = format!("authorization: Bearer {}\r\n", token.trim());
     let body = r#"{"domain":"demo","descriptors":[{"entries":[{"key":"api_key","value":"a"}]}]}"#;

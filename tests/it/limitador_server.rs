@@ -145,6 +145,13 @@ async fn its_http_api_and_metrics_are_those_of_limitador() {
     assert!(counters[0]["expires_in_seconds"].as_u64().is_some_and(|seconds| seconds <= 60), "{counters}");
     let (status, reason, _) = server.post("/check", &json!({ "namespace": "shop" })).await;
     assert!(status == 400 && reason.contains("missing field `values`"), "{reason}");
+    eventually("the refusal in the log", async || match server.log() {
+        log if log.contains("request refused without a decision") && log.contains("undecodable_message") => {
+            Ok(())
+        }
+        log => Err(log),
+    })
+    .await;
 
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", server.grpc)).expect("an address");
     let mut client = Client(RateLimitServiceClient::new(endpoint.connect().await.expect("it listens")));

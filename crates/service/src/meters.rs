@@ -60,6 +60,8 @@ pub struct Meters {
     pub refusals_logged: LogTimes<Refusal>,
     /// Requests that the HTTP port refused.
     pub http_refusals: Counts<HttpRefusal>,
+    /// When the log had a line of each of these reasons.
+    pub http_refusals_logged: LogTimes<HttpRefusal>,
     /// Descriptors without a limit, unless a rule exempts them.
     pub unlimited: UnlimitedCounts,
     /// Hits and requests of each limit.
@@ -97,6 +99,7 @@ impl Meters {
             refusals: Counts::default(),
             refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
             http_refusals: Counts::default(),
+            http_refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
             unlimited: UnlimitedCounts::default(),
             limits: LimitCounts::new(limits),
             reference,

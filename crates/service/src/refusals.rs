@@ -39,6 +39,8 @@ labels! {
         NotReady = "not_ready",
         /// UNAVAILABLE: there are no rules yet.
         NoRules = "no_rules",
+        /// The HTTP port refused it before its route: see [`HttpRefusal`].
+        HttpPort = "http_port",
     }
 }
 

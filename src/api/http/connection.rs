@@ -1,6 +1,7 @@
 //! HTTP/1.1 on one connection.
 
 use super::{
+    refused,
     state::{ClientAddress, HttpState, RequestProgress},
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
@@ -49,14 +50,13 @@ pub(crate) async fn serve_connection(
         progress.set_recency(events.fetch_add(1, Relaxed) + 1);
         request.extensions_mut().insert(ClientAddress(Arc::clone(&client), Arc::clone(&names)));
         request.extensions_mut().insert(RequestProgress(Arc::clone(&progress)));
+        let expects_decision = refused::expects_decision(request.uri().path());
         let response = router.clone().call(request.map(Body::new));
-        let (progress, state) = (Arc::clone(&progress), state.clone());
+        let (progress, state, client) = (Arc::clone(&progress), state.clone(), Arc::clone(&client));
         let response = respond(response, Arc::clone(&running));
         async move {
             let response = response.await;
-            if let Some(refusal) = refusal_of(response.status()) {
-                state.refusals().count(refusal);
-            }
+            refused::note(&state, expects_decision, &client, &response);
             progress.enter(Phase::Writing);
             Ok::<_, Infallible>(response)
         }
@@ -109,18 +109,6 @@ fn respond(
         drop(connection);
         // One that panicked has no response.
         response.ok().flatten().unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
-    }
-}
-
-/// The reason of a refusal with this status. Of other statuses either the service counts the reason, or nothing was refused.
-fn refusal_of(status: StatusCode) -> Option<HttpRefusal> {
-    match status {
-        StatusCode::UNAUTHORIZED => Some(HttpRefusal::Unauthorized),
-        StatusCode::NOT_FOUND => Some(HttpRefusal::NotFound),
-        StatusCode::METHOD_NOT_ALLOWED => Some(HttpRefusal::Method),
-        StatusCode::PAYLOAD_TOO_LARGE => Some(HttpRefusal::BodyBytes),
-        StatusCode::REQUEST_TIMEOUT => Some(HttpRefusal::BodyTimeout),
-        _ => None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::api::{
         common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
         service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     },
+    refusals::refuse,
     rls::{CallError, Purpose, call},
 };
 use axum::{
@@ -32,6 +33,9 @@ use tidegate_operations::config::LoadResult;
 /// The value of `response_headers` that adds headers to a response.
 const DRAFT_03: &str = "DraftVersion03";
 
+/// The paths whose callers expect a decision.
+pub(super) const DECISIONS: [&str; 3] = ["/check", "/report", "/check_and_report"];
+
 /// The body of a request.
 #[derive(Deserialize)]
 struct Info {
@@ -48,12 +52,13 @@ pub(super) fn open_router() -> Router<HttpState> {
 
 /// All other routes.
 pub(super) fn router() -> Router<HttpState> {
+    let [of_check, of_report, of_both] = DECISIONS;
     Router::new()
         .route("/limits/{namespace}", get(limits))
         .route("/counters/{namespace}", get(counters))
-        .route("/check", post(check))
-        .route("/report", post(report))
-        .route("/check_and_report", post(check_and_report))
+        .route(of_check, post(check))
+        .route(of_report, post(report))
+        .route(of_both, post(check_and_report))
 }
 
 async fn status(State(state): State<HttpState>) -> Response {
@@ -212,13 +217,14 @@ async fn decide(
     purpose: Purpose,
     body: &[u8],
 ) -> Result<(Info, RateLimitResponse), Refusal> {
+    let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
     let (info, strings) =
         json_texts::read(body, |body| serde_json::from_slice::<Info>(body)).map_err(|error| {
             let reason =
-                format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}\n");
-            Refusal::new(StatusCode::BAD_REQUEST, reason)
+                format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}");
+            refuse(&state.service, tidegate_service::Refusal::UndecodableMessage, peer, &reason);
+            Refusal::new(StatusCode::BAD_REQUEST, format!("{reason}\n"))
         })?;
-    let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
     let entry =
         |(key, value): (&String, &String)| Entry { key: strings.bytes(key), value: strings.bytes(value) };
     let descriptor = RateLimitDescriptor {

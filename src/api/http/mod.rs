@@ -21,6 +21,7 @@ mod origin;
 mod paths;
 mod probes;
 mod reference;
+mod refused;
 mod state;
 mod timed_stream;
 mod whole_body;

@@ -6,6 +6,7 @@
 use super::{
     hosts::Hosts,
     paths,
+    refused::refused,
     state::{ClientAddress, HttpState},
     whole_body::closing,
 };
@@ -35,10 +36,7 @@ pub(super) async fn check(State(state): State<HttpState>, request: Request, next
     let hosts = Hosts { is_checked: state.hosts.is_checked && !is_unix, ..state.hosts.clone() };
     match refusal(request.method(), request.uri(), request.headers(), &hosts) {
         None => next.run(request).await,
-        Some((status, reason)) => {
-            state.refusals().count(HttpRefusal::Origin);
-            closing(status, reason)
-        }
+        Some((status, reason)) => refused(HttpRefusal::Origin, closing(status, reason)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Receives the whole body of a request before its handler runs, within the bounds on bytes and time.
 
 use super::{
+    refused::refused,
     state::{HttpState, RequestProgress},
     timed_stream::Phase,
 };
@@ -49,12 +50,12 @@ pub(super) async fn receive(State(state): State<HttpState>, request: Request, ne
         Ok(Ok(whole)) => next.run(Request::from_parts(head, Body::from(whole))).await,
         Ok(Err(BodyError::TooLong)) => too_long(),
         Ok(Err(BodyError::NoRoom)) => {
-            state.refusals().count(HttpRefusal::BodyMemory);
-            closing(StatusCode::SERVICE_UNAVAILABLE, format!("{NoRoom}; retry shortly\n"))
+            let reason = format!("{NoRoom}; retry shortly\n");
+            refused(HttpRefusal::BodyMemory, closing(StatusCode::SERVICE_UNAVAILABLE, reason))
         }
         Ok(Err(BodyError::Malformed(error))) => {
-            state.refusals().count(HttpRefusal::MalformedBody);
-            closing(StatusCode::BAD_REQUEST, format!("the body is malformed: {error}\n"))
+            let reason = format!("the body is malformed: {error}\n");
+            refused(HttpRefusal::MalformedBody, closing(StatusCode::BAD_REQUEST, reason))
         }
         Err(_) => closing(
             StatusCode::REQUEST_TIMEOUT,

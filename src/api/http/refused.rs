@@ -1,0 +1,41 @@
+//! Requests that the port refuses before their route: each is counted by its reason, and of those for decisions one a second and reason is
+//! logged, since their senders may let through what is not decided.
+
+use super::{limitador, paths, state::HttpState};
+use crate::api::refusals::refuse_at_http_port;
+use axum::{http::StatusCode, response::Response};
+use tidegate_service::HttpRefusal;
+
+/// The same response, marked as a refusal for a reason that its status does not show.
+pub(super) fn refused(refusal: HttpRefusal, mut response: Response) -> Response {
+    response.extensions_mut().insert(refusal);
+    response
+}
+
+/// Whether the sender of a request to this path expects a decision.
+pub(super) fn expects_decision(path: &str) -> bool {
+    path == paths::JSON || limitador::DECISIONS.contains(&path)
+}
+
+/// Counts the response if it is a refusal, and logs it if its sender expects a decision.
+pub(super) fn note(state: &HttpState, expects_decision: bool, peer: &str, response: &Response) {
+    let marked = response.extensions().get::<HttpRefusal>().copied();
+    let Some(refusal) = marked.or_else(|| of_status(response.status())) else { return };
+    state.refusals().count(refusal);
+    // Calls have the right method; a browser that opens the path has not.
+    if expects_decision && refusal != HttpRefusal::Method {
+        refuse_at_http_port(&state.service, refusal, peer, &response.status());
+    }
+}
+
+/// The reason of a refusal with this status. Of other statuses either the service counts the reason, or nothing was refused.
+fn of_status(status: StatusCode) -> Option<HttpRefusal> {
+    match status {
+        StatusCode::UNAUTHORIZED => Some(HttpRefusal::Unauthorized),
+        StatusCode::NOT_FOUND => Some(HttpRefusal::NotFound),
+        StatusCode::METHOD_NOT_ALLOWED => Some(HttpRefusal::Method),
+        StatusCode::PAYLOAD_TOO_LARGE => Some(HttpRefusal::BodyBytes),
+        StatusCode::REQUEST_TIMEOUT => Some(HttpRefusal::BodyTimeout),
+        _ => None,
+    }
+}
