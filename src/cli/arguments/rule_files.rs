@@ -3,7 +3,7 @@
 use crate::cli::Failure;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use std::path::PathBuf;
-use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics, Source};
+use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics};
 
 /// Semantics to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -48,11 +48,6 @@ impl ReadAs {
 
     /// The rules of files and directories, or every error in them.
     pub(in crate::cli) fn load(&self, paths: &[PathBuf]) -> Result<RuleSet, Failure> {
-        self.parse(&rules::read(paths)?)
-    }
-
-    /// The rules of texts, or every error in them.
-    pub(in crate::cli) fn parse(&self, sources: &[Source]) -> Result<RuleSet, Failure> {
-        Ok(RuleSet::parse(sources, &self.options())?)
+        Ok(RuleSet::parse(&rules::read(paths)?, &self.options())?)
     }
 }

@@ -3,7 +3,7 @@
 use crate::cli::{Failure, arguments::rule_files::ReadAs};
 use clap::Args;
 use std::path::PathBuf;
-use tidegate_core::rules::{self, RuleSet, Source, config_map_files, documents};
+use tidegate_core::rules::{self, RuleSet};
 use tidegate_envoy_config::Files;
 
 /// Rules and configurations.
@@ -21,22 +21,10 @@ pub(super) struct Inputs {
 
 impl Inputs {
     pub(super) fn rules(&self) -> Result<RuleSet, Failure> {
-        let sources: Vec<Source> = rules::read(&self.rules)?.into_iter().flat_map(unpacked).collect();
-        self.read_as.parse(&sources)
+        self.read_as.load(&self.rules)
     }
 
     pub(super) fn files(&self) -> Result<Files, Failure> {
         Ok(Files::read(rules::read(&self.configs)?)?)
     }
-}
-
-/// The rule files of a ConfigMap, or the file itself.
-fn unpacked(source: Source) -> Vec<Source> {
-    let held: Vec<Source> = documents(&source).map_or_else(
-        |_| Vec::new(),
-        |all| {
-            all.iter().filter_map(|document| config_map_files(&source, document.root())).flatten().collect()
-        },
-    );
-    if held.is_empty() { vec![source] } else { held }
 }
