@@ -196,6 +196,54 @@ fn the_recipes_do_what_their_page_shows() {
     the_commands_print_what_the_page_shows("docs/recipes.md", 20);
 }
 
+/// The configuration of the quick start with the domain and the entries of a recipe, as the page describes.
+fn quickstart_with(entries: &str) -> String {
+    let quickstart =
+        fs::read_to_string(root().join("deploy/envoy/quickstart.yaml")).expect("a configuration");
+    let spaces = |line: &str| line.len() - line.trim_start().len();
+    let mut config = String::new();
+    let mut lines = quickstart.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.trim() != "rate_limits:" {
+            config += &format!("{}\n", line.replace("domain: demo", "domain: shop"));
+            continue;
+        }
+        entries.lines().for_each(|entry| config += &format!("{}{entry}\n", " ".repeat(spaces(line))));
+        while lines.next_if(|next| spaces(next) > spaces(line)).is_some() {}
+    }
+    config
+}
+
+/// A reader copies rules and actions together: keys that differ would leave requests unlimited.
+#[test]
+fn the_envoy_actions_of_each_recipe_reach_its_limits() {
+    let page = fs::read_to_string(root().join("docs/recipes.md")).expect("the page");
+    let folder = tempfile::tempdir().expect("a folder");
+    let [rules, config] = ["rules.yaml", "envoy.yaml"].map(|name| folder.path().join(name));
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for recipe in page.split("\n## ").skip(1) {
+        let heading = recipe.lines().next().expect("a heading");
+        let blocks = blocks(recipe);
+        let Some(entries) = blocks.iter().find(|block| block.text.starts_with("rate_limits:")) else {
+            panic!("{heading}: no entries of Envoy");
+        };
+        fs::write(&config, quickstart_with(&entries.text)).expect("a file");
+        for block in blocks.iter().filter(|block| block.is_rule_file()) {
+            checked += 1;
+            fs::write(&rules, &block.text).expect("a file");
+            let mut check = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+            check.args(["envoy", "check", "--rules"]).args([&rules, &config]);
+            let output = check.output().expect("the binary runs");
+            let shown = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if !output.status.success() || !shown.contains("0 findings that leave requests unlimited") {
+                wrong.push(format!("{heading}:\n{shown}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked >= 10, "only {checked} rule files were found");
+}
+
 #[test]
 fn limits_translated_from_nginx_do_what_their_page_shows() {
     the_commands_print_what_the_page_shows("docs/from-nginx.md", 2);

@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         control_plane::tests,
         envoy::tests,
         envoy::any_values::tests,
+        envoy::recipes::tests,
         envoy::concurrency::tests,
         envoy::reserve::tests,
         envoy::denials::tests,

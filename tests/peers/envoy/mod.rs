@@ -10,6 +10,7 @@ pub mod one_limit;
 pub mod queueing;
 pub mod quota_store;
 pub mod quotas;
+pub mod recipes;
 pub mod reserve;
 pub mod rlqs_filters;
 pub mod two_servers;
