@@ -20,6 +20,11 @@ public record LocalLimit(
   /**
    * Creates a limit.
    *
+   * @param keys the keys of a descriptor's entries, in order
+   * @param requests hits that fit into a window, or into the bucket
+   * @param per the length of the window, or the time until an empty bucket is full
+   * @param fixedWindow whether it counts in windows of the Unix epoch
+   * @param name the name of the limit in decisions; empty for none
    * @throws IllegalArgumentException if there is no key, or if the requests or the time are 0
    */
   public LocalLimit {
