@@ -75,8 +75,8 @@ public final class Slot implements AutoCloseable {
   }
 
   /**
-   * Ends the request with its actual cost, instead of its estimates, and releases the slots.
-   * Waits as {@link #release()} does.
+   * Ends the request with its actual cost, instead of its estimates, and releases the slots. Waits
+   * as {@link #release()} does.
    *
    * @param cost 0 or more; 0 gives the estimates back
    */
