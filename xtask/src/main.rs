@@ -4,6 +4,7 @@ mod accuracy;
 mod clients;
 mod dependencies;
 mod fuzz;
+mod lines;
 mod perf;
 
 use clap::Parser;
@@ -17,6 +18,7 @@ enum Task {
     PerfShared(perf::shared::PerfShared),
     PerfEnvoy(perf::envoy::PerfEnvoy),
     Fuzz(fuzz::Fuzz),
+    Lines(lines::Lines),
     Accuracy(accuracy::Accuracy),
     Dependencies(dependencies::Dependencies),
     Clients(clients::Clients),
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Task::PerfShared(perf) => perf.run(),
         Task::PerfEnvoy(perf) => perf.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Lines(lines) => lines.run(),
         Task::Accuracy(accuracy) => accuracy.run(),
         Task::Dependencies(dependencies) => dependencies.run(),
         Task::Clients(clients) => clients.run(),
