@@ -23,7 +23,7 @@ func TestTheReadmeWorksWithTheModuleInAnEmptyOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)[1]
-	server := start(t, "serve", "--listen", "127.0.0.1:0")
+	server := start(t, program(), "serve", "--listen", "127.0.0.1:0", "--log-format", "json")
 	program := `package main
 
 import (

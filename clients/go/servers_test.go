@@ -34,15 +34,16 @@ func program() string {
 	return filepath.Join(repository, "target/debug/tidegate")
 }
 
-func start(t testing.TB, arguments ...string) *server {
+// start starts a program that logs its address as JSON, once it serves.
+func start(t testing.TB, program string, arguments ...string) *server {
 	t.Helper()
-	process := exec.Command(program(), append(arguments, "--log-format", "json")...)
+	process := exec.Command(program, arguments...)
 	stderr, err := process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := process.Start(); err != nil {
-		t.Fatalf("%v; build it with `cargo build`, or set TIDEGATE_BIN", err)
+		t.Fatalf("%v; build it with `cargo build --workspace --bins`, or set TIDEGATE_BIN", err)
 	}
 	started := &server{process: process}
 	t.Cleanup(started.kill)
@@ -87,7 +88,8 @@ func serveOn(t testing.TB, listen, rules string, arguments ...string) *server {
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return start(t, append([]string{"serve", "--rules", path, "--listen", listen}, arguments...)...)
+	serve := []string{"serve", "--rules", path, "--listen", listen, "--log-format", "json"}
+	return start(t, program(), append(serve, arguments...)...)
 }
 
 // misbehaving returns the address of a server with a fault.
@@ -96,7 +98,7 @@ func misbehaving(t testing.TB, fault string) string {
 	if fault == "refused" {
 		return unused(t)
 	}
-	return start(t, "test-server", "--fault", fault, "--listen", "127.0.0.1:0").address
+	return start(t, filepath.Join(filepath.Dir(program()), "faulty-server"), fault).address
 }
 
 // unused returns an address on which nothing listens.

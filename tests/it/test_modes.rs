@@ -1,14 +1,12 @@
-//! Modes for tests of clients: a server with a clock that is set, and a server that misbehaves.
+//! A mode for tests of clients: a server with a clock that is set.
 
-use crate::support::{Client, Server, descriptor, rules_file};
-use std::{process::Command, time::Duration};
+use crate::support::{Client, Server, rules_file};
+use std::process::Command;
 use tidegate::api::pb::{
-    service::{
-        RateLimitRequest, rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
-    },
+    service::rate_limit_response::Code,
     test::{SetRequest, clock_client::ClockClient},
 };
-use tonic::{Code as GrpcCode, Request};
+use tonic::Code as GrpcCode;
 
 const RULES: &str = "{domain: d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: fixed_window}}]}";
 
@@ -54,52 +52,4 @@ fn a_clock_that_clients_set_is_refused_where_other_machines_connect() {
     };
     let (done, error) = tidegate(&["serve", "--test-clock", "--listen", "0.0.0.0:0"]);
     assert!(!done && error.contains("open to other machines"), "{error}");
-    let (done, error) = tidegate(&["test-server", "--fault", "reset", "--listen", "0.0.0.0:0"]);
-    assert!(!done && error.contains("is not loopback"), "{error}");
-}
-
-#[tokio::test]
-async fn each_fault_of_the_test_server_is_seen_by_its_client() {
-    for (fault, expected) in [
-        ("blackhole", Err(&[GrpcCode::DeadlineExceeded, GrpcCode::Cancelled][..])),
-        ("reset", Err(&[GrpcCode::Unavailable, GrpcCode::Unknown, GrpcCode::Internal, GrpcCode::Cancelled])),
-        ("unavailable", Err(&[GrpcCode::Unavailable])),
-        ("slow=10s", Err(&[GrpcCode::DeadlineExceeded, GrpcCode::Cancelled])),
-        ("slow=1ms", Ok(Code::Ok)),
-        ("goaway", Ok(Code::Ok)),
-        ("drain", Ok(Code::Ok)),
-        ("garbage", Err(&[GrpcCode::Internal])),
-    ] {
-        let server = Server::misbehaving(fault);
-        let mut client = RateLimitServiceClient::new(server.channel().await);
-        let mut request = Request::new(RateLimitRequest {
-            domain: "d".into(),
-            descriptors: vec![descriptor(&[("user", "a")])],
-            hits_addend: 0,
-        });
-        request.set_timeout(Duration::from_millis(if expected.is_ok() { 10_000 } else { 500 }));
-        match (client.should_rate_limit(request).await, expected) {
-            (Ok(response), Ok(code)) => assert_eq!(response.into_inner().overall_code(), code, "{fault}"),
-            (Err(status), Err(codes)) => assert!(codes.contains(&status.code()), "{fault}: {status}"),
-            (seen, _) => panic!("{fault}: {seen:?}"),
-        }
-    }
-}
-
-/// Calls that are lost are counted: a client that sends one again finds a number skipped.
-#[tokio::test]
-async fn a_lost_call_counts_and_the_next_response_states_how_many_arrived() {
-    let server = Server::misbehaving("lost");
-    let mut seen = Vec::new();
-    for _ in 0..8 {
-        let mut client = RateLimitServiceClient::new(server.channel().await);
-        let request = RateLimitRequest {
-            domain: "d".into(),
-            descriptors: vec![descriptor(&[("user", "a")])],
-            hits_addend: 0,
-        };
-        let response = client.should_rate_limit(request).await;
-        seen.push(response.ok().map(|response| response.into_inner().statuses[0].limit_remaining));
-    }
-    assert_eq!(seen, [Some(999), None, Some(997), None, Some(995), None, Some(993), None]);
 }

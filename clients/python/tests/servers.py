@@ -33,11 +33,11 @@ def nanos(time: list[int] | None) -> int | None:
 
 
 class Server:
-    """A `tidegate` process that listens on a free port of loopback."""
+    """A process that logs its address as JSON, once it serves."""
 
-    def __init__(self, arguments: list[str], listen: str) -> None:
+    def __init__(self, *command: str | Path) -> None:
         self._process = subprocess.Popen(
-            [str(BINARY), *arguments, "--listen", listen, "--log-format", "json"],
+            command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -87,7 +87,8 @@ def serve(rules: str, *arguments: str, listen: str = "127.0.0.1:0") -> Iterator[
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(rules)
         file.flush()
-        with Server(["serve", "--rules", file.name, *arguments], listen) as server:
+        command = ["serve", "--rules", file.name, "--listen", listen, "--log-format", "json"]
+        with Server(BINARY, *command, *arguments) as server:
             yield server
 
 
@@ -99,7 +100,7 @@ def misbehaving(fault: str) -> Iterator[str]:
             unused.bind(("127.0.0.1", 0))
             yield f"127.0.0.1:{unused.getsockname()[1]}"
     else:
-        with Server(["test-server", "--fault", fault], "127.0.0.1:0") as server:
+        with Server(BINARY.parent / "faulty-server", fault) as server:
             yield server.address
 
 

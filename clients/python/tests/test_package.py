@@ -26,7 +26,7 @@ def test_the_code_of_the_readme_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
     assert len(blocks) >= 6
     names: dict[str, object] = {}
-    with Server(["serve"], "127.0.0.1:0") as server:
+    with Server(BINARY, "serve", "--listen", "127.0.0.1:0", "--log-format", "json") as server:
         for block in blocks:
             exec(block.replace("127.0.0.1:8081", server.address), names)
 
@@ -54,7 +54,7 @@ def test_the_readme_works_with_the_built_wheel_in_an_empty_environment(tmp_path:
     subprocess.run([*pip, str(wheel)], check=True)
     first = re.search(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
     assert first is not None
-    with Server(["serve"], "127.0.0.1:0") as server:
+    with Server(BINARY, "serve", "--listen", "127.0.0.1:0", "--log-format", "json") as server:
         program = first.group(1).replace("127.0.0.1:8081", server.address)
         printed = ""
         # The demo rule admits 5 a minute: on a slow machine the first hit may fit again.

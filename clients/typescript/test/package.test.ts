@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { curl, kill, serve, start, unusedPort } from "./servers.js";
+import { BINARY, curl, kill, serve, start, unusedPort } from "./servers.js";
 
 const PACKAGE = resolve(import.meta.dirname, "..");
 const RULES =
@@ -148,7 +148,7 @@ test.skipIf(!isRequired)(
 test.skipIf(!isRequired)(
   "the README works with the packed package in an empty project, as a module and as CommonJS",
   async () => {
-    const { address } = await start(["serve", "--listen", "127.0.0.1:0"]);
+    const { address } = await start(BINARY, ["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
     const project = mkdtempSync(join(tmpdir(), "tidegate-"));
     run("npm", ["pack", "--pack-destination", project], PACKAGE);
     const packed = readdirSync(project).filter((name) => name.endsWith(".tgz"));

@@ -5,12 +5,12 @@ import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { onTestFinished } from "vitest";
 
 const REPOSITORY = resolve(import.meta.dirname, "../../..");
-const BINARY = process.env["TIDEGATE_BIN"] ?? join(REPOSITORY, "target/debug/tidegate");
+export const BINARY = process.env["TIDEGATE_BIN"] ?? join(REPOSITORY, "target/debug/tidegate");
 
 /** A `tidegate` process that listens on a free port of loopback; it ends with the test. */
 export interface Server {
@@ -22,8 +22,9 @@ export interface Server {
   signal(signal: "SIGSTOP" | "SIGCONT"): void;
 }
 
-export async function start(args: readonly string[]): Promise<Server> {
-  const child = spawn(BINARY, [...args, "--log-format", "json"], { stdio: ["ignore", "ignore", "pipe"] });
+/** Starts a program that logs its address as JSON, once it serves. */
+export async function start(program: string, args: readonly string[]): Promise<Server> {
+  const child = spawn(program, args, { stdio: ["ignore", "ignore", "pipe"] });
   onTestFinished(() => kill(child));
   const log: string[] = [];
   let address = "";
@@ -55,7 +56,7 @@ export async function kill(child: ChildProcess): Promise<void> {
 export function serve(rules: string, args: readonly string[] = [], listen = "127.0.0.1:0"): Promise<Server> {
   const path = join(mkdtempSync(join(tmpdir(), "tidegate-")), "rules.yaml");
   writeFileSync(path, rules);
-  return start(["serve", "--rules", path, "--listen", listen, ...args]);
+  return start(BINARY, ["serve", "--rules", path, "--listen", listen, "--log-format", "json", ...args]);
 }
 
 /** The address of a server with a fault. */
@@ -63,7 +64,7 @@ export async function misbehaving(fault: string): Promise<string> {
   if (fault === "refused") {
     return `127.0.0.1:${await unusedPort()}`;
   }
-  return (await start(["test-server", "--fault", fault, "--listen", "127.0.0.1:0"])).address;
+  return (await start(join(dirname(BINARY), "faulty-server"), [fault])).address;
 }
 
 export function unusedPort(): Promise<number> {

@@ -14,7 +14,6 @@ mod rlqs;
 mod snapshot;
 mod store;
 mod target;
-mod test_server;
 mod ticket;
 mod token;
 
@@ -39,7 +38,6 @@ pub(super) enum Command {
     Store(store::Store),
     Bench(bench::Bench),
     Completions(completions::Completions),
-    TestServer(test_server::TestServer),
     Token(token::Token),
     Ctl(Box<ctl::Ctl>),
     Audit(audit::Audit),
@@ -65,7 +63,6 @@ impl Command {
             Self::Store(store) => store.run(),
             Self::Bench(bench) => bench.run(),
             Self::Completions(completions) => completions.run(program),
-            Self::TestServer(test_server) => test_server.run(),
             Self::Token(token) => token.run(),
             Self::Ctl(ctl) => ctl.run(),
             Self::Audit(audit) => audit.run(),

@@ -75,18 +75,9 @@ impl Server {
         Self::run(shell)
     }
 
-    /// Starts `tidegate test-server` with a fault.
-    pub fn misbehaving(fault: &str) -> Self {
-        Self::spawn_command("test-server", "127.0.0.1:0", &["--fault", fault], &[])
-    }
-
     fn spawn(listen: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::spawn_command("serve", listen, args, variables)
-    }
-
-    fn spawn_command(command: &str, listen: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        program.args([command, "--listen", listen, "--log-format", "json"]).args(args);
+        program.args(["serve", "--listen", listen, "--log-format", "json"]).args(args);
         Self::run(program.envs(variables.iter().copied()))
     }
 

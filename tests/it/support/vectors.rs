@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::{fs, path::Path};
 use tidegate_core::{
     limit::{
-        Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Override, Request,
+        Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Request, RequestLimit,
         RequestLimits, Reset, Status, Timestamp, Unit,
     },
     rules::{LoadOptions, Semantics, Source},
@@ -156,7 +156,7 @@ impl VectorRequest {
         for VectorDescriptor { entries, hits_addend, is_negative_hits, limit } in &self.descriptors {
             request.push(Descriptor {
                 entries: entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
-                limit: limit.as_ref().map(|limit| Override {
+                limit: limit.as_ref().map(|limit| RequestLimit {
                     requests: limit.requests_per_unit,
                     unit: Unit::from_name(&limit.unit).expect("a unit"),
                 }),

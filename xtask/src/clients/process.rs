@@ -49,11 +49,13 @@ impl Place<'_> {
     }
 }
 
-/// Builds the server, and returns its path.
+/// Builds the server and the faulty one, and returns the path of the former.
 pub(super) fn build_server(repository: &Path, is_release: bool) -> Result<PathBuf, Failure> {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--locked", "--message-format=json-render-diagnostics"])
+        // Tests start the faulty server from the folder of the server.
+        .args(["--package", "tidegate", "--package", "faulty-server"])
         .args(is_release.then_some("--release"))
         .current_dir(repository)
         .stderr(Stdio::inherit())

@@ -1,6 +1,6 @@
 //! The package as users get it: the README's first lines in an empty project.
 
-use crate::servers::start;
+use crate::servers::{program, start};
 use std::{env, fs, path::Path, process::Command};
 
 /// Builds every dependency again, so only where `TIDEGATE_REQUIRE` lists `rust`.
@@ -26,7 +26,7 @@ fn the_readme_works_with_the_package_in_an_empty_project() {
     let archive = packed.join(format!("package/{name}.crate"));
     run(Command::new("tar").arg("-xzf").arg(&archive).current_dir(folder.path()));
 
-    let server = start(&["serve", "--listen", "127.0.0.1:0"], None);
+    let server = start(&program(), &["serve", "--listen", "127.0.0.1:0", "--log-format", "json"], None);
     let readme = fs::read_to_string(here.join("README.md")).expect("a file");
     let (_, rest) = readme.split_once("```rust\n").expect("Rust code");
     let (lines, _) = rest.split_once("```").expect("its end");

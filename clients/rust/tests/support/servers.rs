@@ -37,14 +37,15 @@ impl Server {
     }
 }
 
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/debug/tidegate");
     env::var_os("TIDEGATE_BIN").map_or_else(built, PathBuf::from)
 }
 
-pub fn start(arguments: &[&str], rules: Option<NamedTempFile>) -> Server {
-    let mut command = Command::new(program());
-    command.args(arguments).args(["--log-format", "json"]).stdout(Stdio::null()).stderr(Stdio::piped());
+/// Starts a program that logs its address as JSON, once it serves.
+pub fn start(program: &Path, arguments: &[&str], rules: Option<NamedTempFile>) -> Server {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child =
         command.spawn().expect("the server starts; build it with `cargo build`, or set TIDEGATE_BIN");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
@@ -72,7 +73,8 @@ pub fn serve_on(listen: &str, rules: &str, arguments: &[&str]) -> Server {
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a file");
     file.write_all(rules.as_bytes()).expect("rules are written");
     let path = file.path().to_str().expect("UTF-8").to_owned();
-    start(&[&["serve", "--rules", &path, "--listen", listen], arguments].concat(), Some(file))
+    let serve = ["serve", "--rules", &path, "--listen", listen, "--log-format", "json"];
+    start(&program(), &[&serve, arguments].concat(), Some(file))
 }
 
 /// Starts a server with a fault; `refused` is an address on which nothing listens.
@@ -81,7 +83,7 @@ pub fn misbehaving(fault: &str) -> (Option<Server>, String) {
         let unused = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         return (None, unused.expect("a free port").to_string());
     }
-    let server = start(&["test-server", "--fault", fault, "--listen", "127.0.0.1:0"], None);
+    let server = start(&program().with_file_name("faulty-server"), &[fault], None);
     let address = server.address.clone();
     (Some(server), address)
 }

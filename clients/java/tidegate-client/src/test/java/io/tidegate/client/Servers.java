@@ -59,13 +59,16 @@ public final class Servers implements AutoCloseable {
     }
   }
 
-  /** Starts {@code tidegate} with these arguments. */
-  public Server start(String... arguments) {
-    List<String> command = new ArrayList<>();
+  private static Path program() {
     String binary = System.getenv("TIDEGATE_BIN");
-    command.add(binary == null ? REPOSITORY.resolve("target/debug/tidegate").toString() : binary);
-    command.addAll(List.of(arguments));
-    command.addAll(List.of("--log-format", "json"));
+    return binary == null ? REPOSITORY.resolve("target/debug/tidegate") : Path.of(binary);
+  }
+
+  /** Starts a program that logs its address as JSON, once it serves. */
+  private Server start(Path program, List<String> arguments) {
+    List<String> command = new ArrayList<>();
+    command.add(program.toString());
+    command.addAll(arguments);
     List<String> log = new ArrayList<>();
     try {
       Process process =
@@ -106,8 +109,9 @@ public final class Servers implements AutoCloseable {
       Files.writeString(file, rules);
       List<String> all =
           new ArrayList<>(List.of("serve", "--rules", file.toString(), "--listen", listen));
+      all.addAll(List.of("--log-format", "json"));
       all.addAll(List.of(arguments));
-      return start(all.toArray(String[]::new));
+      return start(program(), all);
     } catch (IOException failed) {
       throw new UncheckedIOException(failed);
     }
@@ -117,7 +121,7 @@ public final class Servers implements AutoCloseable {
   public String misbehaving(String fault) {
     return fault.equals("refused")
         ? "127.0.0.1:" + unusedPort()
-        : start("test-server", "--fault", fault, "--listen", "127.0.0.1:0").address();
+        : start(program().resolveSibling("faulty-server"), List.of(fault)).address();
   }
 
   /** A port of loopback on which nothing listens. */

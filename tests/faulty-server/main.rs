@@ -1,20 +1,10 @@
-//! `tidegate test-server`: a server that misbehaves, for tests of clients.
+//! `faulty-server FAULT`: responds to every gRPC call with one fault, for tests of clients. Listens on a free port of loopback, and prints
+//! its address as the server logs its own with `--log-format json`.
 //!
 //! It speaks just enough HTTP/2 to misbehave exactly: frames are written by hand, and requests are not decoded.
 
-use crate::{
-    api::pb::service::{
-        RateLimitResponse,
-        rate_limit_response::{Code, DescriptorStatus, RateLimit},
-    },
-    cli::Failure,
-    server::ListenAddress,
-};
-use clap::Args;
-use prost::Message as _;
 use std::{
-    io,
-    process::ExitCode,
+    env, io,
     str::FromStr,
     sync::{
         Arc,
@@ -22,7 +12,6 @@ use std::{
     },
     time::Duration,
 };
-use tidegate_operations::telemetry::{self, LogFormat};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -32,36 +21,26 @@ use tokio::{
     sync::Mutex,
 };
 
-/// Responds to every gRPC call with one fault, to test how clients behave.
-#[derive(Args)]
-#[command(hide = true)]
-pub(in crate::cli) struct TestServer {
-    /// Address to listen on; loopback only.
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
-    listen: ListenAddress,
-    /// blackhole: reads, and sends nothing. reset: resets the connection. unavailable: responds with UNAVAILABLE. slow=TIME:
-    /// admits after that time. goaway: admits one call, sends GOAWAY, and closes the connection at once. drain: admits one
-    /// call, sends GOAWAY, and lets the client close the connection. exclude: admits the first call of a connection, and excludes
-    /// the second by a GOAWAY. lost: counts each call that arrives, admits every other with 1000 less that number as remaining, and
-    /// loses the others after counting them: by UNAVAILABLE, by closing the connection, by resetting it, in turn. garbage: responds
-    /// with bytes that are no message.
-    #[arg(long)]
-    fault: Fault,
-    /// Format of log lines.
-    #[arg(long, default_value = "text")]
-    log_format: LogFormat,
-}
-
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
+    /// Reads, and sends nothing.
     Blackhole,
+    /// Resets the connection.
     Reset,
+    /// Responds with UNAVAILABLE.
     Unavailable,
+    /// Admits after this time.
     Slow(Duration),
+    /// Admits one call, sends GOAWAY, and closes the connection at once.
     Goaway,
+    /// Admits one call, sends GOAWAY, and lets the client close the connection.
     Drain,
+    /// Admits the first call of a connection, and excludes the second by a GOAWAY.
     Exclude,
+    /// Counts each call that arrives, admits every other with 1000 less that number as remaining, and loses the others after counting
+    /// them: by UNAVAILABLE, by closing the connection, by resetting it, in turn.
     Lost,
+    /// Responds with bytes that are no message.
     Garbage,
 }
 
@@ -89,25 +68,21 @@ impl FromStr for Fault {
     }
 }
 
-impl TestServer {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        telemetry::start_logging(self.log_format, "info")?;
-        let address = match &self.listen {
-            ListenAddress::Tcp(address) if self.listen.is_local() => address,
-            _ => return Err(Failure(format!("{} is not loopback; listen on 127.0.0.1:0", self.listen))),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let listener = TcpListener::bind(address).await?;
-            tracing::info!(address = %listener.local_addr()?, fault = ?self.fault, "listening");
-            tracing::info!("serving");
-            let arrived = Arc::new(AtomicU32::new(0));
-            loop {
-                let (stream, _) = listener.accept().await?;
-                // A failed connection ends alone; the others are still served.
-                tokio::spawn(serve(stream, self.fault, arrived.clone()));
-            }
-        })
+fn main() -> Result<(), String> {
+    let fault = env::args().nth(1).ok_or(FAULTS)?.parse()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.and_then(|runtime| runtime.block_on(listen(fault))).map_err(|error| error.to_string())
+}
+
+async fn listen(fault: Fault) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    eprintln!(r#"{{"message":"listening","address":"{}"}}"#, listener.local_addr()?);
+    eprintln!(r#"{{"message":"serving"}}"#);
+    let arrived = Arc::new(AtomicU32::new(0));
+    loop {
+        let (stream, _) = listener.accept().await?;
+        // A failed connection ends alone; the others are still served.
+        tokio::spawn(serve(stream, fault, arrived.clone()));
     }
 }
 
@@ -217,25 +192,13 @@ impl Loss {
     }
 }
 
-/// Limit of the status that shows the number of calls.
-const COUNTED_MAX: u32 = 1_000;
-
-/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests an hour, as many remain as did not arrive.
+/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests, as many remain as did not arrive.
 fn counted(number: u32) -> Vec<u8> {
-    const HOUR: i32 = 3;
-    let limit = RateLimit { requests_per_unit: COUNTED_MAX, unit: HOUR, ..RateLimit::default() };
-    let status = DescriptorStatus {
-        code: Code::Ok.into(),
-        current_limit: Some(limit),
-        limit_remaining: COUNTED_MAX.saturating_sub(number),
-        ..DescriptorStatus::default()
-    };
-    let response = RateLimitResponse {
-        overall_code: Code::Ok.into(),
-        statuses: vec![status],
-        ..RateLimitResponse::default()
-    };
-    response.encode_to_vec()
+    let remaining = 1_000_u32.saturating_sub(number);
+    // The status: its code OK, and the number that remain as a varint of two bytes.
+    let [low, high] = [remaining & 0x7f | 0x80, remaining >> 7].map(|byte| byte as u8);
+    let status = [0x08, 0x01, 0x18, low, high];
+    [ADMITTED, &[0x12, status.len() as u8], &status].concat()
 }
 
 /// Reads until the client closes the connection.
