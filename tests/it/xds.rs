@@ -366,10 +366,10 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
         .stderr(std::fs::File::create(&log).expect("a log"))
         .spawn()
         .expect("it starts");
-    eventually("a socket", async || socket.exists()).await;
     let endpoint =
         tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display())).expect("a path");
-    let channel = endpoint.connect().await.expect("it listens");
+    // The file of the socket exists before the server listens.
+    let channel = eventually("a connection", async || endpoint.connect().await).await;
     let mut client = Client(
         tidegate::api::pb::service::rate_limit_service_client::RateLimitServiceClient::new(channel.clone()),
     );
