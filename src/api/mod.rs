@@ -21,6 +21,7 @@ pub mod rls;
 mod routed_peer;
 mod routes;
 mod test_clock;
+pub(crate) mod time;
 mod tokens;
 mod xds;
 

@@ -3,8 +3,8 @@
 use crate::support::limiter;
 use proptest::{collection::vec, prelude::*};
 use tidegate_core::{
-    limit::{Code, Descriptor, Entry, Hits, Override, Request, Timestamp, Unit},
-    rules::{Applied, Charge, ExplainedDescriptor, RuleLimit},
+    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimit, Timestamp, Unit},
+    rules::{Applied, ChargePolicy, ExplainedDescriptor, RuleLimit},
 };
 
 const KEYS: usize = 6;
@@ -66,8 +66,9 @@ fn verdict(all: &[Applied<'_>]) -> Code {
 /// The counters that exist after the request.
 fn counters(all: &[Applied<'_>], verdict: Code) -> usize {
     let counted = |applied: &Applied<'_>| {
-        let is_counted =
-            |limit: &&RuleLimit| limit.charge == Charge::Always || verdict == Code::Ok && !is_over(applied);
+        let is_counted = |limit: &&RuleLimit| {
+            limit.charge == ChargePolicy::Always || verdict == Code::Ok && !is_over(applied)
+        };
         applied.in_force().filter(is_counted).count()
     };
     all.iter().map(counted).sum()
@@ -83,7 +84,7 @@ proptest! {
         let limiter = limiter(&format!("domain: d\ndescriptors:\n{}", descriptors.collect::<String>()));
         let texts: Vec<_> = (0..).zip(&requested).map(|(at, (key, _)): (usize, _)| (format!("k{key}"), format!("v{at}"))).collect();
         let entries: Vec<[Entry<'_>; 1]> = texts.iter().map(|(key, value)| [Entry { key, value }]).collect();
-        let own = |requests: Option<u32>| requests.map(|requests| Override { requests, unit: Unit::Day });
+        let own = |requests: Option<u32>| requests.map(|requests| RequestLimit { requests, unit: Unit::Day });
         let mut request = Request::new("d");
         for (entries, (_, requests)) in entries.iter().zip(&requested) {
             let (entries, limit) = (entries.iter().copied().collect(), own(*requests));

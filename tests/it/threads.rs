@@ -5,7 +5,7 @@ use crate::support;
 use std::{num::NonZeroU64, sync::Mutex, thread, time::Duration};
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{Due, Limiter, QueueDecision, Ticket},
+    limiter::{Due, Limiter, QueueDecision, QueuePosition},
 };
 
 /// Hits that fit at once, in every algorithm.
@@ -124,7 +124,7 @@ fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
         admitted
     });
     let tickets = waiting.into_inner().expect("no thread panics");
-    let turn = |ticket: &Ticket| match limiter.due(ticket) {
+    let turn = |ticket: &QueuePosition| match limiter.due(ticket) {
         Due::At(turn) => turn.since(now),
         Due::TooLate => panic!("no end is set"),
     };

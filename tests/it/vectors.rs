@@ -4,7 +4,7 @@ use crate::support::vectors::{Expected, START_UNIX_MS, Scenario, Step, VectorReq
 use std::{collections::BTreeMap, time::Duration};
 use tidegate_core::{
     limit::Timestamp,
-    limiter::{Due, Limiter, QueueDecision, Ticket},
+    limiter::{Due, Limiter, QueueDecision, QueuePosition},
     rules::RuleSet,
     store::{OnFull, Seed, StoreSettings},
 };
@@ -38,7 +38,7 @@ fn play(scenario: &Scenario) {
 struct Player<'s> {
     limiter: Limiter,
     /// Queued requests by the names that the scenario gives them.
-    queued: BTreeMap<&'s str, (&'s VectorRequest, Ticket)>,
+    queued: BTreeMap<&'s str, (&'s VectorRequest, QueuePosition)>,
     /// Time of the step before.
     before: Timestamp,
 }
@@ -90,7 +90,7 @@ impl<'s> Player<'s> {
         compared
     }
 
-    fn take(&mut self, name: &str) -> Result<(&'s VectorRequest, Ticket), String> {
+    fn take(&mut self, name: &str) -> Result<(&'s VectorRequest, QueuePosition), String> {
         self.queued.remove(name).ok_or_else(|| format!("no request is queued as {name}"))
     }
 }

@@ -18,8 +18,10 @@ use std::{
 };
 use tidegate_core::{
     clock::ManualClock,
-    limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
-    limiter::{Due, Limiter, QueueDecision, QueuePoll, Ticket},
+    limit::{
+        Code, Decision, Descriptor, Entry, Request, RequestLimit, RequestLimits, Reset, Timestamp, Unit,
+    },
+    limiter::{Due, Limiter, QueueDecision, QueuePoll, QueuePosition},
     rules::{LoadOptions, RuleSet, Semantics, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -43,7 +45,7 @@ pub struct Server {
 /// The call of a queued request.
 struct Call {
     descriptors: Vec<DescriptorHits>,
-    ticket: Ticket,
+    ticket: QueuePosition,
     /// The result of its last poll.
     polled: QueuePoll,
     wake_flag: Arc<WakeFlag>,
@@ -274,7 +276,7 @@ fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) ->
         let hits = |hits| NonZeroU64::new(hits).expect("at least one hit");
         request.push(Descriptor {
             entries: [Entry { key, value }].into_iter().collect(),
-            limit: descriptor.own.map(|requests| Override { requests, unit: Unit::Second }),
+            limit: descriptor.own.map(|requests| RequestLimit { requests, unit: Unit::Second }),
             hits: match descriptor.hits {
                 Hits::Take(number) => tidegate_core::limit::Hits::Take(hits(number)),
                 Hits::Peek => tidegate_core::limit::Hits::Peek,

@@ -1,6 +1,6 @@
 //! Requests that last: each admitted one with a ticket is held for a while, then ended by a call of its own.
 
-use crate::{keys::Random, message, outcome::Outcome, ticket::Ticket};
+use crate::{keys::Random, message, outcome::Outcome, ticket::ReceivedTicket};
 use std::{cmp::Reverse, collections::BinaryHeap, str::FromStr, time::Duration};
 
 /// The range of times for which requests are held.
@@ -89,7 +89,7 @@ impl Holds {
     }
 
     /// Holds an admitted request of a connection from now on.
-    pub(crate) fn add(&mut self, ticket: Ticket, position: usize, now: u64, random: &mut Random) {
+    pub(crate) fn add(&mut self, ticket: ReceivedTicket, position: usize, now: u64, random: &mut Random) {
         let (min, max) = (nanos(self.plan.times.min), nanos(self.plan.times.max));
         let until = now.saturating_add(min).saturating_add(random.below((max - min).saturating_add(1)));
         let end = message::end(&ticket, &self.plan.domain, self.plan.cost);
@@ -180,8 +180,8 @@ mod tests {
         Holds::new(HoldPlan { times, domain: "edge".to_owned(), cost: None }, 2)
     }
 
-    fn ticket() -> Ticket {
-        Ticket { slot: "slot-1".to_owned(), cost: 1 }
+    fn ticket() -> ReceivedTicket {
+        ReceivedTicket { slot: "slot-1".to_owned(), cost: 1 }
     }
 
     #[test]

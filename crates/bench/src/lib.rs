@@ -40,5 +40,5 @@ pub use report::{Latency, Report, duration, grouped};
 pub use server_cpu::{CpuError, ServerProcess};
 pub use tally::Tally;
 pub use template::{Descriptor, Template};
-pub use ticket::Ticket;
+pub use ticket::ReceivedTicket;
 pub use tls::ClientTls;

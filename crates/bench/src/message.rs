@@ -1,6 +1,6 @@
 //! `RateLimitRequest`, encoded field by field: a run encodes the parts that are equal for all keys once.
 
-use crate::ticket::Ticket;
+use crate::ticket::ReceivedTicket;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tidegate_http2::grpc::PREFIX_BYTES;
 
@@ -57,9 +57,9 @@ pub(crate) fn write_prefix(message: &mut [u8]) {
 }
 
 /// The request that ends what a ticket holds, with its gRPC prefix.
-pub(crate) fn end(ticket: &Ticket, domain: &str, cost: Option<u64>) -> Vec<u8> {
+pub(crate) fn end(ticket: &ReceivedTicket, domain: &str, cost: Option<u64>) -> Vec<u8> {
     let (hits, is_negative) = ticket.hits_of_end(cost);
-    let entry = [string(KEY, Ticket::END_KEY), string(VALUE, &ticket.slot)].concat();
+    let entry = [string(KEY, ReceivedTicket::END_KEY), string(VALUE, &ticket.slot)].concat();
     let (mut descriptor, mut wrapped) = (Vec::new(), Vec::new());
     bytes(ENTRIES, &entry, &mut descriptor);
     number(WRAPPED, hits, &mut wrapped);
@@ -116,7 +116,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_end_names_its_ticket_and_the_cost() {
-        let ticket = Ticket { slot: "slot-1".to_owned(), cost: 40 };
+        let ticket = ReceivedTicket { slot: "slot-1".to_owned(), cost: 40 };
         for (cost, hits, is_negative_hits) in
             [(None, 40, false), (Some(700), 700, false), (Some(0), 40, true)]
         {

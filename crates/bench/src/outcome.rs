@@ -1,6 +1,6 @@
 //! The outcome of a call, from the response on its stream.
 
-use crate::ticket::Ticket;
+use crate::ticket::ReceivedTicket;
 use prost::Message as _;
 use prost_types::Struct;
 use std::fmt;
@@ -117,12 +117,12 @@ impl CallResponse {
     }
 
     /// The ticket of an admitted request.
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
+    pub(crate) fn ticket(&self) -> Option<ReceivedTicket> {
         let metadata = &self.message.as_ref()?.metadata;
         if metadata.is_empty() || self.outcome() != Outcome::Ok {
             return None;
         }
-        Ticket::of(&Struct::decode(&metadata[..]).ok()?)
+        ReceivedTicket::of(&Struct::decode(&metadata[..]).ok()?)
     }
 
     /// The outcome, once the stream has ended.

@@ -4,14 +4,14 @@ use prost_types::{Struct, value::Kind};
 
 /// A ticket in the metadata of a response: of slots of requests in flight, of estimates, or of both.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ticket {
+pub struct ReceivedTicket {
     /// Its text.
     pub slot: String,
     /// The most hits of one of its slots or estimates.
     pub cost: u64,
 }
 
-impl Ticket {
+impl ReceivedTicket {
     /// The key of the entry that has the ticket, in the request that ends it.
     pub const END_KEY: &str = "slot";
 
@@ -43,7 +43,7 @@ mod tests {
     fn an_end_has_the_actual_cost_or_else_the_estimate_and_zero_gives_all_back() {
         let field = |name: &str, kind| (name.to_owned(), Value { kind: Some(kind) });
         let slot = || field("slot", Kind::StringValue("slot-1".to_owned()));
-        let ticket = |fields| Ticket::of(&Struct { fields });
+        let ticket = |fields| ReceivedTicket::of(&Struct { fields });
         assert_eq!(ticket([field("cost", Kind::NumberValue(3.0))].into()), None);
         assert_eq!(ticket([slot()].into()).expect("a ticket").cost, 1);
         let held = ticket([slot(), field("cost", Kind::NumberValue(40.0))].into()).expect("a ticket");

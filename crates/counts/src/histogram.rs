@@ -1,6 +1,6 @@
 //! Histograms of durations.
 
-use crate::slot::{PerThread, ThreadSlot};
+use crate::thread_index::{PerThread, ThreadIndex};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -94,7 +94,7 @@ impl Histogram {
     /// Counts so many events that took equally long.
     #[inline]
     pub fn add(&self, duration: Duration, count: u64) {
-        let thread = ThreadSlot::current();
+        let thread = ThreadIndex::current();
         let cells = self.cells.of(thread);
         thread.add(&cells.buckets[self.bounds.bucket(duration)], count);
         thread.add(&cells.nanos, (duration.as_nanos() as u64).wrapping_mul(count));

@@ -7,12 +7,12 @@
 mod histogram;
 mod label;
 mod log_times;
-mod slot;
+mod thread_index;
 
 pub use histogram::{BoundsError, DurationBounds, Histogram, HistogramSums};
 pub use label::Label;
 pub use log_times::LogTimes;
-pub use slot::{PerThread, ThreadSlot};
+pub use thread_index::{PerThread, ThreadIndex};
 
 use std::{fmt, sync::atomic::Ordering};
 
@@ -41,12 +41,12 @@ impl<L: Label> Counts<L> {
     /// Counts so many events.
     #[inline]
     pub fn add(&self, label: L, more: u64) {
-        self.add_at(ThreadSlot::current(), label, more);
+        self.add_at(ThreadIndex::current(), label, more);
     }
 
-    /// The same with this thread's slot, which several counts look up once.
+    /// The same with the index of this thread, which several counts look up once.
     #[inline]
-    pub fn add_at(&self, thread: ThreadSlot, label: L, more: u64) {
+    pub fn add_at(&self, thread: ThreadIndex, label: L, more: u64) {
         thread.add(&self.0.of(thread).as_ref()[label.index()], more);
     }
 

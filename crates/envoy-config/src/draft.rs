@@ -6,7 +6,7 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tidegate_core::limit::{Descriptor, Entry, Hits, Override, client_text};
+use tidegate_core::limit::{Descriptor, Entry, Hits, RequestLimit, client_text};
 
 /// An entry of a descriptor, as bytes.
 pub(crate) type DraftEntry<'s> = (&'s str, Cow<'s, [u8]>);
@@ -17,7 +17,7 @@ pub type Texts<'s> = SmallVec<[Cow<'s, str>; 3]>;
 /// A descriptor as actions have made it.
 pub struct Draft<'s> {
     entries: SmallVec<[DraftEntry<'s>; 3]>,
-    limit: Option<Override>,
+    limit: Option<RequestLimit>,
     hits: Option<u64>,
     is_negative: bool,
     /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.

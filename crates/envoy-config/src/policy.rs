@@ -5,7 +5,7 @@ use crate::{
     node::{Node, Problems},
     stream::Envoy,
 };
-use tidegate_core::limit::{Override, Unit};
+use tidegate_core::limit::{RequestLimit, Unit};
 
 /// One entry of `rate_limits`.
 #[derive(Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Policy {
     /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
     pub(crate) x_ratelimit: Option<bool>,
     /// A limit in place of the rule's.
-    pub(crate) limit: Option<Override>,
+    pub(crate) limit: Option<RequestLimit>,
 }
 
 /// The hits of a descriptor.
@@ -111,7 +111,7 @@ fn hits(node: &Node, on_stream_done: bool, problems: &Problems) -> HitsAddend {
     }
 }
 
-fn limit(node: &Node, problems: &Problems) -> Option<Override> {
+fn limit(node: &Node, problems: &Problems) -> Option<RequestLimit> {
     if node.has("dynamic_metadata") {
         let path = node.path_of("dynamic_metadata");
         problems
@@ -135,5 +135,5 @@ fn limit(node: &Node, problems: &Problems) -> Option<Override> {
         }
     };
     let requests = limit.unsigned("requests_per_unit").unwrap_or(0);
-    Some(Override { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit })
+    Some(RequestLimit { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit })
 }

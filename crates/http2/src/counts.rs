@@ -1,7 +1,7 @@
 //! Counts of connections, for metrics. The state machine notes the events of a connection in memory of its own; they are
 //! published once for each read.
 
-use tidegate_counts::{Counts, Label, ThreadSlot, labels};
+use tidegate_counts::{Counts, Label, ThreadIndex, labels};
 
 labels! {
     /// The reason why a connection ended.
@@ -176,7 +176,7 @@ impl<'c> Publisher<'c> {
             }
             return;
         };
-        let thread = ThreadSlot::current();
+        let thread = ThreadIndex::current();
         counts.add_at(thread, ConnectionEvent::ByteRead, events.bytes_read as u64);
         counts.add_at(thread, ConnectionEvent::ByteWritten, events.bytes_written as u64);
         counts.add_at(thread, ConnectionEvent::StreamOpened, events.streams as u64);
@@ -194,7 +194,7 @@ impl<'c> Publisher<'c> {
     }
 
     #[inline]
-    fn publish_open(&mut self, thread: ThreadSlot, counts: &Counts<ConnectionEvent>, streams_open: u64) {
+    fn publish_open(&mut self, thread: ThreadIndex, counts: &Counts<ConnectionEvent>, streams_open: u64) {
         if streams_open != self.streams_open {
             counts.add_at(thread, ConnectionEvent::StreamOpen, streams_open.wrapping_sub(self.streams_open));
             self.streams_open = streams_open;
@@ -205,7 +205,7 @@ impl<'c> Publisher<'c> {
 impl Drop for Publisher<'_> {
     fn drop(&mut self) {
         if let Some(ConnectionCounts { events, closed, .. }) = self.counts {
-            self.publish_open(ThreadSlot::current(), events, 0);
+            self.publish_open(ThreadIndex::current(), events, 0);
             closed.count(self.closed.unwrap_or(CloseReason::Drain));
         }
     }

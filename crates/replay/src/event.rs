@@ -2,7 +2,7 @@
 
 use smol_str::SmolStr;
 use tidegate_core::{
-    limit::{Code, Hits, Override, Reset, Timestamp},
+    limit::{Code, Hits, RequestLimit, Reset, Timestamp},
     limiter::Compat,
     rules::{DefaultAlgorithm, Semantics, SourceId},
 };
@@ -159,7 +159,7 @@ pub struct EventDescriptor {
     /// Its hits.
     pub hits: Hits,
     /// The limit in the request.
-    pub own_limit: Option<Override>,
+    pub own_limit: Option<RequestLimit>,
     /// The recorded status; none in a log that has the verdict on the whole request only.
     pub recorded: Option<RecordedStatus>,
 }

@@ -13,7 +13,7 @@ use super::{
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
 use tidegate_core::{
-    limit::{Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit},
+    limit::{Hits, RequestError, RequestForm, RequestLimit, RequestLimits, Reset, Timestamp, Unit},
     limiter::Compat,
     rules::{DefaultAlgorithm, Semantics, SourceId},
 };
@@ -225,7 +225,7 @@ fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> LineContent 
 
 fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, LineError> {
     let own_limit = logged.own_limit.map(|LoggedOwnLimit { requests, unit }| match Unit::from_name(&unit) {
-        Some(unit) => Ok(Override { requests, unit }),
+        Some(unit) => Ok(RequestLimit { requests, unit }),
         None => Err(LineError::Unit { descriptor: at, unit }),
     });
     let hits = match (NonZeroU64::new(logged.hits), logged.give_back) {
@@ -297,7 +297,7 @@ mod tests {
         let [first, second] = &event.descriptors[..] else { panic!("two descriptors") };
         assert_eq!(first.entries, [("user".into(), "é\n".into())]);
         assert_eq!(first.hits, Hits::GiveBack(NonZeroU64::new(3).unwrap()));
-        assert_eq!(first.own_limit, Some(Override { requests: 5, unit: Unit::Hour }));
+        assert_eq!(first.own_limit, Some(RequestLimit { requests: 5, unit: Unit::Hour }));
         let recorded = |descriptor: &EventDescriptor| descriptor.recorded.clone().expect("a status");
         assert_eq!(recorded(first).reset, Some(Reset::After(Duration::from_nanos(7))));
         assert_eq!(second.hits, Hits::Peek);

@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::{Descriptor, Hits, LimitId, Request, Timestamp},
-    rules::{Charge, NamedRules, RuleLimit, RuleSet},
+    rules::{ChargePolicy, NamedRules, RuleLimit, RuleSet},
 };
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
@@ -269,7 +269,7 @@ fn taken(hits: &[TimedHits]) -> u64 {
 }
 
 /// Hits of one counter that its limit denies.
-fn denied_hits(algorithm: &Algorithm, charge: Charge, hits: &[TimedHits]) -> u64 {
+fn denied_hits(algorithm: &Algorithm, charge: ChargePolicy, hits: &[TimedHits]) -> u64 {
     let (mut state, mut denied) = (State::EMPTY, 0_u64);
     for TimedHits { time, hits } in hits {
         state = match hits {
@@ -278,7 +278,11 @@ fn denied_hits(algorithm: &Algorithm, charge: Charge, hits: &[TimedHits]) -> u64
             Hits::Take(hits) => {
                 let fits = hits.get() <= algorithm.remaining(&state, *time);
                 denied = denied.saturating_add(if fits { 0 } else { hits.get() });
-                if fits || charge == Charge::Always { algorithm.add(state, hits.get(), *time) } else { state }
+                if fits || charge == ChargePolicy::Always {
+                    algorithm.add(state, hits.get(), *time)
+                } else {
+                    state
+                }
             }
         };
     }

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 use tidegate_core::limit::{
-    Code, Decision, Denial, DenialCause, Descriptor, Entry, GrantedSlot, Hits, Override, Request, Reset,
+    Code, Decision, Denial, DenialCause, Descriptor, Entry, GrantedSlot, Hits, Request, RequestLimit, Reset,
     Status, Unit,
 };
 
@@ -57,7 +57,7 @@ fn entries_of(descriptor: &Descriptor<'_>) -> Value {
 /// A descriptor as the reference server writes it: with the hits that were sent, and a limit as protobuf's text.
 fn descriptor_as_sent(descriptor: &Descriptor<'_>, hits: Option<u64>) -> Value {
     let mut object = entries_of(descriptor);
-    if let Some(Override { requests, unit }) = descriptor.limit {
+    if let Some(RequestLimit { requests, unit }) = descriptor.limit {
         let requests = (requests > 0).then(|| format!("requests_per_unit:{requests}"));
         let unit = match unit {
             // The enumeration of requests has no week.
@@ -75,7 +75,7 @@ fn descriptor_as_sent(descriptor: &Descriptor<'_>, hits: Option<u64>) -> Value {
 /// A descriptor of the request.
 fn descriptor_of(descriptor: &Descriptor<'_>) -> Value {
     let mut object = entries_of(descriptor);
-    if let Some(Override { requests, unit }) = descriptor.limit {
+    if let Some(RequestLimit { requests, unit }) = descriptor.limit {
         let unit = unit.name().to_uppercase();
         object["limit"] = format!("requests_per_unit:{requests} unit:{unit}").into();
     }

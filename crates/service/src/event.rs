@@ -1,6 +1,6 @@
 //! A sent decision, as its readers receive it.
 
-use super::{Assignment, Bucket, QuotaPeer, TraceContext};
+use super::{Assignment, BucketName, QuotaPeer, TraceContext};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     clock::Clock,
@@ -50,7 +50,7 @@ pub struct AssignmentEvent {
     /// The client.
     pub peer: QuotaPeer,
     /// The bucket.
-    pub bucket: Bucket,
+    pub bucket: BucketName,
     /// The assignment.
     pub assignment: Assignment,
 }

@@ -34,7 +34,7 @@ pub use limitador_counts::{
 };
 pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters, REFUSAL_LOG_INTERVAL};
 pub use quotas::{
-    Assignment, BlanketCounts, Bucket, BucketFilter, BucketReport, QuotaBucket, QuotaFigures, QuotaList,
+    Assignment, BlanketCounts, BucketFilter, BucketName, BucketReport, QuotaBucket, QuotaFigures, QuotaList,
     QuotaPeer, QuotaQuery, QuotaStart, QuotaStream, QuotaSubscriber, Quotas, Receipt, SentAssignment,
     StreamEnd,
 };

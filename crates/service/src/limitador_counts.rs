@@ -13,7 +13,7 @@ use tidegate_core::{
     limit::{Code, Decision, Hits, Request},
     rules::{Expression, texts_of},
 };
-use tidegate_counts::{PerThread, ThreadSlot};
+use tidegate_counts::{PerThread, ThreadIndex};
 
 /// Domain of the series beyond the bound.
 const OTHER_DOMAIN: &str = "other";
@@ -97,7 +97,7 @@ impl LimitadorCounts {
             Some(expression) => labels(texts_of(expression, request.descriptors())),
             None => Vec::new(),
         };
-        let mut counts = lock(self.threads.of(ThreadSlot::current()));
+        let mut counts = lock(self.threads.of(ThreadIndex::current()));
         let calls = counts.calls(request.domain(), labels, self.series_max);
         let hits = match request.descriptors().first().map(|descriptor| descriptor.hits) {
             Some(Hits::Take(hits)) => hits.get(),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::limit::{Code, Decision, Request};
-use tidegate_counts::{Counts, DurationBounds, Histogram, LogTimes, ThreadSlot, labels};
+use tidegate_counts::{Counts, DurationBounds, Histogram, LogTimes, ThreadIndex, labels};
 
 /// Time between two log lines of one reason for refusals.
 pub const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -129,7 +129,7 @@ impl Meters {
     #[inline]
     pub(super) fn count_decision(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
         if self.is_started() {
-            let thread = ThreadSlot::current();
+            let thread = ThreadIndex::current();
             let event = match decision.code {
                 Code::Ok => DecisionEvent::Admitted,
                 Code::OverLimit => DecisionEvent::Denied,

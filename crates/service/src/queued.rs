@@ -12,7 +12,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::Timestamp,
-    limiter::{Limiter, QueuePoll, SlotWait, Ticket},
+    limiter::{Limiter, QueuePoll, QueuePosition, SlotWait},
 };
 use tokio::time::sleep;
 
@@ -21,28 +21,32 @@ struct Place<'s> {
     limiter: &'s Limiter,
     clock: &'s dyn Clock,
     /// None once released.
-    ticket: Option<Ticket>,
+    position: Option<QueuePosition>,
 }
 
 impl Place<'_> {
     fn poll(&self, waker: &Waker) -> QueuePoll {
-        let poll = |ticket| self.limiter.poll(ticket, waker, self.clock.now());
-        self.ticket.as_ref().map_or(QueuePoll::TooLate, poll)
+        let poll = |position| self.limiter.poll(position, waker, self.clock.now());
+        self.position.as_ref().map_or(QueuePoll::TooLate, poll)
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.limiter.cancel(ticket, self.clock.now());
+        if let Some(position) = self.position.take() {
+            self.limiter.cancel(position, self.clock.now());
         }
     }
 }
 
-/// Completes at the release of the request, with its ticket; or with none when it will not be released any more, and its
+/// Completes at the release of the request, with its position; or with none when it will not be released any more, and its
 /// place was given back.
-pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticket) -> Option<Ticket> {
-    let mut place = Place { limiter, clock, ticket: Some(ticket) };
+pub(super) async fn released(
+    limiter: &Limiter,
+    clock: &dyn Clock,
+    position: QueuePosition,
+) -> Option<QueuePosition> {
+    let mut place = Place { limiter, clock, position: Some(position) };
     let mut timer = pin!(sleep(Duration::ZERO));
     let mut set_for: Option<Timestamp> = None;
     let is_released = poll_fn(|context: &mut Context<'_>| {
@@ -62,7 +66,7 @@ pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticke
             set_for = None;
         }
     });
-    if is_released.await { place.ticket.take() } else { None }
+    if is_released.await { place.position.take() } else { None }
 }
 
 /// A place in the lines for slots, left when dropped.

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
-use tidegate_counts::{PerThread, ThreadSlot};
+use tidegate_counts::{PerThread, ThreadIndex};
 
 /// Key of the hits beyond the bound on the number of keys.
 const OTHER_KEY: &str = "other.other";
@@ -91,7 +91,7 @@ impl ReferenceCounts {
 
     /// Counts a decision that is sent.
     pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
-        let mut of_thread = lock(self.threads.of(ThreadSlot::current()));
+        let mut of_thread = lock(self.threads.of(ThreadIndex::current()));
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
             if let Some(counts) = self.counts_of(descriptor, status, decision.excess(index)) {

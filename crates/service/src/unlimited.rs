@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tidegate_core::limit::{Entry, Timestamp};
-use tidegate_counts::{PerThread, ThreadSlot};
+use tidegate_counts::{PerThread, ThreadIndex};
 
 /// Paths that are counted apart.
 pub const PATHS_MAX: usize = 256;
@@ -67,7 +67,7 @@ impl UnlimitedCounts {
     pub(super) fn count(&self, domain: &str, entries: &[Entry<'_>], number: u64) {
         let keys = || entries.iter().map(|entry| entry.key);
         let hash = self.hasher.hash_one(HashedPath { domain, keys: keys() });
-        let mut of_thread = lock(self.threads.of(ThreadSlot::current()));
+        let mut of_thread = lock(self.threads.of(ThreadIndex::current()));
         if let Some(count) = of_thread.by_path.get_mut(&hash) {
             *count = count.saturating_add(number);
         } else if of_thread.is_complete {

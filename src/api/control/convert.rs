@@ -2,21 +2,9 @@
 
 use super::error::Error;
 use crate::api::pb::control as pb;
-use std::time::Duration;
-use tidegate_core::limit::{self, Decision, DenialCause, Hits, Request, RequestLimits, Reset, Timestamp};
+use tidegate_core::limit::{self, Decision, DenialCause, Hits, Request, RequestLimits, Reset};
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-pub(super) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
-    let nanos = time.as_nanos();
-    let seconds = (nanos / NANOS_PER_SECOND) as i64;
-    prost_types::Timestamp { seconds, nanos: (nanos % NANOS_PER_SECOND) as i32 }
-}
-
-pub(super) fn duration(time: Duration) -> prost_types::Duration {
-    let seconds = time.as_secs().min(super::DURATION_SECONDS_MAX) as i64;
-    prost_types::Duration { seconds, nanos: time.subsec_nanos() as i32 }
-}
+pub(super) use crate::api::time::{duration, timestamp};
 
 /// None for never, and for an unknown time.
 pub(super) fn reset(reset: Option<Reset>) -> Option<prost_types::Duration> {

@@ -130,9 +130,6 @@ impl From<OutOfRange> for Error {
     }
 }
 
-/// The longest time of the JSON mapping of protobuf: ten thousand years.
-pub(crate) const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
-
 /// The years 1 to 9999.
 const TIMESTAMP_SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
@@ -143,7 +140,7 @@ fn out_of_range(message: &DynamicMessage) -> Option<OutOfRange> {
         let [seconds, nanos] = ["seconds", "nanos"].map(|name| of.get_field_by_name(name));
         let range = match (of.descriptor().full_name(), seconds.as_deref(), nanos.as_deref()) {
             ("google.protobuf.Duration", Some(Value::I64(seconds)), Some(Value::I32(nanos))) => {
-                let is_in_range = seconds.unsigned_abs() <= DURATION_SECONDS_MAX
+                let is_in_range = seconds.unsigned_abs() <= crate::api::time::DURATION_SECONDS_MAX
                     && nanos.unsigned_abs() < 1_000_000_000
                     && seconds.signum() * i64::from(nanos.signum()) >= 0;
                 (!is_in_range)

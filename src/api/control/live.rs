@@ -14,8 +14,8 @@ use tidegate_core::{
     rules::{DomainRules, RuleSet},
 };
 use tidegate_operations::control::{
-    Caller, KeyEntry, KeyOutcome, ShownEntry, SketchKey, TailDecision, TailDescriptor, TailFilter,
-    TailStream, ValueFilter, Window,
+    Caller, KeyEntry, KeyOutcome, ReportWindow, ShownEntry, SketchKey, TailDecision, TailDescriptor,
+    TailFilter, TailStream, ValueFilter,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tonic::Code;
@@ -38,8 +38,8 @@ impl ControlApi {
     ) -> Result<pb::TopKeysResponse, Error> {
         use pb::top_keys_request::{Outcome, Window as WireWindow};
         let window = match WireWindow::try_from(message.window) {
-            Ok(WireWindow::Minute) => Window::Minute,
-            Ok(WireWindow::Hour) => Window::Hour,
+            Ok(WireWindow::Minute) => ReportWindow::Minute,
+            Ok(WireWindow::Hour) => ReportWindow::Hour,
             Err(_) => return Err(Error::invalid("window", "is unknown; send MINUTE or HOUR")),
         };
         let outcome = match Outcome::try_from(message.outcome) {

@@ -27,7 +27,7 @@ pub use caller::ControlApi;
 pub(in crate::api) use caller::Recheck;
 pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
-pub(crate) use json::{DURATION_SECONDS_MAX, OutOfRange, to_json_with_lists, try_json};
+pub(crate) use json::{OutOfRange, to_json_with_lists, try_json};
 pub(in crate::api) use json::{call, tail, to_json};
 
 use tidegate_operations::control::Role;

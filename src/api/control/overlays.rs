@@ -6,8 +6,10 @@ use super::{
     error::Error,
     rules::{page_size, page_start},
 };
-use crate::api::pb::control as pb;
-use std::time::Duration;
+use crate::api::{
+    pb::control as pb,
+    time::{from_duration, from_timestamp},
+};
 use tidegate_core::{
     limit::{CUT_BYTES, Timestamp},
     rules::{
@@ -271,12 +273,12 @@ impl ControlApi {
                 return Err(Error::invalid("expires_in", format!("is given beside {field}")));
             }
             (Some(at), None) => {
-                let nanos = i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanos);
-                u64::try_from(nanos).map_err(|_| Error::invalid(field, "is not a time from 1970 to 2554"))?
+                let at = from_timestamp(at);
+                at.ok_or_else(|| Error::invalid(field, "is not a time from 1970 to 2554"))?.as_nanos()
             }
             (None, Some(after)) => {
-                let after = Duration::try_from(after);
-                let after = after.map_err(|_| Error::invalid("expires_in", "is negative"))?;
+                let after = from_duration(after);
+                let after = after.ok_or_else(|| Error::invalid("expires_in", "is negative"))?;
                 now.saturating_add(after).as_nanos()
             }
         };

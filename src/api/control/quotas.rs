@@ -14,7 +14,7 @@ use tidegate_core::{
     rules::{DomainRules, RuleSet},
 };
 use tidegate_operations::control::{Caller, ShownEntry};
-use tidegate_service::{Bucket, BucketFilter, QuotaBucket, QuotaQuery, QuotaSubscriber};
+use tidegate_service::{BucketFilter, BucketName, QuotaBucket, QuotaQuery, QuotaSubscriber};
 use tidegate_shared::quota::{BucketView, PartView, ShareView};
 
 const BUCKETS_DEFAULT: u32 = 100;
@@ -91,7 +91,10 @@ impl ControlApi {
 }
 
 /// The path of the rule of a bucket, and its limit.
-fn rule_of(domain: &DomainRules, bucket: &Bucket) -> Option<(String, u32, Option<prost_types::Duration>)> {
+fn rule_of(
+    domain: &DomainRules,
+    bucket: &BucketName,
+) -> Option<(String, u32, Option<prost_types::Duration>)> {
     let entries: Vec<Entry<'_>> = bucket.entries().collect();
     let rule = domain.find(&domain.in_order_of_rules(&entries))?.rule;
     let limit = rule.limits.first();

@@ -1,22 +1,25 @@
 //! Messages of quotas: reports that are read, and assignments.
 
-use crate::api::pb::{
-    quota::{
-        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-        bucket_id::BucketEntry,
-        rate_limit_quota_response::{
-            BucketAction,
-            bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+use crate::api::{
+    pb::{
+        quota::{
+            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+            bucket_id::BucketEntry,
+            rate_limit_quota_response::{
+                BucketAction,
+                bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+            },
+        },
+        types::{
+            RateLimitStrategy, TokenBucket,
+            rate_limit_strategy::{BlanketRule, Strategy},
         },
     },
-    types::{
-        RateLimitStrategy, TokenBucket,
-        rate_limit_strategy::{BlanketRule, Strategy},
-    },
+    time::duration,
 };
-use std::{borrow::Cow, time::Duration};
+use std::borrow::Cow;
 use tidegate_core::limit::RequestLimits;
-use tidegate_service::{Assignment, Bucket, BucketReport, SentAssignment};
+use tidegate_service::{Assignment, BucketName, BucketReport, SentAssignment};
 use tidegate_shared::quota::Usage;
 use tonic::Status;
 
@@ -57,7 +60,7 @@ pub(super) fn reports(
         // Envoy reports a new bucket at once, and whole seconds of others.
         let is_first = usage.time_elapsed.unwrap_or_default() == prost_types::Duration::default();
         let usage = Usage { allowed, denied, is_first };
-        reports.push(BucketReport { bucket: Bucket::of_bytes(pairs, bytes_max), usage });
+        reports.push(BucketReport { bucket: BucketName::of_bytes(pairs, bytes_max), usage });
     }
     Ok(reports)
 }
@@ -91,9 +94,4 @@ fn bucket_action(assignment: Assignment) -> bucket_action::BucketAction {
         assignment_time_to_live: assignment.ttl().map(duration),
         rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
     })
-}
-
-fn duration(duration: Duration) -> prost_types::Duration {
-    // At most a year, and less than a second.
-    prost_types::Duration { seconds: duration.as_secs() as i64, nanos: duration.subsec_nanos() as i32 }
 }

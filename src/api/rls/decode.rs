@@ -8,7 +8,7 @@ use crate::api::pb::{
 };
 use std::borrow::Cow;
 use tidegate_core::limit::{
-    Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits, Unit,
+    Descriptor, Entry, Hits, Request, RequestError, RequestForm, RequestLimit, RequestLimits, SentHits, Unit,
     client_text,
 };
 
@@ -90,7 +90,7 @@ fn descriptor<'t>(
     let limit = match &message.limit {
         Some(own) => {
             let unknown = RequestError::UnknownUnit { descriptor: index, number: own.unit };
-            Some(Override { requests: own.requests_per_unit, unit: unit(own.unit, form).ok_or(unknown)? })
+            Some(RequestLimit { requests: own.requests_per_unit, unit: unit(own.unit, form).ok_or(unknown)? })
         }
         None => None,
     };
@@ -181,7 +181,7 @@ mod tests {
         let read = request(&message, &texts, &limits).unwrap();
         let [empty, weekly] = read.descriptors() else { panic!("{read:?}") };
         assert!(empty.entries.is_empty());
-        assert_eq!(weekly.limit, Some(Override { requests: 1, unit: Unit::Week }));
+        assert_eq!(weekly.limit, Some(RequestLimit { requests: 1, unit: Unit::Week }));
         assert_eq!(weekly.hits, Hits::Take(NonZeroU64::new(2).unwrap()));
         let sent = SentHits { of_request: 3, of_descriptors: vec![None, Some(2)] };
         assert_eq!(read.sent_hits(), Some(&sent));

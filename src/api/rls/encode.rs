@@ -1,13 +1,16 @@
 //! Converts a decision to a protobuf message.
 
-use crate::api::pb::service::{
-    RateLimitResponse,
-    rate_limit_response::{
-        Code as WireCode, DescriptorStatus, Mode, RateLimit, rate_limit::Unit as WireUnit,
+use crate::api::{
+    pb::service::{
+        RateLimitResponse,
+        rate_limit_response::{
+            Code as WireCode, DescriptorStatus, Mode, RateLimit, rate_limit::Unit as WireUnit,
+        },
     },
+    time,
 };
 use std::time::Duration;
-use tidegate_core::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit, Window};
+use tidegate_core::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit};
 
 /// Precision of resets and windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,7 +63,7 @@ fn limit(limit: CurrentLimit<'_>, precision: Precision) -> RateLimit {
 /// The window of a limit on the wire, where its unit does not state it.
 pub(super) fn window(limit: &CurrentLimit<'_>, precision: Precision) -> Option<prost_types::Duration> {
     let is_sent = limit.unit.is_none() && precision == Precision::Exact;
-    is_sent.then(|| on_wire(Window::duration(limit.window)))
+    is_sent.then(|| time::duration(limit.window.duration()))
 }
 
 /// How a descriptor counts in the verdict, which Envoy's message has no field for.
@@ -100,18 +103,14 @@ pub(super) fn duration(reset: Reset, precision: Precision) -> Option<prost_types
         Precision::Exact => wait,
         Precision::Seconds => Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
     };
-    Some(on_wire(wait))
-}
-
-fn on_wire(duration: Duration) -> prost_types::Duration {
-    // At most the 585 years that fit 64 bits of nanoseconds.
-    prost_types::Duration { seconds: duration.as_secs() as i64, nanos: duration.subsec_nanos() as i32 }
+    Some(time::duration(wait))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use smallvec::smallvec;
+    use tidegate_core::limit::Window;
 
     fn reset_on_wire(reset: Option<Reset>, precision: Precision) -> Option<(i64, i32)> {
         let status = Status { code: Code::OverLimit, reset, ..Status::NO_LIMIT };

@@ -11,6 +11,7 @@ use crate::{
                 rate_limit_service_client::RateLimitServiceClient,
             },
         },
+        time::from_duration,
     },
     cli::{
         Failure,
@@ -23,7 +24,7 @@ use crate::{
 use clap::Args;
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
-use tidegate_bench::Ticket;
+use tidegate_bench::ReceivedTicket;
 use tidegate_core::limit::{DescriptorText, client_bytes};
 use tokio::time::MissedTickBehavior;
 use tonic::{
@@ -89,7 +90,7 @@ struct Sent {
     /// Lines on responses, for below the table.
     details: Vec<String>,
     /// Tickets to be held.
-    tickets: Vec<Ticket>,
+    tickets: Vec<ReceivedTicket>,
     /// Whether Ctrl-C ended it.
     is_interrupted: bool,
 }
@@ -141,7 +142,7 @@ impl Call {
     async fn hold_all(
         &self,
         client: &mut RateLimitServiceClient<Channel>,
-        tickets: Vec<Ticket>,
+        tickets: Vec<ReceivedTicket>,
         sent: Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self.hold {
@@ -191,7 +192,7 @@ impl Call {
                 _ => sent.ok += 1,
             }
             if self.hold.is_some() {
-                sent.tickets.extend(response.dynamic_metadata.as_ref().and_then(Ticket::of));
+                sent.tickets.extend(response.dynamic_metadata.as_ref().and_then(ReceivedTicket::of));
             }
             if self.json {
                 table::print_line(self.to_json(&response, &windows));
@@ -218,8 +219,8 @@ impl Call {
     }
 
     /// Renews what admitted requests hold, for as long as it is polled. Once something is not held any more, its ticket is not renewed again.
-    async fn renew_all(&self, mut client: RateLimitServiceClient<Channel>, tickets: &[Ticket]) {
-        let mut held: Vec<&Ticket> = tickets.iter().collect();
+    async fn renew_all(&self, mut client: RateLimitServiceClient<Channel>, tickets: &[ReceivedTicket]) {
+        let mut held: Vec<&ReceivedTicket> = tickets.iter().collect();
         let mut times = tokio::time::interval(self.renew_every);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first is due at once.
@@ -247,7 +248,7 @@ impl Call {
     async fn end_all(
         &self,
         client: &mut RateLimitServiceClient<Channel>,
-        tickets: Vec<Ticket>,
+        tickets: Vec<ReceivedTicket>,
     ) -> Result<(), Failure> {
         let count = tickets.len();
         for ticket in tickets {
@@ -317,7 +318,7 @@ impl Call {
                 })),
                 "cause": cause(windows.get(at)),
                 "remaining": remaining(status),
-                "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
+                "reset_seconds": status.duration_until_reset.and_then(from_duration).map(|reset| reset.as_secs_f64()),
             })
         };
         let mut shown = json!({
@@ -374,12 +375,8 @@ fn reset_text(status: &DescriptorStatus, cause: Option<&str>) -> String {
         (None, Code::OverLimit) if cause == Some("store_away") => {
             "unknown: the shared store is away".to_owned()
         }
-        (Some(reset), _) => format!("{:.3} s", seconds(reset)),
+        (Some(reset), _) => format!("{:.3} s", from_duration(*reset).unwrap_or_default().as_secs_f64()),
         (None, Code::OverLimit) => "never".to_owned(),
         (None, _) => "–".to_owned(),
     }
-}
-
-fn seconds(duration: &prost_types::Duration) -> f64 {
-    duration.seconds as f64 + f64::from(duration.nanos) / 1e9
 }

@@ -14,7 +14,7 @@ use crate::cli::{
 use clap::Args;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
-use tidegate_core::rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet};
+use tidegate_core::rules::{self, ChargePolicy, Rule, RuleErrors, RuleLimit, RuleSet};
 use tidegate_operations::config::describe;
 
 /// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
@@ -109,7 +109,7 @@ fn notes(rule: &Rule) -> String {
     let replaces = format!("replaces {}", rule.replaced_names().join(", "));
     let own = rule.own_limits().map_or_else(String::new, |own| format!("request_limits: {own}"));
     let on_deny = format!("on_deny: {}", on_deny_text(rule).unwrap_or_default());
-    let always = rule.limits.iter().any(|limit| limit.charge == Charge::Always);
+    let always = rule.limits.iter().any(|limit| limit.charge == ChargePolicy::Always);
     let all = [
         (rule.unlimited, "unlimited"),
         (!rule.unlimited && rule.limits.is_empty(), "no limit"),

@@ -14,8 +14,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
 use tidegate_core::{
-    limit::{DescriptorText, Entry, Override, Unit},
-    rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
+    limit::{DescriptorText, Entry, RequestLimit, Unit},
+    rules::{Applied, AppliedLimit, ChargePolicy, DomainRules, ExplainedDescriptor, RuleSet, Step},
 };
 use tidegate_operations::config::describe;
 
@@ -51,14 +51,14 @@ pub(in crate::cli) struct Explain {
 
 /// `5/minute`.
 #[derive(Clone, Copy)]
-struct OwnLimit(Override);
+struct OwnLimit(RequestLimit);
 
 impl FromStr for OwnLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = text.split_once('/').and_then(|(requests, unit)| {
-            Some(Override { requests: requests.parse().ok()?, unit: Unit::from_name(unit)? })
+            Some(RequestLimit { requests: requests.parse().ok()?, unit: Unit::from_name(unit)? })
         });
         parsed.map(Self).ok_or_else(|| "write a number and a unit, such as 5/minute".to_owned())
     }
@@ -140,7 +140,7 @@ pub(super) fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
 
 fn limit_line(applied: &AppliedLimit<'_>) -> String {
     let limit = &applied.limit;
-    let always = if limit.charge == Charge::Always { ", charge: always" } else { "" };
+    let always = if limit.charge == ChargePolicy::Always { ", charge: always" } else { "" };
     let debt = debt_text(limit).map_or_else(String::new, |debt| format!(", {debt}"));
     let when = limit.when.as_ref().map_or_else(String::new, |when| format!(", when {}", when.source()));
     let replaced = match applied.replaced_by {
@@ -196,7 +196,7 @@ pub(super) fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<
             "limit": limit_text(limit),
             "name": limit.name,
             "algorithm": limit.algorithm.name(),
-            "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+            "charge": if limit.charge == ChargePolicy::Always { "always" } else { "admitted" },
             "debt_max": limit.debt_max,
             "schedule": describe::schedule_to_json(limit),
             "reserve": limit.reserve.map(|reserve| reserve.to_string()),

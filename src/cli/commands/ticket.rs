@@ -4,10 +4,10 @@ use crate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::RateLimitRequest,
 };
-use tidegate_bench::Ticket;
+use tidegate_bench::ReceivedTicket;
 
 /// The request that renews a ticket: the one by which it was taken, with the ticket in every descriptor.
-pub(super) fn renewal(ticket: &Ticket, mut taken: RateLimitRequest) -> RateLimitRequest {
+pub(super) fn renewal(ticket: &ReceivedTicket, mut taken: RateLimitRequest) -> RateLimitRequest {
     for descriptor in &mut taken.descriptors {
         descriptor.entries.push(Entry { key: "renew".into(), value: ticket.slot.clone().into() });
     }
@@ -15,10 +15,10 @@ pub(super) fn renewal(ticket: &Ticket, mut taken: RateLimitRequest) -> RateLimit
 }
 
 /// The request that ends it, with its actual cost if that is given.
-pub(super) fn end(ticket: Ticket, domain: &str, cost: Option<u64>) -> RateLimitRequest {
+pub(super) fn end(ticket: ReceivedTicket, domain: &str, cost: Option<u64>) -> RateLimitRequest {
     let (hits, is_negative_hits) = ticket.hits_of_end(cost);
     let descriptor = RateLimitDescriptor {
-        entries: vec![Entry { key: Ticket::END_KEY.into(), value: ticket.slot.into() }],
+        entries: vec![Entry { key: ReceivedTicket::END_KEY.into(), value: ticket.slot.into() }],
         limit: None,
         hits_addend: Some(hits),
         is_negative_hits,

@@ -2,7 +2,7 @@
 
 use tidegate_core::{
     algorithm::Queue,
-    rules::{Charge, Rule, RuleLimit},
+    rules::{ChargePolicy, Rule, RuleLimit},
 };
 
 /// `100 per minute`, `5 per 10s`, `3 in flight for up to 60s`, with the name before it.
@@ -47,7 +47,7 @@ pub(in crate::cli) fn reserve_text(limit: &RuleLimit, is_only: bool) -> Option<S
 
 /// `debt_max: 2`, of a limit that counts beyond itself.
 pub(in crate::cli) fn debt_text(limit: &RuleLimit) -> Option<String> {
-    let counts_beyond = limit.charge == Charge::Always || limit.reserve.is_some();
+    let counts_beyond = limit.charge == ChargePolicy::Always || limit.reserve.is_some();
     limit.debt_max.filter(|_| counts_beyond).map(|windows| format!("debt_max: {windows}"))
 }
 

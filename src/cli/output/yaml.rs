@@ -1,5 +1,7 @@
 //! YAML of configurations, as people write it.
 
+use tidegate_core::rules::yaml_text;
+
 /// A value.
 pub(in crate::cli) enum Yaml {
     Text(String),
@@ -53,13 +55,13 @@ impl Yaml {
     /// Lines of the value with this indentation; a scalar on one line.
     fn write(&self, indent: usize, out: &mut String) {
         match self {
-            Self::Text(text) => *out += &format!("{}\n", scalar(text)),
+            Self::Text(text) => *out += &format!("{}\n", yaml_text(text)),
             Self::True => *out += "true\n",
             Self::Number(number) => *out += &format!("{number}\n"),
             Self::List(items) => items.iter().for_each(|item| item.write_item(indent, out)),
             Self::Map(pairs) => {
                 for (key, value) in pairs {
-                    *out += &format!("{}{}:", " ".repeat(indent), scalar(key));
+                    *out += &format!("{}{}:", " ".repeat(indent), yaml_text(key));
                     match value {
                         Self::Map(pairs) if pairs.is_empty() => *out += " {}\n",
                         Self::Map(_) => {
@@ -93,18 +95,6 @@ impl From<&serde_json::Value> for Yaml {
             other => other.as_u64().map_or_else(|| Self::Text(other.to_string()), Self::Number),
         }
     }
-}
-
-/// A text, in quotes unless it is certainly read as that text.
-fn scalar(text: &str) -> String {
-    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-'));
-    let is_word = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
-        .iter()
-        .any(|word| text.eq_ignore_ascii_case(word));
-    if is_plain && !is_word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
 #[cfg(test)]

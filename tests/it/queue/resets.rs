@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::api::pb::service::rate_limit_response::Code as WireCode;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
-    limiter::{Due, Limiter, QueueDecision, Ticket},
+    limiter::{Due, Limiter, QueueDecision, QueuePosition},
     store::Removed,
 };
 
@@ -36,7 +36,7 @@ fn request(user: &'static str, hits: Hits) -> Request<'static> {
     request
 }
 
-fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Ticket> {
+fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, QueuePosition> {
     let pinned = limiter.pin();
     match pinned.decide_or_queue(&request(user, Hits::ONE), Duration::from_secs(10), at(millis)) {
         QueueDecision::Decided(decision) => Ok(decision.code),
@@ -46,15 +46,15 @@ fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Ti
 }
 
 /// Two admitted and three queued requests, which are released after one, two and three seconds.
-fn queue(limiter: &Limiter) -> Vec<Ticket> {
+fn queue(limiter: &Limiter) -> Vec<QueuePosition> {
     assert_eq!([(); 2].map(|()| arrive(limiter, "ann", 0).expect("no queue")), [Code::Ok; 2]);
-    let tickets: Vec<Ticket> = (0..3).filter_map(|_| arrive(limiter, "ann", 0).err()).collect();
+    let tickets: Vec<QueuePosition> = (0..3).filter_map(|_| arrive(limiter, "ann", 0).err()).collect();
     assert_eq!(dues(limiter, &tickets), [1_000, 2_000, 3_000]);
     tickets
 }
 
 /// Release times in milliseconds; zero for those in the past.
-fn dues(limiter: &Limiter, tickets: &[Ticket]) -> Vec<u64> {
+fn dues(limiter: &Limiter, tickets: &[QueuePosition]) -> Vec<u64> {
     let due = |ticket| match limiter.due(ticket) {
         Due::At(time) => (time.as_nanos() / 1_000_000).saturating_sub(START_MILLIS),
         Due::TooLate => panic!("no end is set"),

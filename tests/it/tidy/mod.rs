@@ -3,6 +3,7 @@
 
 mod drawing;
 mod imports;
+mod vocabulary;
 mod words;
 
 use std::{

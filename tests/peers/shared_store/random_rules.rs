@@ -1,7 +1,7 @@
 //! Random rules of each kind of limit, and random requests for them.
 
 use std::collections::BTreeSet;
-use tidegate_core::limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits, Unit};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Request, RequestLimit, RequestLimits, Unit};
 
 /// Pseudo-random numbers (SplitMix64) of a seed.
 pub(super) struct Random(pub u64);
@@ -139,7 +139,7 @@ pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
 }
 
 /// A request as data: hits of descriptors, each with a key, a value and perhaps a limit.
-pub(super) type Sketch = Vec<(usize, usize, Hits, Option<Override>)>;
+pub(super) type Sketch = Vec<(usize, usize, Hits, Option<RequestLimit>)>;
 
 pub(super) fn sketch(random: &mut Random, has_few_hits: bool) -> Sketch {
     let count = if random.one_in(2) { 1 } else { 1 + random.below(4) };
@@ -158,7 +158,7 @@ pub(super) fn sketch(random: &mut Random, has_few_hits: bool) -> Sketch {
         };
         let own = random
             .one_in(10)
-            .then(|| Override { requests: random.below(9) as u32, unit: *random.choose(&UNITS) });
+            .then(|| RequestLimit { requests: random.below(9) as u32, unit: *random.choose(&UNITS) });
         (key, value, hits, own)
     };
     (0..count).map(|_| one(random)).collect()

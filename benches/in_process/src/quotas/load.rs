@@ -15,7 +15,7 @@ use tidegate_core::{
     clock::{Clock as _, ManualClock},
     limit::Timestamp,
 };
-use tidegate_service::{Bucket, BucketReport, QuotaPeer, QuotaStream, Quotas, Receipt};
+use tidegate_service::{BucketName, BucketReport, QuotaPeer, QuotaStream, Quotas, Receipt};
 use tidegate_shared::quota::Usage;
 
 /// Time between two reports of a stream.
@@ -107,7 +107,7 @@ impl<'s> Load<'s> {
     fn report(&self, round: u64, stream: u64, bucket: u64) -> BucketReport {
         let number = self.sharing.bucket(stream, bucket);
         let plan = if number.is_multiple_of(2) { "free" } else { "paid" };
-        let bucket = Bucket::new([("plan", plan), ("api_key", &*format!("{number:08}"))]);
+        let bucket = BucketName::new([("plan", plan), ("api_key", &*format!("{number:08}"))]);
         let random = mixed(stream << 40 | number << 8 | round);
         let mean = DEMAND * INTERVAL.as_secs();
         let requests = mean - mean / 8 + random % (mean / 4) + if random >> 61 == 0 { mean } else { 0 };

@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 const NANOS: u64 = 1_000;
 
 /// The largest sliding log of a shared store, which copies all of it for each decision.
-const LOG_LIMIT_MAX: u32 = 10_000;
+const SHARED_LOG_LIMIT_MAX: u32 = 10_000;
 
 /// The longest time in which a full bucket of a shared store drains.
 const DRAIN_MICROS_MAX: u128 = 100 * 365 * 86_400 * 1_000_000;
@@ -29,7 +29,7 @@ pub enum NotShareable {
     Ban,
     /// A log that is too large to be copied for each decision.
     #[error(
-        "a shared log holds at most {LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
+        "a shared log holds at most {SHARED_LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
     )]
     Log,
     /// A bucket whose times exceed what doubles represent exactly.
@@ -73,7 +73,7 @@ impl Algorithm {
             }
             Self::SlidingLog(SlidingLog { limit, window }) => {
                 whole(*window)?;
-                if most(*limit) > LOG_LIMIT_MAX {
+                if most(*limit) > SHARED_LOG_LIMIT_MAX {
                     return Err(NotShareable::Log);
                 }
             }

@@ -66,7 +66,7 @@ impl Key {
 
     /// Bits for the place within a shard; independent of the shard's.
     #[inline]
-    pub(crate) const fn place_bits(self) -> u64 {
+    pub(crate) const fn page_bits(self) -> u64 {
         self.low
     }
 

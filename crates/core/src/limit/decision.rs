@@ -95,7 +95,7 @@ pub struct CurrentLimit<'r> {
 }
 
 /// Facts about a rule that responses may carry.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuleInfo {
     /// The path through the tree: `key=value → key`. Unique in a domain.
     pub path: Arc<str>,

@@ -20,7 +20,7 @@ pub use denial::Denial;
 pub use descriptor_text::{DescriptorText, DescriptorTextError};
 pub use on_deny::{Header, OnDeny, Reply};
 pub use request::{
-    Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits,
+    Descriptor, Entry, Hits, Request, RequestError, RequestForm, RequestLimit, RequestLimits, SentHits,
 };
 pub use time::{Timestamp, Window, WindowError};
 pub use unit::Unit;
@@ -34,12 +34,12 @@ pub struct LimitId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SeriesId {
     /// Dense number; at most the configured maximum of series.
-    pub slot: u32,
-    /// How many names had the slot before this one.
+    pub number: u32,
+    /// How many names had the number before this one.
     pub use_number: u32,
 }
 
 impl SeriesId {
     /// The series that limits beyond the maximum share.
-    pub const OTHER: Self = Self { slot: 0, use_number: 0 };
+    pub const OTHER: Self = Self { number: 0, use_number: 0 };
 }

@@ -41,7 +41,7 @@ impl Hits {
 
 /// A limit in the request, which replaces the rule's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Override {
+pub struct RequestLimit {
     /// Hits per unit.
     pub requests: u32,
     /// The unit.
@@ -54,7 +54,7 @@ pub struct Descriptor<'a> {
     /// At least one, unless the form of requests is that of the reference server.
     pub entries: SmallVec<[Entry<'a>; 3]>,
     /// The limit in the request.
-    pub limit: Option<Override>,
+    pub limit: Option<RequestLimit>,
     /// Its hits.
     pub hits: Hits,
 }

@@ -15,7 +15,7 @@ pub(super) enum ChargeLimit<'r> {
     // The limit in force stands where the other variants have theirs: to read it is one load.
     Scheduled { in_force: &'r RuleLimit, declared: &'r RuleLimit },
     /// From the request. Boxed because it is rare and large.
-    Override(Box<RuleLimit>),
+    RequestLimit(Box<RuleLimit>),
 }
 
 impl Deref for ChargeLimit<'_> {
@@ -25,7 +25,7 @@ impl Deref for ChargeLimit<'_> {
     fn deref(&self) -> &RuleLimit {
         match self {
             Self::Rule(limit) | Self::Scheduled { in_force: limit, .. } => limit,
-            Self::Override(limit) => limit,
+            Self::RequestLimit(limit) => limit,
         }
     }
 }
@@ -36,7 +36,7 @@ impl ChargeLimit<'_> {
         match self {
             Self::Rule(limit) => limit.schedule.is_some(),
             Self::Scheduled { .. } => true,
-            Self::Override(_) => false,
+            Self::RequestLimit(_) => false,
         }
     }
 
@@ -54,7 +54,7 @@ impl ChargeLimit<'_> {
             Self::Rule(declared) | Self::Scheduled { declared, .. } => {
                 declared.until_admits_any(state, |limit| self.hits_of(limit, hits, are_estimates), now)
             }
-            Self::Override(limit) => limit.until_admits(state, hits, now),
+            Self::RequestLimit(limit) => limit.until_admits(state, hits, now),
         }
     }
 

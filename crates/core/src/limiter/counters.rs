@@ -8,7 +8,7 @@ use crate::{
     algorithm::{Standing, State, StateView},
     limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
-    store::{Counter, Shard, SlotIndex, Store},
+    store::{Counter, PlaceIndex, Shard, Store},
     sync::MutexGuard,
 };
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 pub(super) struct LockedShards<'s> {
     store: &'s Store,
     guards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
-    /// Whether counters were added or dropped since, so that slots may have moved.
+    /// Whether counters were added or dropped since, so that counters may have moved.
     moved: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'s> LockedShards<'s> {
         // A second pass: the lookups do not depend on each other, so the processor overlaps their cache misses.
         let mut shards = Self { store, guards, moved: false };
         for counter in counters {
-            counter.slot = shards.guards[counter.guard as usize].find(counter.key);
+            counter.place = shards.guards[counter.guard as usize].find(counter.key);
             let limit = &*plan.charges[plan.by_key[counter.charges().start] as usize].limit;
             shards.convert(counter, limit, rules, now);
         }
@@ -95,38 +95,38 @@ impl<'s> LockedShards<'s> {
     /// Converts a counter that was counted under another limit.
     #[inline]
     fn convert(&mut self, counter: &PlannedCounter, limit: &RuleLimit, rules: &RuleSet, now: Timestamp) {
-        let Some(slot) = counter.slot else { return };
+        let Some(place) = counter.place else { return };
         let shard = &mut *self.guards[counter.guard as usize];
-        if shard.get(slot).limit() != limit.id {
-            convert(shard.get_mut(slot), limit, rules, now);
+        if shard.get(place).limit() != limit.id {
+            convert(shard.get_mut(place), limit, rules, now);
         }
     }
 
-    /// The slot of the counter now.
+    /// The place of the counter now.
     #[inline]
-    fn slot(&self, counter: &PlannedCounter) -> Option<SlotIndex> {
-        if self.moved { self.guards[counter.guard as usize].find(counter.key) } else { counter.slot }
+    fn place(&self, counter: &PlannedCounter) -> Option<PlaceIndex> {
+        if self.moved { self.guards[counter.guard as usize].find(counter.key) } else { counter.place }
     }
 }
 
 impl Counters for LockedShards<'_> {
     #[inline]
     fn has(&self, counter: &PlannedCounter) -> bool {
-        self.slot(counter).is_some()
+        self.place(counter).is_some()
     }
 
     #[inline(always)]
     fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
-        match self.slot(counter) {
-            Some(slot) => self.guards[counter.guard as usize].get(slot).state(),
+        match self.place(counter) {
+            Some(place) => self.guards[counter.guard as usize].get(place).state(),
             None => StateView::of_words([0; 2]),
         }
     }
 
     #[cold]
     fn note_denied(&mut self, counter: &PlannedCounter, hits: u64) {
-        if let Some(slot) = self.slot(counter) {
-            self.guards[counter.guard as usize].get_mut(slot).note_denied(hits);
+        if let Some(place) = self.place(counter) {
+            self.guards[counter.guard as usize].get_mut(place).note_denied(hits);
         }
     }
 
@@ -138,16 +138,16 @@ impl Counters for LockedShards<'_> {
         now: Timestamp,
         change: impl FnOnce(State) -> Standing,
     ) -> Reading {
-        let slot = self.slot(counter);
+        let place = self.place(counter);
         let shard = &mut self.guards[counter.guard as usize];
-        let Some(slot) = slot else {
+        let Some(place) = place else {
             let Standing { state, expires, remaining, until_full } = change(State::EMPTY);
             let dropped = shard.insert(counter.key, Counter::new(state, limit.id, expires), now);
             self.store.release_expired(dropped);
             self.moved = true;
             return Reading { remaining, until_full: Some(until_full) };
         };
-        let stored = shard.get_mut(slot);
+        let stored = shard.get_mut(place);
         let Standing { state, expires, remaining, until_full } = change(stored.take_state());
         stored.set(state, limit.id, expires);
         Reading { remaining, until_full: Some(until_full) }

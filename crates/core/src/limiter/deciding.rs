@@ -263,7 +263,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                     _ if is_in_order => Reading { remaining: charge.remaining, ..reading },
                     ChargeLimit::Rule(_) | ChargeLimit::Scheduled { .. } => reading,
                     // Limits in a request may share a counter and differ in number.
-                    ChargeLimit::Override(own) => {
+                    ChargeLimit::RequestLimit(own) => {
                         Reading::of(&own.algorithm, &self.shards.state(counter), now)
                     }
                 };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     limit::{Hits, Reset},
-    rules::{Charge as ChargePolicy, Semantics},
+    rules::{ChargePolicy, Semantics},
 };
 use smallvec::SmallVec;
 use std::time::Duration;

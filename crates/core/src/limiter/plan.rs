@@ -3,11 +3,9 @@
 use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, ticket};
 use crate::{
     algorithm::State,
-    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Override, Request, Reset, Timestamp},
-    rules::{
-        Charge as ChargePolicy, ConditionalLimits, DomainRules, Reserve, RuleLimit, Semantics, SharedValue,
-    },
-    store::{Key, SlotIndex},
+    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, RequestLimit, Reset, Timestamp},
+    rules::{ChargePolicy, ConditionalLimits, DomainRules, Reserve, RuleLimit, Semantics, SharedValue},
+    store::{Key, PlaceIndex},
 };
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -148,7 +146,7 @@ impl<'r> Charge<'r> {
     pub(super) fn current(&self) -> CurrentLimit<'r> {
         match &self.limit {
             ChargeLimit::Rule(limit) | ChargeLimit::Scheduled { in_force: limit, .. } => limit.current(),
-            ChargeLimit::Override(limit) => CurrentLimit {
+            ChargeLimit::RequestLimit(limit) => CurrentLimit {
                 name: "",
                 requests: limit.requests,
                 capacity: limit.capacity,
@@ -168,8 +166,8 @@ pub(super) struct PlannedCounter {
     pub(super) hits: HitSum,
     /// Index of its shard's guard.
     pub(super) guard: u32,
-    /// Its slot when the shard was locked; none if it did not exist.
-    pub(super) slot: Option<SlotIndex>,
+    /// Its place when the shard was locked; none if it did not exist.
+    pub(super) place: Option<PlaceIndex>,
 }
 
 impl PlannedCounter {
@@ -322,7 +320,7 @@ impl<'r> Plan<'r> {
         if let Some(own) = descriptor.limit
             && self.add_own(domain, keys, (index, descriptor), own, (request, behind))
         {
-            return Reached::Override;
+            return Reached::RequestLimit;
         }
         let found =
             if behind { domain.find_counted(&descriptor.entries) } else { domain.find(&descriptor.entries) };
@@ -349,7 +347,7 @@ impl<'r> Plan<'r> {
         domain: &'r DomainRules,
         keys: &Keys,
         (index, descriptor): (u32, &Descriptor<'_>),
-        own: Override,
+        own: RequestLimit,
         (request, behind): (&Request<'_>, bool),
     ) -> bool {
         if domain.conditional().is_some() || is_overlaid(domain, descriptor, behind) {
@@ -358,7 +356,7 @@ impl<'r> Plan<'r> {
         let limit = Box::new(domain.own_limit(own, &descriptor.entries));
         let key = keys.key(domain, &limit, &descriptor.entries, &[]);
         let hits = if request.is_report() { descriptor.hits } else { limit.hits_at_start(descriptor.hits) };
-        self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
+        self.charges.push(Charge::new(key, ChargeLimit::RequestLimit(limit), hits, index));
         true
     }
 
@@ -481,7 +479,7 @@ pub(super) fn add_counters(plan: &Plan<'_>, counters: &mut SmallVec<[PlannedCoun
                 let mut hits = HitSum::ZERO;
                 hits.add(charge.hits);
                 let charges = position..position + 1;
-                counters.push(PlannedCounter { key: charge.key, charges, hits, guard: 0, slot: None });
+                counters.push(PlannedCounter { key: charge.key, charges, hits, guard: 0, place: None });
             }
         }
     }

@@ -17,7 +17,7 @@ pub(super) enum Reached<'r> {
     /// A rule with limits.
     Rule(&'r Rule),
     /// The limit in the request itself.
-    Override,
+    RequestLimit,
     /// Limits that apply by conditions: the descriptor has those of the whole request.
     Conditional(&'r ConditionalLimits),
     /// No rule, by a renewal of what is not held any more: it denies the request.
@@ -29,7 +29,7 @@ impl<'r> Reached<'r> {
     pub(super) fn replaces(self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
-            Self::Nothing | Self::Override | Self::Conditional(_) | Self::NotHeld => None,
+            Self::Nothing | Self::RequestLimit | Self::Conditional(_) | Self::NotHeld => None,
         };
         rule.into_iter().flat_map(move |rule| rule.replaced(&applies).collect::<SmallVec<[&str; 4]>>())
     }
@@ -54,7 +54,7 @@ impl<'r> Reached<'r> {
         match self {
             Self::Rule(rule) => Some(&rule.info),
             Self::Conditional(limits) => limits.rule_of(limit).map(|rule| &rule.info),
-            Self::Nothing | Self::Unlimited(_) | Self::Override | Self::NotHeld => None,
+            Self::Nothing | Self::Unlimited(_) | Self::RequestLimit | Self::NotHeld => None,
         }
     }
 
@@ -65,7 +65,7 @@ impl<'r> Reached<'r> {
             Self::Unlimited(_) | Self::NotHeld => false,
             Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
             Self::Rule(rule) if rule.info.quota => true,
-            Self::Nothing | Self::Rule(_) | Self::Override | Self::Conditional(_) => compat.quota_mode,
+            Self::Nothing | Self::Rule(_) | Self::RequestLimit | Self::Conditional(_) => compat.quota_mode,
         }
     }
 }

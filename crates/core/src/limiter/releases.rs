@@ -6,7 +6,7 @@ use super::{
     reached::Reached,
     reservations::ReservationCounts,
     slots::SlotCounts,
-    ticket::{SlotRelease, SlotTicket, StoredRenewal, ticket_of},
+    ticket::{SlotRelease, StoredRenewal, Ticket, ticket_of},
 };
 use crate::{
     algorithm::{Ended, Released},
@@ -111,7 +111,7 @@ impl Limiter {
     /// Releases the slots of a ticket that are in this process, for a request that has ended. Its estimates stay until its end names the
     /// cost.
     pub fn release_slots(&self, ticket: &str, now: Timestamp) {
-        if let Some(mut ticket) = SlotTicket::parse(ticket) {
+        if let Some(mut ticket) = Ticket::parse(ticket) {
             ticket.reserved.clear();
             self.release_ticket(&ticket, Hits::Peek, now);
         }
@@ -121,11 +121,11 @@ impl Limiter {
     /// reached its service. Returns the number of that change among decisions; none if none of them was owned.
     /// [`SlotRelease::of_ticket`] is the rest.
     pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> Option<u64> {
-        self.release_ticket(&SlotTicket::parse(ticket)?, Hits::Peek, now)
+        self.release_ticket(&Ticket::parse(ticket)?, Hits::Peek, now)
     }
 
     /// Returns the number of the last change of a counter; none if none of the slots and reservations was owned.
-    fn release_ticket(&self, ticket: &SlotTicket, hits: Hits, now: Timestamp) -> Option<u64> {
+    fn release_ticket(&self, ticket: &Ticket, hits: Hits, now: Timestamp) -> Option<u64> {
         let mut last = None;
         for &(weight, key) in &ticket.reserved {
             let hits = weighed(hits, weight);

@@ -15,7 +15,7 @@ use super::{
     in_force::{InForce, Limiter},
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    ticket::{SlotTicket, StoredHolds, StoredRenewal, renewal_of, renewed_entries},
+    ticket::{StoredHolds, StoredRenewal, Ticket, renewal_of, renewed_entries},
 };
 use crate::{
     limit::{Descriptor, Hits, Request, Timestamp, Window},
@@ -28,7 +28,7 @@ use std::{iter::zip, sync::atomic::Ordering};
 
 /// A ticket that a request renews.
 struct Renewal<'t> {
-    ticket: SlotTicket,
+    ticket: Ticket,
     text: &'t str,
     /// Indices of the descriptors with this ticket.
     descriptors: SmallVec<[u32; 2]>,
@@ -122,7 +122,7 @@ impl Limiter {
 
     fn conclude_renewal(
         &self,
-        ticket: &SlotTicket,
+        ticket: &Ticket,
         descriptors: SmallVec<[u32; 2]>,
         (is_peek, is_held): (bool, bool),
         made: &mut NamedChanges,
@@ -139,7 +139,7 @@ impl Limiter {
     fn renew_ticket(
         &self,
         in_force: &InForce,
-        ticket: &SlotTicket,
+        ticket: &Ticket,
         (plan, is_peek): (&Plan<'_>, bool),
         now: Timestamp,
         made: &mut NamedChanges,
@@ -202,7 +202,7 @@ impl Limiter {
     }
 
     /// Counts what a ticket names as renewed or as not held.
-    fn count_renewals(&self, ticket: &SlotTicket, is_held: bool) {
+    fn count_renewals(&self, ticket: &Ticket, is_held: bool) {
         let add = |counter: &AtomicU64, named: usize| _ = counter.fetch_add(named as u64, Ordering::Relaxed);
         let (slots, reservations) = (&self.slots, &self.slots.reservations);
         let [of_slots, of_reservations] = match is_held {
@@ -246,7 +246,7 @@ fn renewed_request<'t>(request: &Request<'t>) -> Request<'t> {
 }
 
 /// Whether all counters of a ticket are those of its descriptors, which have these charges, and of limits that hold.
-fn is_of<'p>(ticket: &SlotTicket, charges: impl Iterator<Item = &'p Charge<'p>> + Clone) -> bool {
+fn is_of<'p>(ticket: &Ticket, charges: impl Iterator<Item = &'p Charge<'p>> + Clone) -> bool {
     let has = |key, is_kind: fn(Hold) -> bool| {
         charges.clone().any(|charge| charge.key == key && hold(charge).is_some_and(is_kind))
     };

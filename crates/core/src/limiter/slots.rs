@@ -11,7 +11,7 @@ use super::{
     reservations::Reservations,
     slot_figures::FiguresByLimit,
     status::{apply, give_back},
-    ticket::SlotTicket,
+    ticket::Ticket,
 };
 use crate::{
     algorithm::{Algorithm, Concurrency, Reservation, Standing, State},
@@ -240,7 +240,7 @@ impl<'d> SlotCharges<'d> {
     #[cold]
     fn into_taken(self) -> TakenSlots {
         let Self { id, keys, reserved, stored, cost, .. } = self;
-        let mut ticket = SlotTicket::new(id);
+        let mut ticket = Ticket::new(id);
         let find = |stored: &[(u16, Key)], key| stored.iter().copied().find(|(_, stored)| *stored == key);
         for key in keys {
             match stored.and_then(|stored| find(&stored.slots, key)) {
@@ -260,7 +260,7 @@ impl<'d> SlotCharges<'d> {
 
 /// The slots that a request has taken.
 pub(super) struct TakenSlots {
-    ticket: SlotTicket,
+    ticket: Ticket,
     cost: u64,
 }
 

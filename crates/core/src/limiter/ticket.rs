@@ -46,7 +46,7 @@ const GROUP_DIGITS: usize = 3;
 
 /// The slots that one request took.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SlotTicket {
+pub(super) struct Ticket {
     pub(super) id: u64,
     /// Of the counters in this process.
     pub(super) keys: SmallVec<[Key; 2]>,
@@ -75,7 +75,7 @@ pub struct SlotRelease {
 /// What a ticket names in a shared store, to be renewed there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredRenewal {
-    pub(super) ticket: SlotTicket,
+    pub(super) ticket: Ticket,
     /// Indices of the descriptors with this ticket.
     pub(super) descriptors: SmallVec<[u32; 2]>,
     pub(super) is_peek: bool,
@@ -113,11 +113,11 @@ impl SlotRelease {
     /// What a ticket names in a shared store, if anything, of a request that was cancelled at its start: slots are released, and estimates
     /// returned.
     pub fn of_ticket(ticket: &str) -> Option<Self> {
-        SlotTicket::parse(ticket)?.in_store(Hits::Peek)
+        Ticket::parse(ticket)?.in_store(Hits::Peek)
     }
 }
 
-impl SlotTicket {
+impl Ticket {
     pub(super) fn new(id: u64) -> Self {
         let (stored, stored_reserved) = (SmallVec::new(), SmallVec::new());
         Self { id, keys: SmallVec::new(), reserved: SmallVec::new(), stored, stored_reserved }
@@ -214,7 +214,7 @@ impl Digits<'_> {
 /// The ticket of the slots alone, without the reservations; none if it has no slots.
 pub fn slots_of_ticket(ticket: &str) -> Option<Box<str>> {
     let (reserved, stored_reserved) = (SmallVec::new(), SmallVec::new());
-    let slots = SlotTicket { reserved, stored_reserved, ..SlotTicket::parse(ticket)? };
+    let slots = Ticket { reserved, stored_reserved, ..Ticket::parse(ticket)? };
     let has_slots = !(slots.keys.is_empty() && slots.stored.is_empty());
     has_slots.then(|| slots.text())
 }
@@ -232,15 +232,15 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// The ticket of a descriptor that is a release.
-pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<SlotTicket> {
+pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<Ticket> {
     let entry = descriptor.entries.iter().rev().find(|entry| entry.key == SLOT)?;
-    SlotTicket::parse(entry.value)
+    Ticket::parse(entry.value)
 }
 
 /// The ticket of a descriptor that is a renewal, with its text. One with a ticket to be released is none.
-pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(SlotTicket, &'t str)> {
+pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(Ticket, &'t str)> {
     let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEW)?;
-    let ticket = SlotTicket::parse(entry.value)?;
+    let ticket = Ticket::parse(entry.value)?;
     ticket_of(descriptor).is_none().then_some((ticket, entry.value))
 }
 

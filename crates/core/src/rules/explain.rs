@@ -3,7 +3,7 @@
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
 use super::{ConditionalLimits, DomainRules, Explanation, Outcome, Rule, RuleLimit, expressions};
-use crate::limit::{Entry, LimitId, Override};
+use crate::limit::{Entry, LimitId, RequestLimit};
 use std::borrow::Cow;
 
 /// A descriptor to explain, with the limit of its own that a request may send along.
@@ -12,7 +12,7 @@ pub struct ExplainedDescriptor<'e> {
     /// The entries.
     pub entries: &'e [Entry<'e>],
     /// The request's own limit, instead of the rules.
-    pub own_limit: Option<Override>,
+    pub own_limit: Option<RequestLimit>,
 }
 
 /// Application of the rules to one descriptor of a request.

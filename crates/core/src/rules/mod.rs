@@ -65,12 +65,12 @@ pub use own_limits::OwnLimitSettings;
 pub use pattern::Pattern;
 pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
-pub use quotas::{Quotas, REPORT_INTERVAL, burst_of_window, is_window_sliced};
+pub use quotas::{QuotaSettings, REPORT_INTERVAL, burst_of_window, is_window_sliced};
 pub use redaction::Redaction;
 pub use reserve::Reserve;
 pub use rule::{Replaced, Rule};
-pub use rule_limit::{KeyPrefix, RuleLimit, Schedule, ScheduledLimit};
-pub use semantics::{Charge, Semantics};
+pub use rule_limit::{KeyPrefix, LimitSchedule, RuleLimit, ScheduledLimit};
+pub use semantics::{ChargePolicy, Semantics};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::RuleSet;
 pub use tidegate_cel::Expression;
@@ -80,7 +80,7 @@ pub use tree::{
 };
 pub use unlimited::{Advice, NamedRules, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
-pub use yaml::nearest;
+pub use yaml::{nearest, yaml_text};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

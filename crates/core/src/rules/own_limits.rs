@@ -5,12 +5,12 @@
 //! algorithms are those of which the meaning of a state depends on the window alone: buckets drain at a rate, which is the number.
 
 use super::{
-    Charge, LimitIdentity, LimitInfo, Reserve, RuleLimit, Semantics,
-    limits::{LimitNumbers, Registrar, tag_of_override},
+    ChargePolicy, LimitIdentity, LimitInfo, Reserve, RuleLimit, Semantics,
+    limits::{Registrar, tag_of_override},
 };
 use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule, SlidingWindow, SubWindows},
-    limit::{LimitId, Override, Unit, Window},
+    limit::{LimitId, RequestLimit, Unit, Window},
 };
 use std::{fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ use std::{fmt, sync::Arc};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnLimitSettings {
     pub(super) algorithm: OwnAlgorithm,
-    pub(super) charge: Charge,
+    pub(super) charge: ChargePolicy,
     pub(super) debt_max: Option<u32>,
     pub(super) reserve: Option<Reserve>,
 }
@@ -36,8 +36,10 @@ impl OwnLimitSettings {
     /// Those of a domain that states none: as a rule that names no algorithm.
     pub(super) fn new(semantics: Semantics) -> Self {
         let (algorithm, charge) = match semantics {
-            Semantics::Exact => (OwnAlgorithm::SlidingWindow { precision: 1 }, Charge::Admitted),
-            Semantics::Reference => (OwnAlgorithm::FixedWindow { from_first_hit: false }, Charge::Always),
+            Semantics::Exact => (OwnAlgorithm::SlidingWindow { precision: 1 }, ChargePolicy::Admitted),
+            Semantics::Reference => {
+                (OwnAlgorithm::FixedWindow { from_first_hit: false }, ChargePolicy::Always)
+            }
         };
         Self { algorithm, charge, debt_max: None, reserve: None }
     }
@@ -54,7 +56,7 @@ impl fmt::Display for OwnLimitSettings {
                 f.write_str("fixed_window, aligned: first_hit")?;
             }
         }
-        if self.charge == Charge::Always {
+        if self.charge == ChargePolicy::Always {
             f.write_str(", charge: always")?;
         }
         if let Some(windows) = self.debt_max {
@@ -136,8 +138,8 @@ impl OwnLimits {
     }
 
     /// The limit of a request, by the settings of the descriptor that its entries reach, if that states some.
-    pub(super) fn limit(&self, own: Override, settings: Option<&OwnLimitSettings>) -> RuleLimit {
-        let Override { requests, unit } = own;
+    pub(super) fn limit(&self, own: RequestLimit, settings: Option<&OwnLimitSettings>) -> RuleLimit {
+        let RequestLimit { requests, unit } = own;
         let template = &self.templates[unit as usize];
         let settings = settings.unwrap_or(&self.settings);
         let of_algorithm = self.by_algorithm.iter().find(|(known, _)| *known == settings.algorithm);
@@ -181,28 +183,12 @@ fn template(
     let OwnLimitSettings { charge, debt_max, reserve, .. } = *settings;
     let algorithm = settings.algorithm.of(0, window, is_shared);
     let info = LimitInfo { identity: identity(domain, unit), algorithm: algorithm.clone() };
-    let LimitNumbers { id, index, series } = limits.register(info, path(unit));
+    let numbers = limits.register(info, path(unit));
     RuleLimit {
-        id,
-        tag: tag_of_override(unit),
-        index,
-        series,
-        name: "".into(),
-        requests: 0,
-        capacity: 0,
-        window,
-        unit: Some(unit),
-        algorithm,
         charge,
         debt_max,
         semantics,
-        is_joined: false,
-        is_local: false,
-        continues: false,
-        key_prefix: None,
-        schedule: None,
-        when: None,
-        ban: None,
         reserve,
+        ..RuleLimit::new(numbers, tag_of_override(unit), (0, window), algorithm)
     }
 }

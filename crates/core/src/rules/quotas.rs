@@ -7,7 +7,7 @@ use super::{
     error::Problems,
     grammar::{Declared, DeclaredQuotas},
     percent::Percent,
-    semantics::Charge,
+    semantics::ChargePolicy,
 };
 use crate::algorithm::Algorithm;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn burst_of_window(hits: u64) -> u64 {
 
 /// How a domain is served over RLQS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Quotas {
+pub struct QuotaSettings {
     /// Number of clients that share each limit, as the rule file states it. There may be more.
     pub clients: u32,
     /// The most that the clients of one peer may have of a limit together.
@@ -56,8 +56,8 @@ pub struct Quotas {
 
 impl DeclaredQuotas {
     /// How the domain is served.
-    pub(super) fn quotas(&self) -> Quotas {
-        Quotas { clients: self.clients, max_share: self.max_share, unrecorded: self.unrecorded }
+    pub(super) fn quotas(&self) -> QuotaSettings {
+        QuotaSettings { clients: self.clients, max_share: self.max_share, unrecorded: self.unrecorded }
     }
 
     /// Reports the rules that clients cannot enforce.
@@ -154,7 +154,7 @@ impl DeclaredQuotas {
     }
 }
 
-impl Quotas {
+impl QuotaSettings {
     /// What so many clients as the file states get of a limit together, at worst: in hundredths. They demand all of it, independently of each
     /// other, and one demands about its share.
     pub(super) fn part_at_worst(self, limit: &RuleLimit) -> u64 {
@@ -232,7 +232,7 @@ fn unenforced_key(limit: &RuleLimit) -> Option<&'static str> {
     let keys = [
         (limit.algorithm.holds_slots(), "requests_in_flight"),
         (limit.algorithm.queueing().is_some(), "max_wait"),
-        (limit.charge == Charge::Always, "charge: always"),
+        (limit.charge == ChargePolicy::Always, "charge: always"),
         (limit.schedule.is_some(), "schedule"),
         (limit.when.is_some(), "when"),
         (limit.ban.is_some(), "ban"),

@@ -6,6 +6,7 @@ use crate::{
     prefetch::prefetch,
 };
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A limit that another one replaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +54,34 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The same rule with `has_plain_limit` computed.
+    /// The rule of this path with these limits, and without any option.
+    pub(super) fn new(path: Arc<str>, limits: SmallVec<[RuleLimit; 1]>, origin: Origin) -> Self {
+        let info = RuleInfo {
+            path,
+            declared_at: origin.to_string().into(),
+            queues: limits.iter().any(|limit| limit.algorithm.queueing().is_some()),
+            holds_slots: limits.iter().any(|limit| limit.algorithm.holds_slots()),
+            ..RuleInfo::default()
+        };
+        Self {
+            limits,
+            has_plain_limit: false,
+            shows_values: false,
+            unlimited: false,
+            shadow: false,
+            info,
+            origin,
+            extended_at: None,
+            replaces: Box::default(),
+            detailed_metric: false,
+            value_to_metric: false,
+            own_limits: None,
+            shard_by: None,
+            is_never_leased: false,
+        }
+    }
+
+    /// The rule with `has_plain_limit` computed.
     pub(super) fn with_plain_limit(mut self) -> Self {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         self.has_plain_limit = is_plain && matches!(&*self.limits, [limit] if limit.is_plain());

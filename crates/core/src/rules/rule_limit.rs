@@ -5,7 +5,8 @@
 
 use super::{
     Reserve, expressions,
-    semantics::{Charge, Semantics},
+    limits::LimitNumbers,
+    semantics::{ChargePolicy, Semantics},
 };
 use crate::{
     algorithm::{Algorithm, Ban, Hours, State, Timetable},
@@ -53,7 +54,7 @@ pub struct RuleLimit {
     /// The arithmetic.
     pub algorithm: Algorithm,
     /// Whether denied requests are charged.
-    pub charge: Charge,
+    pub charge: ChargePolicy,
     /// The most that is counted beyond the limit, in its requests per window: a debt. None if nothing bounds it but the algorithm.
     pub debt_max: Option<u32>,
     /// Tidegate's semantics, or those of the reference server.
@@ -69,7 +70,7 @@ pub struct RuleLimit {
     /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
     /// Limits that apply at times instead of this one, in the same counters.
-    pub schedule: Option<Box<Schedule>>,
+    pub schedule: Option<Box<LimitSchedule>>,
     /// The condition of the limit: without it, or if it holds, the limit applies.
     pub when: Option<Arc<Expression>>,
     /// Its denials and the bans that they begin: a limit that is [`Algorithm::Ban`], with the name and the numbers of this one.
@@ -79,6 +80,38 @@ pub struct RuleLimit {
 }
 
 impl RuleLimit {
+    /// A limit without a name that charges admitted hits, by Tidegate's semantics and without any option.
+    pub(super) fn new(
+        LimitNumbers { id, index, series }: LimitNumbers,
+        tag: u32,
+        (requests, window): (u32, Window),
+        algorithm: Algorithm,
+    ) -> Self {
+        Self {
+            id,
+            tag,
+            index,
+            series,
+            name: "".into(),
+            requests,
+            capacity: algorithm.capacity().unwrap_or(requests),
+            window,
+            unit: Unit::of_window(window),
+            algorithm,
+            charge: ChargePolicy::Admitted,
+            debt_max: None,
+            semantics: Semantics::Exact,
+            is_joined: false,
+            is_local: false,
+            continues: false,
+            key_prefix: None,
+            schedule: None,
+            when: None,
+            ban: None,
+            reserve: None,
+        }
+    }
+
     /// Whether its condition holds for a request with these descriptors, if it has one.
     #[inline]
     pub fn applies(&self, descriptors: &[Descriptor<'_>]) -> bool {
@@ -145,7 +178,7 @@ impl RuleLimit {
         }
     }
 
-    /// The same, with the hits that each limit of its schedule would be charged.
+    /// The least wait after which the hits that the limit would be charged, or each limit of its schedule, would be admitted.
     pub(crate) fn until_admits_any(
         &self,
         state: &State,
@@ -180,7 +213,7 @@ impl RuleLimit {
     /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no tickets, and has Tidegate's
     /// semantics.
     pub(super) fn counts_plainly(&self) -> bool {
-        self.charge == Charge::Admitted
+        self.charge == ChargePolicy::Admitted
             && self.semantics == Semantics::Exact
             && self.algorithm.queueing().is_none()
             && self.when.is_none()
@@ -193,7 +226,7 @@ impl RuleLimit {
 
 /// The limits of a schedule.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Schedule {
+pub struct LimitSchedule {
     timetable: Timetable,
     /// By the hours of the timetable.
     limits: Box<[RuleLimit]>,
@@ -202,7 +235,7 @@ pub struct Schedule {
 /// A limit and its hours: `50 mon-fri 08:00-18:00 Europe/Berlin`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ScheduledLimit<'s> {
-    /// Hits per window; [`Schedule::UNLIMITED`] if nothing limits them.
+    /// Hits per window; [`LimitSchedule::UNLIMITED`] if nothing limits them.
     pub requests: u32,
     /// The times of the week.
     pub hours: Hours,
@@ -210,7 +243,7 @@ pub struct ScheduledLimit<'s> {
     pub zone: &'s str,
 }
 
-impl Schedule {
+impl LimitSchedule {
     /// A number that no counter exceeds.
     pub const UNLIMITED: u32 = u32::MAX;
 
@@ -270,7 +303,7 @@ impl Schedule {
 impl fmt::Display for ScheduledLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.requests {
-            Schedule::UNLIMITED => f.write_str("unlimited")?,
+            LimitSchedule::UNLIMITED => f.write_str("unlimited")?,
             requests => write!(f, "{requests}")?,
         }
         write!(f, " {} {}", self.hours, self.zone)

@@ -7,7 +7,7 @@ use crate::{
 
 /// The requests whose hits are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Charge {
+pub enum ChargePolicy {
     /// Hits of admitted requests.
     #[default]
     Admitted,
@@ -27,10 +27,10 @@ pub enum Semantics {
 
 impl Semantics {
     /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
-    pub(super) fn joins(self, algorithm: &Algorithm, charge: Charge, unit: Option<Unit>) -> bool {
+    pub(super) fn joins(self, algorithm: &Algorithm, charge: ChargePolicy, unit: Option<Unit>) -> bool {
         let is_on_the_clock =
             matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Ends::Clock(_), .. }));
-        self == Self::Reference && is_on_the_clock && charge == Charge::Always && unit.is_some()
+        self == Self::Reference && is_on_the_clock && charge == ChargePolicy::Always && unit.is_some()
     }
 
     /// The algorithm of a limit that names none, unless [`LoadOptions`](super::LoadOptions) have a default.

@@ -1,7 +1,7 @@
-//! The series of limits in metrics: a bounded number of slots, given to names of limits and kept across reloads.
+//! The series of limits in metrics: a bounded number of entries, given to names of limits and kept across reloads.
 //!
 //! Invariants: a name has the same [`SeriesId`] for as long as a rule set that has it is alive; two names that are alive
-//! never share a slot, but for those beyond the bound, which share [`SeriesId::OTHER`].
+//! never share a number, but for those beyond the bound, which share [`SeriesId::OTHER`].
 
 use super::limit_name::LimitName;
 use crate::limit::SeriesId;
@@ -12,27 +12,27 @@ use std::sync::Arc;
 /// Names with a series of their own, unless configured otherwise.
 pub const SERIES_MAX_DEFAULT: usize = 10_000;
 
-/// References to a name that the table itself holds: its slot and the key of `ids`.
+/// References to a name that the table itself holds: its entry and the key of `ids`.
 const OWN_REFERENCES: usize = 2;
 
-/// A limit's series in use: its slot is not reused while this is alive.
+/// A limit's series in use: its number is not reused while this is alive.
 #[derive(Clone, Debug)]
 pub(super) struct UsedSeries {
     pub(super) id: SeriesId,
-    /// None for [`SeriesId::OTHER`]. Keeps the slot: the table counts the references.
+    /// None for [`SeriesId::OTHER`]. Keeps the number: the table counts the references.
     _name: Option<Arc<LimitName>>,
 }
 
-/// The slots, by number. The first is that of [`SeriesId::OTHER`].
+/// The entries, by number. The first is that of [`SeriesId::OTHER`].
 #[derive(Debug, Default)]
 pub(super) struct SeriesTable {
-    slots: Vec<Slot>,
+    entries: Vec<Entry>,
     ids: HashMap<Arc<LimitName>, SeriesId, FixedState>,
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct Entry {
     name: Option<Arc<LimitName>>,
     use_number: u32,
 }
@@ -43,40 +43,40 @@ impl SeriesTable {
         if let Some((name, &id)) = self.ids.get_key_value(name) {
             return UsedSeries { id, _name: Some(Arc::clone(name)) };
         }
-        let Some(slot) = self.free_slot(max) else {
+        let Some(number) = self.free_number(max) else {
             return UsedSeries { id: SeriesId::OTHER, _name: None };
         };
         let name = Arc::new(name.clone());
-        let Slot { name: place, use_number } = &mut self.slots[slot as usize];
+        let Entry { name: place, use_number } = &mut self.entries[number as usize];
         *place = Some(Arc::clone(&name));
-        let id = SeriesId { slot, use_number: *use_number };
+        let id = SeriesId { number, use_number: *use_number };
         self.ids.insert(Arc::clone(&name), id);
         UsedSeries { id, _name: Some(name) }
     }
 
-    fn free_slot(&mut self, max: usize) -> Option<u32> {
-        if self.slots.is_empty() {
-            self.slots.push(Slot::default());
+    fn free_number(&mut self, max: usize) -> Option<u32> {
+        if self.entries.is_empty() {
+            self.entries.push(Entry::default());
         }
-        if self.slots.len() <= max {
-            self.slots.push(Slot::default());
-            return u32::try_from(self.slots.len() - 1).ok();
+        if self.entries.len() <= max {
+            self.entries.push(Entry::default());
+            return u32::try_from(self.entries.len() - 1).ok();
         }
         self.free.pop()
     }
 
-    /// Frees the slots of names that no rule set has any more, if slots are scarce. To be called before a rule set is
+    /// Frees the entries of names that no rule set has any more, if entries are scarce. To be called before a rule set is
     /// built.
     pub(super) fn free_unused(&mut self, max: usize) {
-        if self.slots.len() <= max {
+        if self.entries.len() <= max {
             return;
         }
-        for (number, slot) in (0..).zip(&mut self.slots) {
-            if slot.name.as_ref().is_some_and(|name| Arc::strong_count(name) <= OWN_REFERENCES)
-                && let Some(name) = slot.name.take()
+        for (number, entry) in (0..).zip(&mut self.entries) {
+            if entry.name.as_ref().is_some_and(|name| Arc::strong_count(name) <= OWN_REFERENCES)
+                && let Some(name) = entry.name.take()
             {
                 self.ids.remove(&name);
-                slot.use_number = slot.use_number.wrapping_add(1);
+                entry.use_number = entry.use_number.wrapping_add(1);
                 self.free.push(number);
             }
         }
@@ -84,17 +84,17 @@ impl SeriesTable {
 
     /// Whether a name has this series.
     pub(super) fn has(&self, id: SeriesId) -> bool {
-        let slot = self.slots.get(id.slot as usize);
-        slot.is_some_and(|slot| slot.name.is_some() && slot.use_number == id.use_number)
+        let entry = self.entries.get(id.number as usize);
+        entry.is_some_and(|entry| entry.name.is_some() && entry.use_number == id.use_number)
     }
 
-    /// Every series that has a name, by slot.
+    /// Every series that has a name, by number.
     pub(super) fn named(&self) -> Vec<(SeriesId, Arc<LimitName>)> {
-        let named = |(slot, entry): (u32, &Slot)| {
+        let named = |(number, entry): (u32, &Entry)| {
             let name = Arc::clone(entry.name.as_ref()?);
-            Some((SeriesId { slot, use_number: entry.use_number }, name))
+            Some((SeriesId { number, use_number: entry.use_number }, name))
         };
-        (0..).zip(&self.slots).filter_map(named).collect()
+        (0..).zip(&self.entries).filter_map(named).collect()
     }
 }
 
@@ -118,8 +118,8 @@ mod tests {
         drop(b);
         table.free_unused(2);
         let c = table.register(&name("c"), 2);
-        assert_eq!(c.id, SeriesId { slot: 2, use_number: 1 }, "the slot counts for another name now");
-        let former = SeriesId { slot: 2, use_number: 0 };
+        assert_eq!(c.id, SeriesId { number: 2, use_number: 1 }, "the number counts for another name now");
+        let former = SeriesId { number: 2, use_number: 0 };
         assert_eq!([a.id, c.id, former, SeriesId::OTHER].map(|id| table.has(id)), [true, true, false, false]);
         let names: Vec<_> =
             table.named().into_iter().map(|(id, name)| (id, name.limit.to_string())).collect();

@@ -3,7 +3,7 @@
 use super::{
     DomainRules, Rule, RuleLimit, RuleSet,
     tree::Level,
-    yaml::{self, nearest},
+    yaml::{self, nearest, yaml_text},
 };
 use crate::limit::Entry;
 use std::{fmt::Write as _, sync::Arc};
@@ -67,7 +67,7 @@ impl RuleSet {
             nearest: nearest.unwrap_or_default().to_owned(),
             declared_at: rules.map_or_else(String::new, declared_in),
             place: "a rule file of its own".to_owned(),
-            yaml: format!("domain: {}\ndescriptors:\n{}", text(domain), items(keys)),
+            yaml: format!("domain: {}\ndescriptors:\n{}", yaml_text(domain), items(keys)),
         }
     }
 }
@@ -129,7 +129,7 @@ fn declared_in(rules: &DomainRules) -> String {
 
 fn advise_conditions(rules: &DomainRules, keys: &[&str]) -> Advice {
     let variables: Vec<String> =
-        keys.iter().map(|key| text(&format!("descriptors[0][{}]", yaml::quoted(key)))).collect();
+        keys.iter().map(|key| yaml_text(&format!("descriptors[0][{}]", yaml::quoted(key)))).collect();
     Advice {
         reason: "the conditions of no limit hold, or a variable has no value".to_owned(),
         nearest: String::new(),
@@ -137,7 +137,7 @@ fn advise_conditions(rules: &DomainRules, keys: &[&str]) -> Advice {
         place: format!("the limits of {}", declared_in(rules)),
         yaml: format!(
             "- namespace: {}\n  max_value: 100\n  seconds: 60\n  variables: [{}]\n",
-            text(rules.name()),
+            yaml_text(rules.name()),
             variables.join(", ")
         ),
     }
@@ -236,7 +236,7 @@ fn items(keys: &[&str]) -> String {
     for (depth, key) in keys.iter().enumerate() {
         let indent = "  ".repeat(2 * depth);
         // Writing to a string does not fail.
-        let _ = writeln!(out, "{indent}- key: {}", text(key));
+        let _ = writeln!(out, "{indent}- key: {}", yaml_text(key));
         match depth + 1 == keys.len() {
             true => out += &limit(&format!("{indent}  ")),
             false => _ = writeln!(out, "{indent}  descriptors:"),
@@ -249,16 +249,6 @@ fn limit(indent: &str) -> String {
     format!(
         "{indent}rate_limit:\n{indent}  unit: minute\n{indent}  requests_per_unit: 100  # choose the number\n"
     )
-}
-
-/// A text as YAML, in quotes unless it is certainly read as that text.
-fn text(text: &str) -> String {
-    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.chars().all(|one| one.is_ascii_alphanumeric() || matches!(one, '_' | '.' | '-'));
-    let is_word = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
-        .iter()
-        .any(|word| text.eq_ignore_ascii_case(word));
-    if is_plain && !is_word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
 #[cfg(test)]

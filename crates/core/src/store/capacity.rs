@@ -1,6 +1,6 @@
 //! The number of counters that fit in memory. Pure: the amount of memory is an argument.
 
-/// Bytes of a counter of two words, rounded up: its slot, and its part of the page and of unused slots.
+/// Bytes of a counter of two words, rounded up: its place, and its part of the page and of unused places.
 /// Measured by `cargo bench --bench store_scale`.
 pub const COUNTER_BYTES: u64 = 64;
 

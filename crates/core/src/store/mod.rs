@@ -20,7 +20,7 @@ pub use counter::Counter;
 pub use page_copies::{PageCopies, PageKeys, Wanted};
 pub use removal::Removed;
 pub use shard::Shard;
-pub use table::{Crowded, SlotIndex, Swept};
+pub use table::{Crowded, PlaceIndex, Swept};
 
 use crate::{
     limit::{LimitId, Timestamp},

@@ -5,9 +5,9 @@
 
 use super::{Counter, Key};
 
-/// The most slots of a page. A page is searched by its tags, which fill one cache line together with its header; the next line
-/// has the pointers to the slots.
-pub(super) const PAGE_SLOTS: usize = 56;
+/// The most places of a page. A page is searched by its tags, which fill one cache line together with its header; the next line
+/// has the pointers to the places.
+pub(super) const PAGE_PLACES: usize = 56;
 
 /// The keys of a shard that a page holds: those with place bits that end in `bits`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,7 +40,7 @@ impl PageKeys {
 
     /// Whether the key is one of them.
     pub fn contain(self, key: Key) -> bool {
-        key.place_bits() & ((1 << self.depth) - 1) == u64::from(self.bits)
+        key.page_bits() & ((1 << self.depth) - 1) == u64::from(self.bits)
     }
 }
 
@@ -73,7 +73,7 @@ impl PageCopies {
     pub fn new() -> Self {
         Self {
             pages: Vec::with_capacity(Self::PAGES_MAX),
-            counters: Vec::with_capacity(Self::PAGES_MAX * PAGE_SLOTS),
+            counters: Vec::with_capacity(Self::PAGES_MAX * PAGE_PLACES),
             heap_bytes: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Removal of counters that are not expired, for operators.
 
-use super::{Counter, Key, Shard, Store, table::Slot};
+use super::{Counter, Key, Shard, Store, table::Place};
 
 /// Counters that were removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Store {
         for shard in 0..self.shard_count() {
             let mut next = Some(0);
             while let Some(from) = next {
-                let keep = |slot: &Slot<Counter>| !is_removed(slot.key, &slot.value);
+                let keep = |place: &Place<Counter>| !is_removed(place.key, &place.value);
                 let (dropped, following) = self.lock(shard).counters.retain(from, keep);
                 self.release(dropped);
                 (removed, next) = (removed + dropped, following);

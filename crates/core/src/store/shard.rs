@@ -2,7 +2,7 @@
 
 use super::{
     Counter, Key,
-    table::{Crowded, SlotIndex, Swept, Table},
+    table::{Crowded, PlaceIndex, Swept, Table},
 };
 use crate::limit::{LimitId, Timestamp};
 
@@ -13,13 +13,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The slot of the key's counter: valid until something is inserted or swept.
+    /// The place of the key's counter: valid until something is inserted or swept.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<SlotIndex> {
+    pub fn find(&self, key: Key) -> Option<PlaceIndex> {
         self.counters.find(key)
     }
 
-    /// Prefetches the page of the key. [`Shard::fetch_slot`] is the next step.
+    /// Prefetches the page of the key. [`Shard::fetch_place`] is the next step.
     #[inline]
     pub fn fetch_page(&self, key: Key) {
         self.counters.fetch_page(key);
@@ -27,20 +27,20 @@ impl Shard {
 
     /// Prefetches the counter of the key.
     #[inline]
-    pub fn fetch_slot(&self, key: Key) {
-        self.counters.fetch_slot(key);
+    pub fn fetch_place(&self, key: Key) {
+        self.counters.fetch_place(key);
     }
 
-    /// The counter in a slot.
+    /// The counter in a place.
     #[inline]
-    pub fn get(&self, slot: SlotIndex) -> &Counter {
-        &self.counters.get(slot).value
+    pub fn get(&self, place: PlaceIndex) -> &Counter {
+        &self.counters.get(place).value
     }
 
-    /// The counter in a slot, to be changed.
+    /// The counter in a place, to be changed.
     #[inline]
-    pub fn get_mut(&mut self, slot: SlotIndex) -> &mut Counter {
-        self.counters.get_mut(slot)
+    pub fn get_mut(&mut self, place: PlaceIndex) -> &mut Counter {
+        self.counters.get_mut(place)
     }
 
     /// Adds a counter for a key that has none, made under the store's secret; returns how many expired ones made room.
@@ -81,7 +81,7 @@ impl Shard {
 
     /// Every counter, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &Counter)> {
-        self.counters.iter().map(|slot| (slot.key, &slot.value))
+        self.counters.iter().map(|place| (place.key, &place.value))
     }
 }
 
@@ -103,8 +103,8 @@ mod tests {
     use crate::algorithm::State;
 
     #[test]
-    fn a_slot_takes_forty_bytes() {
-        assert_eq!(size_of::<super::super::table::Slot<Counter>>(), 40);
+    fn a_place_takes_forty_bytes() {
+        assert_eq!(size_of::<super::super::table::Place<Counter>>(), 40);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::{under_many_schedules, world::in_threads};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{Due, Limiter, QueueDecision, Ticket},
+    limiter::{Due, Limiter, QueueDecision, QueuePosition},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -28,7 +28,7 @@ fn limiter() -> Arc<Limiter> {
 }
 
 /// Takes one hit of each counter, in this order; the ticket if it is queued.
-fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
+fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<QueuePosition> {
     let mut request = Request::new("d");
     for value in values {
         let entries = [Entry { key: "k", value }].into_iter().collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidegate_core::{
     algorithm::Queue,
     limit::Timestamp,
-    rules::{Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Schedule, Source},
+    rules::{ChargePolicy, LimitSchedule, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Source},
 };
 
 /// Every domain with its rules, and where each is declared.
@@ -46,7 +46,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "window": limit.window.to_string(),
         "algorithm": limit.algorithm.name(),
         "queue": limit.algorithm.queue().map(queue),
-        "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+        "charge": if limit.charge == ChargePolicy::Always { "always" } else { "admitted" },
         "schedule": schedule_to_json(limit),
         "when": limit.when.as_ref().map(|when| when.source()),
         "debt_max": limit.debt_max,
@@ -58,7 +58,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
 /// The limits of a schedule, the first of which applies where hours overlap; `requests` is null if they are unlimited.
 pub fn schedule_to_json(limit: &RuleLimit) -> Value {
     let entries = limit.schedule.iter().flat_map(|schedule| schedule.entries()).map(|entry| {
-        let requests = (entry.requests != Schedule::UNLIMITED).then_some(entry.requests);
+        let requests = (entry.requests != LimitSchedule::UNLIMITED).then_some(entry.requests);
         json!({ "requests": requests, "hours": entry.hours.to_string(), "time_zone": entry.zone })
     });
     entries.collect()

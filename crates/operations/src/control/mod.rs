@@ -28,7 +28,7 @@ pub use rates::{HitCounts, RateHistory, Rates};
 pub use redaction::{ShownEntry, Values};
 pub use tail::{Tail, TailDecision, TailDescriptor, TailFilter, TailStream, ValueFilter};
 pub use task::ControlTask;
-pub use top_keys::{Estimate, KeyEntry, KeyOutcome, Report, SketchKey, TopKeys, Window};
+pub use top_keys::{Estimate, KeyEntry, KeyOutcome, Report, ReportWindow, SketchKey, TopKeys};
 pub use what_if::{RECORDED_BYTES_MAX, Recorder, RecorderStatus, Suggest, WhatIf, WhatIfError, WhatIfReport};
 
 use crate::{

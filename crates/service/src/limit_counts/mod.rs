@@ -3,9 +3,9 @@
 //! The limits are those of the rules, which change, so each thread counts in a table that grows, instead of
 //! [`tidegate_counts::Counts`]. What always holds:
 //!
-//! - A count belongs to the name of its limit: it goes on when rules are reloaded, and it starts at zero when its slot is
+//! - A count belongs to the name of its limit: it goes on when rules are reloaded, and it starts at zero when its number is
 //!   given to another name.
-//! - Slots are bounded: limits beyond the bound share one, and so do values of descriptors.
+//! - Numbers are bounded: limits beyond the bound share one, and so do values of descriptors.
 //!
 //! Limits whose rules show values in metrics are counted by value, under a lock that only scrapes contend for.
 
@@ -24,7 +24,7 @@ use std::{
 use tidegate_core::limit::{
     AppliedBeside, BanPhase, Code, Decision, Descriptor, Hits, Request, Reset, SeriesId, Status,
 };
-use tidegate_counts::{Label, PerThread, ThreadSlot};
+use tidegate_counts::{Label, PerThread, ThreadIndex};
 
 /// The figures counted, and their detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ struct OutcomeCells {
 
 impl Cells {
     #[inline]
-    fn add(&self, thread: ThreadSlot, outcome: Outcome, hits: u64) {
+    fn add(&self, thread: ThreadIndex, outcome: Outcome, hits: u64) {
         let cells = &self.by_outcome[outcome as usize];
         // Callers choose the number of hits of a request, up to 2^64 - 1.
         thread.add_saturating(&cells.hits, hits);
@@ -83,7 +83,7 @@ impl Cells {
     }
 }
 
-/// Slots that are allocated at once, when a thread first counts in one of them.
+/// Numbers that are allocated at once, when a thread first counts in one of them.
 const CHUNK: usize = 128;
 
 type Chunk = Box<[Cells; CHUNK]>;
@@ -132,7 +132,7 @@ impl LimitCounts {
 
     /// Counts a decision that is sent.
     pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
-        let thread = ThreadSlot::current();
+        let thread = ThreadIndex::current();
         let counts = (thread, self.threads.of(thread));
         for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
             let Some(limit) = status.limit else { continue };
@@ -162,7 +162,7 @@ impl LimitCounts {
     #[inline]
     fn count_one(
         &self,
-        (thread, counts): (ThreadSlot, &ThreadCounts),
+        (thread, counts): (ThreadIndex, &ThreadCounts),
         applied: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
@@ -314,13 +314,13 @@ impl ThreadCounts {
     /// The cells of a series, for counting.
     #[inline]
     fn cells(&self, series: SeriesId) -> &Cells {
-        let slot = series.slot as usize;
-        // The slots of rules that were loaded with a larger bound share the first.
-        let (chunk, slot) = match self.chunks.get(slot / CHUNK) {
-            Some(chunk) => (chunk, slot % CHUNK),
+        let number = series.number as usize;
+        // The numbers of rules that were loaded with a larger bound share the first.
+        let (chunk, number) = match self.chunks.get(number / CHUNK) {
+            Some(chunk) => (chunk, number % CHUNK),
             None => (&self.chunks[0], 0),
         };
-        let cells = &chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Cells::default())))[slot];
+        let cells = &chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Cells::default())))[number];
         if cells.use_number.load(Ordering::Relaxed) != series.use_number {
             cells.reset(series.use_number);
         }
@@ -328,8 +328,8 @@ impl ThreadCounts {
     }
 
     fn existing(&self, series: SeriesId) -> Option<&Cells> {
-        let slot = series.slot as usize;
-        Some(&self.chunks.get(slot / CHUNK)?.get()?[slot % CHUNK])
+        let number = series.number as usize;
+        Some(&self.chunks.get(number / CHUNK)?.get()?[number % CHUNK])
     }
 }
 

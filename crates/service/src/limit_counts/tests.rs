@@ -252,8 +252,8 @@ fn limits_beyond_the_bound_are_counted_together() {
 #[test]
 fn counts_start_at_zero_when_a_slot_has_another_name() {
     let counts = LimitCounts::default();
-    let (former, later) = (SeriesId { slot: 5, use_number: 0 }, SeriesId { slot: 5, use_number: 1 });
-    let thread = ThreadSlot::current();
+    let (former, later) = (SeriesId { number: 5, use_number: 0 }, SeriesId { number: 5, use_number: 1 });
+    let thread = ThreadIndex::current();
     counts.threads.of(thread).cells(former).add(thread, Outcome::Denied, 3);
     assert_eq!(counts.reader().counts(former).hits(Outcome::Denied), 3);
     assert_eq!(counts.reader().counts(later), OutcomeCounts::default());

@@ -2,7 +2,7 @@
 
 use super::{
     QuotaPeer,
-    bucket::Bucket,
+    bucket_name::BucketName,
     outbox::Outbox,
     subscriptions::{Subscription, Subscriptions},
 };
@@ -28,12 +28,12 @@ pub(super) struct Client {
 
 impl Client {
     /// Whether it may have another bucket.
-    pub(super) fn has_room(&self, bucket: &Bucket, buckets_max: usize) -> bool {
+    pub(super) fn has_room(&self, bucket: &BucketName, buckets_max: usize) -> bool {
         self.buckets.len() < buckets_max && self.buckets.bytes() + bucket.bytes() <= BYTES_OF_STREAM_MAX
     }
 
     /// Notes what it has of a bucket, which is added if it is new.
-    pub(super) fn remember(&mut self, bucket: Bucket, subscription: Subscription, memory: &mut Memory) {
+    pub(super) fn remember(&mut self, bucket: BucketName, subscription: Subscription, memory: &mut Memory) {
         match self.buckets.find(&bucket) {
             Some(place) => self.buckets.set(place, subscription),
             None => {
@@ -60,6 +60,6 @@ impl Client {
 }
 
 /// Memory of a bucket of a stream, as if no other stream had its name.
-pub(super) fn subscription_bytes(bucket: &Bucket) -> usize {
+pub(super) fn subscription_bytes(bucket: &BucketName) -> usize {
     SUBSCRIPTION_BYTES + bucket.bytes()
 }

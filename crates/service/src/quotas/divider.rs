@@ -4,7 +4,7 @@
 //! if they are blocked, or if what an override put in force cannot be divided.
 
 use super::{
-    Assignment, Bucket, BucketReport, Event, QuotaFigures, QuotaStart, StreamEnd,
+    Assignment, BucketName, BucketReport, Event, QuotaFigures, QuotaStart, StreamEnd,
     client::{Client, STREAM_BYTES, subscription_bytes},
     names::Names,
     subscriptions::{Subscription, Subscriptions},
@@ -352,7 +352,7 @@ impl Divider {
     }
 
     /// Answers a report of a bucket whose requests are all admitted, or all denied.
-    fn blanket(&mut self, stream: u64, bucket: Bucket, usage: Usage, admits: bool, now: Timestamp) {
+    fn blanket(&mut self, stream: u64, bucket: BucketName, usage: Usage, admits: bool, now: Timestamp) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let idle_reports = self.quota.settings().idle_reports;
         let known = client.buckets.find(&bucket);
@@ -385,7 +385,12 @@ impl Divider {
 }
 
 /// How requests of a bucket are limited.
-fn limited<'r>(rules: &'r Pinned<'_>, domain: &DomainRules, is_shadow: bool, bucket: &Bucket) -> Limited<'r> {
+fn limited<'r>(
+    rules: &'r Pinned<'_>,
+    domain: &DomainRules,
+    is_shadow: bool,
+    bucket: &BucketName,
+) -> Limited<'r> {
     let entries: Vec<Entry<'_>> = bucket.entries().collect();
     let entries = domain.in_order_of_rules(&entries);
     let rule = domain.find(&entries).map(|found| found.rule);

@@ -1,6 +1,6 @@
 //! Buckets with their clients, as operators see them.
 
-use super::bucket::Bucket;
+use super::bucket_name::BucketName;
 use std::{cmp::Reverse, fmt, sync::Arc};
 use tidegate_shared::quota::{BucketView, ShareView};
 use tokio::sync::oneshot;
@@ -10,7 +10,7 @@ const SUBSCRIBERS_MAX: usize = 100;
 const SUBSCRIBERS_OF_ALL_MAX: usize = 10_000;
 
 /// Whether a bucket of a domain is selected.
-pub type BucketFilter = Box<dyn Fn(&str, &Bucket) -> bool + Send + Sync>;
+pub type BucketFilter = Box<dyn Fn(&str, &BucketName) -> bool + Send + Sync>;
 
 /// Which buckets are listed.
 pub struct QuotaQuery {
@@ -39,7 +39,7 @@ pub struct QuotaBucket {
     /// The domain.
     pub domain: Arc<str>,
     /// Its keys and values; of several that share a counter, those of one.
-    pub bucket: Bucket,
+    pub bucket: BucketName,
     /// What clients have of it.
     pub view: BucketView,
     /// Those with most demand first, at most 100.

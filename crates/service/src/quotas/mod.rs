@@ -5,7 +5,7 @@
 //!
 //! Invariants: a stream has one report at most that the thread has not taken in; an outbox has one assignment of each bucket.
 
-mod bucket;
+mod bucket_name;
 mod client;
 mod divider;
 mod listing;
@@ -18,7 +18,7 @@ mod subscriptions;
 mod tests;
 mod turns;
 
-pub use bucket::Bucket;
+pub use bucket_name::BucketName;
 pub use listing::{BucketFilter, QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
 pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
 
@@ -45,7 +45,7 @@ use tokio::sync::oneshot;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BucketReport {
     /// The bucket.
-    pub bucket: Bucket,
+    pub bucket: BucketName,
     /// Its requests.
     pub usage: Usage,
 }

@@ -1,6 +1,6 @@
 //! The names of buckets, each once for all streams that report it.
 
-use super::bucket::Bucket;
+use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
 use hashbrown::{HashTable, hash_table::Entry};
 use std::hash::BuildHasher as _;
@@ -12,7 +12,7 @@ pub(super) struct NameId(u32);
 /// Names by their numbers, which are low, each with the number of streams that have it.
 #[derive(Default)]
 pub(super) struct Names {
-    names: Vec<Option<(Bucket, u32)>>,
+    names: Vec<Option<(BucketName, u32)>>,
     ids: HashTable<NameId>,
     free: Vec<NameId>,
     hasher: RandomState,
@@ -20,7 +20,7 @@ pub(super) struct Names {
 
 impl Names {
     /// The number of a name, for one more stream.
-    pub(super) fn take(&mut self, name: Bucket) -> NameId {
+    pub(super) fn take(&mut self, name: BucketName) -> NameId {
         let Self { names, ids, free, hasher } = self;
         let hash_of =
             |id: &NameId| names[id.0 as usize].as_ref().map_or(0, |(name, _)| hasher.hash_one(name));
@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// A name that a stream has.
-    pub(super) fn get(&self, id: NameId) -> Option<&Bucket> {
+    pub(super) fn get(&self, id: NameId) -> Option<&BucketName> {
         self.names.get(id.0 as usize)?.as_ref().map(|(name, _)| name)
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_name_is_there_once_and_as_long_as_a_stream_has_it() {
-        let (mut names, name) = (Names::default(), |value| Bucket::new([("key", value)]));
+        let (mut names, name) = (Names::default(), |value| BucketName::new([("key", value)]));
         let of_two = [names.take(name("a")), names.take(name("a"))];
         let other = names.take(name("b"));
         assert!(of_two[0] == of_two[1] && other != of_two[0]);

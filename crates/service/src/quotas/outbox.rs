@@ -1,7 +1,7 @@
 //! Assignments that a stream has to send. Of each bucket the last one, so that a slow client costs no memory, and whether one that denies
 //! all was before it: Envoy fills a bucket only behind such a one.
 
-use super::bucket::Bucket;
+use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Waiting {
-    assignments: HashMap<Bucket, Unsent, RandomState>,
+    assignments: HashMap<BucketName, Unsent, RandomState>,
     /// Times of the oldest and of the newest of them.
     since: Option<(Timestamp, Timestamp)>,
     end: Option<StreamEnd>,
@@ -83,7 +83,7 @@ struct Unsent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SentAssignment {
     /// The bucket.
-    pub bucket: Bucket,
+    pub bucket: BucketName,
     /// The assignment.
     pub assignment: Assignment,
     /// Whether it changes nothing, but that the last one is in force for longer, or that another one follows.
@@ -94,7 +94,7 @@ impl Outbox {
     /// Adds assignments, each with whether it is a renewal. Returns whether there were none before.
     pub(super) fn put(
         &self,
-        assignments: impl IntoIterator<Item = (Bucket, Assignment, bool)>,
+        assignments: impl IntoIterator<Item = (BucketName, Assignment, bool)>,
         now: Timestamp,
     ) -> bool {
         let assignments = assignments.into_iter();
@@ -189,7 +189,7 @@ mod tests {
             (&[DENY, tokens(2), DENY], &[DENY]),
             (&[DENY, Assignment::Abandon], &[Assignment::Abandon]),
         ] {
-            let bucket = Bucket::new([("key", "value")]);
+            let bucket = BucketName::new([("key", "value")]);
             for assignment in put {
                 outbox.put([(bucket.clone(), *assignment, false)], Timestamp::EPOCH);
             }
@@ -206,7 +206,7 @@ mod tests {
     async fn assignments_of_a_server_that_was_suspended_are_not_sent() {
         for (waited, is_sent) in [(999, true), (1_000, false)] {
             let outbox = Outbox::default();
-            let bucket = || Bucket::new([("key", "value")]);
+            let bucket = || BucketName::new([("key", "value")]);
             outbox.put([(bucket(), DENY, false)], Timestamp::EPOCH);
             outbox.put([(bucket(), tokens(1), false)], Timestamp::from_millis(waited));
             let next = outbox.next(|| Timestamp::from_millis(waited)).await;
@@ -218,7 +218,7 @@ mod tests {
     async fn a_renewal_after_a_change_that_was_not_sent_is_the_change() {
         let outbox = Outbox::default();
         for (renewals, is_passing) in [(&[true][..], true), (&[true, true], true), (&[false, true], false)] {
-            let bucket = Bucket::new([("key", "value")]);
+            let bucket = BucketName::new([("key", "value")]);
             for is_renewal in renewals {
                 outbox.put([(bucket.clone(), tokens(1), *is_renewal)], Timestamp::EPOCH);
             }

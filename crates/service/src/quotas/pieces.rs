@@ -3,7 +3,7 @@
 //! Invariant: a part takes no longer to read than a message of reports to take in, however many buckets and streams there are.
 
 use super::{
-    bucket::Bucket,
+    bucket_name::BucketName,
     divider::Divider,
     listing::{Piece, PieceRequest, QuotaBucket, QuotaSubscriber},
 };
@@ -39,7 +39,7 @@ impl Divider {
     }
 
     /// What a bucket is called by each of its clients.
-    fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, Bucket)> + use<'s> {
+    fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, BucketName)> + use<'s> {
         self.quota.shares(view.key).filter_map(move |share| {
             let client = self.streams.get(&share.stream.0)?;
             Some((&client.domain, client.buckets.name(share.place)?))

@@ -1,7 +1,7 @@
 //! The buckets that one stream reports, by their names and by their numbers.
 
 use super::{
-    bucket::Bucket,
+    bucket_name::BucketName,
     names::{NameId, Names},
 };
 use foldhash::fast::RandomState;
@@ -43,7 +43,7 @@ impl Subscriptions {
         self.bytes
     }
 
-    pub(super) fn find(&self, name: &Bucket) -> Option<u32> {
+    pub(super) fn find(&self, name: &BucketName) -> Option<u32> {
         let names = self.names.borrow();
         let is_named = |place: &u32| {
             let bucket = self.buckets[*place as usize];
@@ -52,7 +52,7 @@ impl Subscriptions {
         self.by_name.find(self.hasher.hash_one(name), is_named).copied()
     }
 
-    pub(super) fn name(&self, place: u32) -> Option<Bucket> {
+    pub(super) fn name(&self, place: u32) -> Option<BucketName> {
         let (id, _) = (*self.buckets.get(place as usize)?)?;
         self.names.borrow().get(id).cloned()
     }
@@ -74,7 +74,7 @@ impl Subscriptions {
     }
 
     /// Adds a bucket, which is not there; returns its number.
-    pub(super) fn add(&mut self, name: Bucket, subscription: Subscription) -> u32 {
+    pub(super) fn add(&mut self, name: BucketName, subscription: Subscription) -> u32 {
         let (place, hash) = (self.next(), self.hasher.hash_one(&name));
         self.bytes += name.bytes();
         let bucket = Some((self.names.borrow_mut().take(name), subscription));

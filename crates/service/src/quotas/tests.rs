@@ -1,7 +1,8 @@
 //! Bounds on the buckets that clients report.
 
 use super::{
-    Bucket, BucketReport, Event, Outbox, QuotaPeer, QuotaStart, client::BYTES_OF_STREAM_MAX, divider::Divider,
+    BucketName, BucketReport, Event, Outbox, QuotaPeer, QuotaStart, client::BYTES_OF_STREAM_MAX,
+    divider::Divider,
 };
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{
@@ -58,7 +59,7 @@ impl Server {
     }
 
     /// Reports buckets without a request; returns how many of these reports were refused.
-    fn report(&mut self, stream: u64, buckets: impl IntoIterator<Item = Bucket>) -> u64 {
+    fn report(&mut self, stream: u64, buckets: impl IntoIterator<Item = BucketName>) -> u64 {
         let refused = |server: &Self| {
             let figures = server.divider.figures();
             figures.refused + figures.refused_memory
@@ -80,8 +81,8 @@ impl Server {
 }
 
 /// Buckets with different values of a key.
-fn buckets(key: &str, values: std::ops::Range<usize>) -> Vec<Bucket> {
-    values.map(|value| Bucket::new([(key, &*value.to_string())])).collect()
+fn buckets(key: &str, values: std::ops::Range<usize>) -> Vec<BucketName> {
+    values.map(|value| BucketName::new([(key, &*value.to_string())])).collect()
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn a_stream_has_no_more_buckets_than_its_bound_and_room_for_others_when_some_are
 fn the_names_of_a_streams_buckets_take_no_more_than_their_bound() {
     let mut server = Server::new();
     (1..=2).for_each(|stream| server.open(stream, 1));
-    let long = |value: usize| Bucket::new([("key", &*format!("{value:0>10000}"))]);
+    let long = |value: usize| BucketName::new([("key", &*format!("{value:0>10000}"))]);
     let fit = BYTES_OF_STREAM_MAX / long(0).bytes();
     assert!(fit > 100 && fit < Settings::default().buckets_of_stream_max);
     assert_eq!(server.report(1, (0..fit + 7).map(long)), 7);

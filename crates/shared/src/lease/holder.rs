@@ -50,7 +50,7 @@ pub struct Holder {
     /// Whether the next request declares all credits to a store that may not know them.
     declares: bool,
     supply: Supply,
-    denial: Option<Denial>,
+    denial: Option<HolderDenial>,
     /// Hits that were free beyond all credits, at the last response.
     free: u64,
     /// Time at which the whole limit would be free, as of the last response.
@@ -62,7 +62,7 @@ const ALLOWANCE_MAX: u64 = 64;
 
 /// A denial of the store.
 #[derive(Clone, Debug)]
-struct Denial {
+struct HolderDenial {
     /// As many hits are denied.
     hits: u64,
     /// Whether more are too.
@@ -211,8 +211,8 @@ impl Holder {
 
     /// The kept denial that denies these hits, if one does.
     #[inline]
-    fn kept_denial(&self, hits: u64, now: Monotonic) -> Option<&Denial> {
-        let denies = |denial: &&Denial| {
+    fn kept_denial(&self, hits: u64, now: Monotonic) -> Option<&HolderDenial> {
+        let denies = |denial: &&HolderDenial| {
             let covers_more = !matches!(denial.covers, Covers::Nothing);
             (hits == denial.hits || covers_more && hits > denial.hits)
                 && hits > denial.allowance
@@ -285,7 +285,7 @@ impl Holder {
         let until = sent.plus_nanos(nanos.min(DENIAL_NANOS_MAX)).max(now.plus_nanos(hold));
         let reset = now.plus(reset).max(until);
         let covers = state.map_or(Covers::Nothing, |state| Covers::State(state, now));
-        let denial = Denial { hits, covers, until, reset, remaining, allowance: 0 };
+        let denial = HolderDenial { hits, covers, until, reset, remaining, allowance: 0 };
         self.denial = (nanos > 0 || hold > 0).then_some(denial);
     }
 
@@ -296,7 +296,8 @@ impl Holder {
         if hold > 0 {
             let until = now.plus_nanos(hold);
             let covers = Covers::All;
-            let denial = Denial { hits: 1, covers, until, reset: until, remaining: 0, allowance: remaining };
+            let denial =
+                HolderDenial { hits: 1, covers, until, reset: until, remaining: 0, allowance: remaining };
             self.denial = (remaining < ALLOWANCE_MAX).then_some(denial);
         }
     }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use std::num::NonZeroU8;
 use tidegate_core::{
     limit::Timestamp,
-    limiter::{Denial, RemoteCharge, RemoteRequest, StoredReservation},
+    limiter::{DeniesWhen, RemoteCharge, RemoteRequest, StoredReservation},
     store::Key,
 };
 
@@ -99,7 +99,7 @@ impl EncodedRequest {
         else {
             return None;
         };
-        let &[RemoteCharge { denial: Denial::Always, is_always: false, need, taken, given: 0, .. }] =
+        let &[RemoteCharge { denial: DeniesWhen::Always, is_always: false, need, taken, given: 0, .. }] =
             &charges[..]
         else {
             return None;
@@ -257,9 +257,9 @@ fn write_reservation(out: &mut Vec<u8>, StoredReservation { id, max_hold, return
 
 fn write_charge(out: &mut Vec<u8>, charge: &RemoteCharge) {
     let class = match charge.denial {
-        Denial::Always => 0,
-        Denial::Never => 1,
-        Denial::Quota => 2,
+        DeniesWhen::Always => 0,
+        DeniesWhen::Never => 1,
+        DeniesWhen::Quota => 2,
     };
     write_u16(out, charge.descriptor as usize);
     let counting = if charge.stops_counting {

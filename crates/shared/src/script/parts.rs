@@ -13,7 +13,7 @@ use super::{
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
     limit::Code,
-    limiter::{Denial, RemoteCharge, RemoteRequest},
+    limiter::{DeniesWhen, RemoteCharge, RemoteRequest},
 };
 
 /// The part of a request whose counters are in one group.
@@ -44,7 +44,7 @@ struct Over {
     /// Index of its counter.
     counter: usize,
     descriptor: u32,
-    denial: Denial,
+    denial: DeniesWhen,
 }
 
 impl EncodedRequest {
@@ -138,7 +138,7 @@ fn conclude_if(
     let over = charges_over(remote, &verdict)?;
     let is_over = |descriptor| over.iter().any(|over| over.descriptor == descriptor);
     let is_denied = is_denied_elsewhere
-        || over.iter().any(|over| over.denial == Denial::Always)
+        || over.iter().any(|over| over.denial == DeniesWhen::Always)
         || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
     verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
     let over_alone = over_alone(remote, &verdict)?;
@@ -191,7 +191,7 @@ pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
     let counters = request.counters.iter().zip(&verdict.states).map(|(counter, before)| {
         // A slot that was not taken is none to be released, nor is such a reservation one to be ended.
         let has_id = counter.slot != 0 || counter.reservation.is_some();
-        let is_certain = |charge: &RemoteCharge| charge.denial == Denial::Always || has_id;
+        let is_certain = |charge: &RemoteCharge| charge.denial == DeniesWhen::Always || has_id;
         let is_charged = counter.charges.iter().all(is_certain);
         let of_denied = counter.charges.iter().filter(|charge| !charge.is_always && is_charged);
         let hits = of_denied.map(|charge| charge.taken).sum();
@@ -250,7 +250,7 @@ fn over_alone(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Small
 
 /// Number of quotas that are over.
 fn quotas_over(over: &[Over]) -> usize {
-    let quotas = over.iter().filter(|over| over.denial == Denial::Quota);
+    let quotas = over.iter().filter(|over| over.denial == DeniesWhen::Quota);
     let mut descriptors: SmallVec<[u32; 4]> = quotas.map(|over| over.descriptor).collect();
     descriptors.sort_unstable();
     descriptors.dedup();

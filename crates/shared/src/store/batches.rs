@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// admitted for them.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Redirections of one call, after which it fails: slots move rarely, and the deadline is short.
+/// Redirections of one call, after which it fails: hash slots move rarely, and the deadline is short.
 const REDIRECTS_MAX: u8 = 16;
 
 /// A call to a node.
@@ -47,7 +47,7 @@ pub(super) struct Call {
     pub(super) group: u16,
     pub(super) task: Task,
     redirects: u8,
-    /// Whether the node has been named by another that still has the slot (ASK).
+    /// Whether the node has been named by another that still has the hash slot (ASK).
     is_asking: bool,
 }
 

@@ -5,12 +5,12 @@ use super::{
     batches::{Call, Closing, Flight, Links, Task},
     connection::Connection,
     failure::Failure,
+    hash_slots,
     inner::Inner,
     layout::Digests,
     nodes::Node,
     parts,
     quotas::PartCall,
-    slots,
 };
 use crate::script::{
     Batch, END_SCRIPT, EncodedRequest, End, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
@@ -36,7 +36,7 @@ enum Replied {
     Alone(u64),
 }
 
-/// Pause before a call is sent again while the keys of its slot are being moved.
+/// Pause before a call is sent again while the keys of its hash slot are being moved.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 
 impl Inner {
@@ -153,7 +153,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Sends the calls again where the node has stated that it ran nothing because it does not have their slot; returns them
+    /// Sends the calls again where the node has stated that it ran nothing because it does not have their hash slot; returns them
     /// if the error is another one.
     async fn redirect(
         self: &Arc<Self>,
@@ -163,12 +163,12 @@ impl Inner {
     ) -> Option<Vec<Call>> {
         let ErrorKind::Server(kind) = error.kind() else { return Some(flight.into_calls()) };
         let host = node.address.as_ref().map_or("", |(host, _)| host);
-        let target = error.redirect_node().and_then(|(address, _)| slots::address(address, host));
+        let target = error.redirect_node().and_then(|(address, _)| hash_slots::address(address, host));
         let calls = flight.into_calls();
         let group = calls.first().map(|call| call.group);
         let (target, is_asking) = match (kind, target) {
             (ServerErrorKind::Moved, Some(address)) => {
-                // Other slots have probably moved too: the keeper reads the map.
+                // Other hash slots have probably moved too: the keeper reads the map.
                 self.failed.notify_one();
                 (self.nodes.at(address, group), false)
             }
@@ -454,11 +454,11 @@ fn note_loss(node: &Node, reply: &Reply) {
 /// The beginning of the keys of a group in a cluster, or of all keys of another store.
 pub(super) fn key_prefix(prefix: &str, group: Option<u16>) -> String {
     let mut text = prefix.to_owned();
-    text.extend(group.map(slots::hash_tag));
+    text.extend(group.map(hash_slots::hash_tag));
     text
 }
 
-/// Sends a command, after ASKING if the node does not have its slot yet. Both are written together.
+/// Sends a command, after ASKING if the node does not have its hash slot yet. Both are written together.
 async fn send(
     connection: &mut MultiplexedConnection,
     command: Cmd,

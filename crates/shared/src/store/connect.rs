@@ -3,9 +3,9 @@
 use super::{
     SharedSettings, StoreAddress, StoreTls,
     connect_error::ConnectError,
+    hash_slots::HashSlots,
     inner::Inner,
     nodes::{Node, Nodes, of_cluster},
-    slots::SlotMap,
     tls,
 };
 use crate::script::Batch;
@@ -25,9 +25,9 @@ impl Inner {
         connect(&self.settings, node, timeout).await
     }
 
-    /// Reads the map of slots from a node that is reached, if the store is a cluster.
-    pub(super) async fn read_slots(&self, timeout: Duration) -> Result<(), RedisError> {
-        if let Some(map) = slot_map(&self.settings, Some(&self.nodes), timeout).await? {
+    /// Reads the map of hash slots from a node that is reached, if the store is a cluster.
+    pub(super) async fn read_hash_slots(&self, timeout: Duration) -> Result<(), RedisError> {
+        if let Some(map) = hash_slots(&self.settings, Some(&self.nodes), timeout).await? {
             self.nodes.update(map);
         }
         Ok(())
@@ -61,19 +61,19 @@ impl Inner {
     }
 }
 
-/// The map of slots of a cluster; none for another store. The nodes known are asked before those of the address.
-pub(super) async fn slot_map(
+/// The map of hash slots of a cluster; none for another store. The nodes known are asked before those of the address.
+pub(super) async fn hash_slots(
     settings: &SharedSettings,
     known: Option<&Nodes>,
     timeout: Duration,
-) -> Result<Option<SlotMap>, RedisError> {
+) -> Result<Option<HashSlots>, RedisError> {
     let StoreAddress::Cluster(seeds) = &settings.address else { return Ok(None) };
     let known = known.map(|nodes| nodes.now().nodes.clone()).unwrap_or_default();
     let available = known.iter().filter(|node| node.is_available());
     let known = available.filter_map(|node| Some(of_cluster(seeds.first()?, node.address.as_ref()?)));
     let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster is known"));
     for address in known.chain(seeds.iter().cloned()) {
-        match slots_of(address, settings, timeout).await {
+        match hash_slots_of(address, settings, timeout).await {
             Ok(map) => return Ok(Some(map)),
             Err(error) => last = error,
         }
@@ -81,19 +81,19 @@ pub(super) async fn slot_map(
     Err(last)
 }
 
-async fn slots_of(
+async fn hash_slots_of(
     address: ConnectionInfo,
     settings: &SharedSettings,
     timeout: Duration,
-) -> Result<SlotMap, RedisError> {
+) -> Result<HashSlots, RedisError> {
     let host = match address.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
     let mut connection = connection(address, &settings.tls, timeout).await?;
     let reply: redis::Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-    let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a map of slots"));
-    SlotMap::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
+    let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a map of hash slots"));
+    HashSlots::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
 }
 
 /// A connection to the store, to the primary that the first reachable Sentinel names, or to a node of a cluster.

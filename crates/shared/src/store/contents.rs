@@ -3,7 +3,7 @@
 use super::{
     SharedSettings, StoreAddress,
     commands::key_prefix,
-    connect::{connect, slot_map, version},
+    connect::{connect, hash_slots, version},
     connect_error::ConnectError,
     join::START_TIMEOUT,
     layout,
@@ -42,7 +42,7 @@ impl Contents {
     pub async fn read(settings: &SharedSettings) -> Result<Self, ConnectError> {
         let address = settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
-        let nodes = match slot_map(settings, None, START_TIMEOUT).await.map_err(failed)? {
+        let nodes = match hash_slots(settings, None, START_TIMEOUT).await.map_err(failed)? {
             Some(map) => Nodes::cluster(map),
             None => Nodes::one(),
         };
@@ -108,7 +108,7 @@ impl Contents {
             commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key);
         }
         let kinds: Vec<redis::Value> = commands.query_async(connection).await?;
-        // Not MGET, whose keys have to be of one slot.
+        // Not MGET, whose keys have to be of one hash slot.
         let mut reads = pipe();
         keys.iter().for_each(|key| _ = reads.cmd("GET").arg(key));
         let states: Vec<redis::RedisResult<Option<Vec<u8>>>> =

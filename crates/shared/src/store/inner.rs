@@ -32,7 +32,7 @@ pub(super) struct Inner {
     pub(super) nodes: Nodes,
     /// Measures the time of responses.
     pub(super) clock: SystemClock,
-    /// Wakes the keeper when a node becomes unavailable, or slots have moved.
+    /// Wakes the keeper when a node becomes unavailable, or hash slots have moved.
     pub(super) failed: Notify,
     /// Servers that share the store, when last known.
     pub(super) servers: AtomicU32,

@@ -6,7 +6,7 @@
 use super::{
     SharedSettings, SharedStore, StoreAddress, StoreCounts,
     commands::key_prefix,
-    connect::{check, connect, slot_map},
+    connect::{check, connect, hash_slots},
     connect_error::ConnectError,
     inner::Inner,
     layout::{Digests, Layout},
@@ -96,7 +96,9 @@ impl Inner {
     pub(super) async fn join(&self) -> Result<(), ConnectError> {
         let address = self.settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
-        if let Some(map) = slot_map(&self.settings, Some(&self.nodes), START_TIMEOUT).await.map_err(failed)? {
+        if let Some(map) =
+            hash_slots(&self.settings, Some(&self.nodes), START_TIMEOUT).await.map_err(failed)?
+        {
             self.nodes.update(map);
         }
         let topology = self.nodes.now();
@@ -230,6 +232,6 @@ pub(super) async fn set_if_new(
 }
 
 fn without_node(group: u16) -> RedisError {
-    let text = format!("no node has the slot of group {group}");
+    let text = format!("no node has the hash slot of group {group}");
     RedisError::from((ErrorKind::Client, "the cluster is not complete", text))
 }

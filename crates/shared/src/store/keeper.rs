@@ -117,7 +117,7 @@ impl Server {
         loop {
             if self.store.has_joined() && self.store.nodes.are_available() {
                 pause = RETRY.0;
-                self.read_slots().await;
+                self.read_hash_slots().await;
                 if let (Err(error), Some(node)) = (self.register_again().await, self.store.nodes.of(0)) {
                     self.store.fail(&node, &error);
                     continue;
@@ -212,11 +212,11 @@ impl Server {
         }
     }
 
-    /// Reads which node has which slots, if the store is a cluster. The map stays as it is if that fails.
-    async fn read_slots(&self) {
+    /// Reads which node has which hash slots, if the store is a cluster. The map stays as it is if that fails.
+    async fn read_hash_slots(&self) {
         let limit = self.store.settings.timeout.max(ATTEMPT);
-        if let Err(error) = self.store.read_slots(limit).await {
-            tracing::debug!(%error, "the slots of the cluster cannot be read");
+        if let Err(error) = self.store.read_hash_slots(limit).await {
+            tracing::debug!(%error, "the hash slots of the cluster cannot be read");
         }
         for node in &self.store.nodes.now().nodes {
             node.has_logged_loss.store(false, Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl Server {
 
     /// Tries to reach the nodes that are not available.
     async fn reach_nodes(&mut self) {
-        self.read_slots().await;
+        self.read_hash_slots().await;
         for node in &self.store.nodes.now().nodes {
             if node.is_available() {
                 continue;

@@ -1,6 +1,6 @@
 //! The nodes that decide: the store itself, or the primaries of a cluster.
 
-use super::{connection::Connection, slots::SlotMap};
+use super::{connection::Connection, hash_slots::HashSlots};
 use redis::ConnectionInfo;
 use std::{
     fmt,
@@ -132,7 +132,7 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    /// The node that has a group; none if its slot has no node.
+    /// The node that has a group; none if its hash slot has no node.
     pub(super) fn of(&self, group: u16) -> Option<&Arc<Node>> {
         match &self.owners {
             None => self.nodes.first(),
@@ -158,7 +158,7 @@ impl Nodes {
     }
 
     /// The nodes of a cluster.
-    pub(super) fn cluster(map: SlotMap) -> Self {
+    pub(super) fn cluster(map: HashSlots) -> Self {
         let nodes = Self::unknown_cluster();
         nodes.update(map);
         nodes
@@ -186,7 +186,7 @@ impl Nodes {
     }
 
     /// Applies a new map. Nodes that are in both keep their state.
-    pub(super) fn update(&self, map: SlotMap) {
+    pub(super) fn update(&self, map: HashSlots) {
         let _changing = self.changing.lock();
         let before = self.now();
         let known = |address: &(String, u16)| {

@@ -10,11 +10,11 @@ use super::{
     call::{Call, Outcome},
     counter::Counter,
     known::{HitList, Known, KnownRequests, Part, SHARDS},
+    looks::Looks,
     messages::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
         OTHER_BYTES, RulesId, cancel_request, release_request,
     },
-    schedule::Schedule,
 };
 use crate::protobuf::Malformed;
 use std::{
@@ -114,7 +114,7 @@ pub(super) struct Exchanges {
     rules: RulesId,
     /// None before the first response.
     settings: Option<Settings>,
-    counters: Schedule,
+    counters: Looks,
     /// Claims that give back, under former rules.
     retired: VecDeque<(RulesId, Vec<(CounterId, LeaseRequest)>)>,
     questions: VecDeque<Question>,
@@ -133,7 +133,7 @@ impl Exchanges {
             node: NodeId(node.max(1)),
             rules: RulesId::default(),
             settings: None,
-            counters: Schedule::default(),
+            counters: Looks::default(),
             retired: VecDeque::new(),
             questions: VecDeque::new(),
             in_flight: HashMap::new(),

@@ -11,9 +11,9 @@ mod dial;
 mod exchanges;
 mod known;
 mod link;
+mod looks;
 mod messages;
 mod reply;
-mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::api::rls::decode::{gives_back, unit};
 use memchr::memchr;
 use smallvec::SmallVec;
 use tidegate_core::limit::{
-    Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits, has_escape,
+    Descriptor, Entry, Hits, Request, RequestForm, RequestLimit, RequestLimits, has_escape,
 };
 
 /// Decodes a `RateLimitRequest` into an empty request, in place, since a request is large.
@@ -106,7 +106,7 @@ fn entry<'m>(message: impl Piece<'m>, bytes_max: usize) -> Decoded<Entry<'m>> {
 }
 
 /// A `RateLimitOverride`.
-fn own_limit<'m>(message: impl Piece<'m>, form: RequestForm) -> Decoded<Override> {
+fn own_limit<'m>(message: impl Piece<'m>, form: RequestForm) -> Decoded<RequestLimit> {
     let (mut requests, mut number) = (0, 0);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -116,7 +116,7 @@ fn own_limit<'m>(message: impl Piece<'m>, form: RequestForm) -> Decoded<Override
             _ => {}
         }
     }
-    Ok(Override { requests, unit: unit(number, form).ok_or(Unsupported)? })
+    Ok(RequestLimit { requests, unit: unit(number, form).ok_or(Unsupported)? })
 }
 
 /// A `UInt64Value`.

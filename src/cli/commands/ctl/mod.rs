@@ -146,10 +146,10 @@ enum Command {
     },
     /// Other limits for some descriptors, with an expiry: list, set, delete.
     #[command(subcommand)]
-    Override(overlays::Override),
+    Override(overlays::OverrideCommand),
     /// Denied entries, with an expiry: list, set, delete.
     #[command(subcommand)]
-    Block(overlays::Block),
+    Block(overlays::BlockCommand),
     /// Set the level of the server's log, until the next change or the next start.
     LogLevel(log_level::LogLevel),
     /// The newest entries of the audit log.
@@ -312,8 +312,8 @@ impl Command {
     fn changes(&self) -> bool {
         match self {
             Self::Reset { .. } | Self::GiveBack { .. } | Self::LogLevel(_) => true,
-            Self::Override(command) => !matches!(command, overlays::Override::List),
-            Self::Block(command) => !matches!(command, overlays::Block::List),
+            Self::Override(command) => !matches!(command, overlays::OverrideCommand::List),
+            Self::Block(command) => !matches!(command, overlays::BlockCommand::List),
             _ => false,
         }
     }

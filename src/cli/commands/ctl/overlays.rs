@@ -6,7 +6,10 @@ use super::{
     shown::{Shown, entry},
 };
 use crate::{
-    api::{control::DURATION_SECONDS_MAX, pb::control as pb},
+    api::{
+        pb::control as pb,
+        time::{DURATION_SECONDS_MAX, duration},
+    },
     cli::Failure,
 };
 use clap::{ArgGroup, Args, Subcommand};
@@ -15,7 +18,7 @@ use tidegate_core::limit::DescriptorText;
 use tonic::Response;
 
 #[derive(Subcommand)]
-pub(super) enum Override {
+pub(super) enum OverrideCommand {
     /// The overrides in force.
     List,
     /// Set an override, or replace the one with the same id.
@@ -25,7 +28,7 @@ pub(super) enum Override {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Block {
+pub(super) enum BlockCommand {
     /// The blocks in force.
     List,
     /// Set a block, or replace the one with the same id.
@@ -136,21 +139,18 @@ impl SetOverride {
 
 impl Circumstances {
     fn expires_in(&self) -> Option<prost_types::Duration> {
-        self.expires_in.map(|after| prost_types::Duration {
-            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanos: after.subsec_nanos() as i32,
-        })
+        self.expires_in.map(duration)
     }
 }
 
 impl Caller<'_> {
-    pub(super) async fn overrides(&mut self, command: &Override) -> Result<Shown, Failure> {
+    pub(super) async fn overrides(&mut self, command: &OverrideCommand) -> Result<Shown, Failure> {
         let called = match command {
-            Override::List => {
+            OverrideCommand::List => {
                 let request = self.timed(pb::ListOverridesRequest {});
                 self.client.list_overrides(request).await.map(|response| show::overrides(response.get_ref()))
             }
-            Override::Set(set) => {
+            OverrideCommand::Set(set) => {
                 let SetOverride { domain, descriptor, unlimited, denied, circumstances, .. } = &**set;
                 let entry =
                     |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
@@ -176,7 +176,7 @@ impl Caller<'_> {
                     Shown::new("SetOverrideResponse", &response, text)
                 })
             }
-            Override::Delete(Delete { id, reason }) => {
+            OverrideCommand::Delete(Delete { id, reason }) => {
                 let message = pb::DeleteOverrideRequest { id: id.clone(), reason: reason.clone() };
                 let request = self.timed(message);
                 let deleted = self.client.delete_override(request).await;
@@ -205,10 +205,10 @@ impl Caller<'_> {
         }
     }
 
-    pub(super) async fn blocks(&mut self, command: &Block) -> Result<Shown, Failure> {
+    pub(super) async fn blocks(&mut self, command: &BlockCommand) -> Result<Shown, Failure> {
         let called = match command {
-            Block::List => return self.all_blocks().await,
-            Block::Set(set) => {
+            BlockCommand::List => return self.all_blocks().await,
+            BlockCommand::Set(set) => {
                 let SetBlock { entry: (key, value), cidr, domain, circumstances } = &**set;
                 let block = pb::Block {
                     id: circumstances.id.clone(),
@@ -228,7 +228,7 @@ impl Caller<'_> {
                     Shown::new("SetBlockResponse", &response, text)
                 })
             }
-            Block::Delete(Delete { id, reason }) => {
+            BlockCommand::Delete(Delete { id, reason }) => {
                 let request = self.timed(pb::DeleteBlockRequest { id: id.clone(), reason: reason.clone() });
                 let deleted = self.client.delete_block(request).await;
                 deleted.map(|response| {

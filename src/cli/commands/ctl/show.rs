@@ -2,7 +2,7 @@
 
 use super::shown::Shown;
 use crate::{
-    api::pb::control as pb,
+    api::{pb::control as pb, time::from_duration},
     cli::output::{plain, table},
 };
 use tidegate_core::limit::DescriptorText;
@@ -409,14 +409,11 @@ pub(super) fn entries(entries: &[pb::Entry]) -> String {
     entries.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-fn std_duration(duration: &prost_types::Duration) -> std::time::Duration {
-    std::time::Duration::try_from(*duration).unwrap_or_default()
-}
-
 fn seconds(duration: &prost_types::Duration) -> String {
-    format!("{:.3} s", std_duration(duration).as_secs_f64())
+    format!("{:.3} s", from_duration(*duration).unwrap_or_default().as_secs_f64())
 }
 
 pub(super) fn window(window: Option<&prost_types::Duration>) -> String {
-    humantime::format_duration(window.map(std_duration).unwrap_or_default()).to_string()
+    humantime::format_duration(window.and_then(|window| from_duration(*window)).unwrap_or_default())
+        .to_string()
 }

@@ -96,7 +96,7 @@ pub(super) fn fetch_counters(keys: impl Iterator<Item = Key> + Clone, store: &St
         return;
     }
     keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
-    keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
+    keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_place(key));
 }
 
 /// Decides a request with these charges; none, and nothing has changed, if it needs the general path.

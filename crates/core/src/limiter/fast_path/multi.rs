@@ -42,7 +42,7 @@ pub(in crate::limiter) fn decide<'r>(
             *taken = Some(of_charge);
         }
     }
-    if code == Code::Ok && counters.iter().flatten().any(|counter| counter.slot.is_none()) {
+    if code == Code::Ok && counters.iter().flatten().any(|counter| counter.place.is_none()) {
         return None;
     }
     // Nothing was charged before this line, and nothing can fail after it.
@@ -54,11 +54,11 @@ pub(in crate::limiter) fn decide<'r>(
             continue;
         };
         // Each arm pushes its own status: a common variable would cost a copy.
-        match (taken, counter.slot) {
-            (Taken::Admitted(Standing { state, expires, remaining, until_full }), Some(slot))
+        match (taken, counter.place) {
+            (Taken::Admitted(Standing { state, expires, remaining, until_full }), Some(place))
                 if code == Code::Ok =>
             {
-                guards[guard].get_mut(slot).set_words(state, charge.limit.id, expires);
+                guards[guard].get_mut(place).set_words(state, charge.limit.id, expires);
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
             (Taken::Over { remaining, until_admits }, _) => {

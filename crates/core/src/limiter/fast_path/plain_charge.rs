@@ -4,7 +4,7 @@ use crate::{
     algorithm::Algorithm,
     limit::{BanPhase, Code, Reset, Status},
     rules::{Rule, RuleLimit},
-    store::{Key, Shard, SlotIndex},
+    store::{Key, PlaceIndex, Shard},
 };
 
 /// Requests with more descriptors take the general path; its overhead is then a small part of the work.
@@ -24,7 +24,7 @@ pub(in crate::limiter) struct PlainCharge<'r> {
 #[derive(Clone, Copy)]
 pub(super) struct FoundCounter {
     /// None if it does not exist: hits are then denied or left to the general path.
-    pub(in crate::limiter) slot: Option<SlotIndex>,
+    pub(in crate::limiter) place: Option<PlaceIndex>,
     /// Its state.
     pub(in crate::limiter) words: [u64; 2],
 }
@@ -56,16 +56,16 @@ impl<'r> PlainCharge<'r> {
     /// exceed the limit alone.
     #[inline(always)]
     pub(super) fn find(&self, shard: &Shard) -> Option<FoundCounter> {
-        let Some(slot) = shard.find(self.key) else {
-            return self.exceeds_limit().then_some(FoundCounter { slot: None, words: [0; 2] });
+        let Some(place) = shard.find(self.key) else {
+            return self.exceeds_limit().then_some(FoundCounter { place: None, words: [0; 2] });
         };
-        Some(FoundCounter { slot: Some(slot), words: self.words(shard, slot)? })
+        Some(FoundCounter { place: Some(place), words: self.words(shard, place)? })
     }
 
     /// The state of its counter, if it is two words under this limit.
     #[inline(always)]
-    pub(super) fn words(&self, shard: &Shard, slot: SlotIndex) -> Option<[u64; 2]> {
-        let counter = shard.get(slot);
+    pub(super) fn words(&self, shard: &Shard, place: PlaceIndex) -> Option<[u64; 2]> {
+        let counter = shard.get(place);
         counter.words().filter(|_| counter.limit() == self.limit.id)
     }
 

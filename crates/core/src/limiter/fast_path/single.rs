@@ -17,11 +17,11 @@ pub(in crate::limiter) fn decide<'r>(
     now: Timestamp,
 ) -> Option<Decision<'r>> {
     let mut shard = store.lock(Store::shard_of(charge.key));
-    let Some(slot) = shard.find(charge.key) else { return without_counter(charge, store, shard, now) };
-    let words = charge.words(&shard, slot)?;
+    let Some(place) = shard.find(charge.key) else { return without_counter(charge, store, shard, now) };
+    let words = charge.words(&shard, place)?;
     match charge.limit.algorithm.take(words, charge.hits, now)? {
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
-            shard.get_mut(slot).set_words(state, charge.limit.id, expires);
+            shard.get_mut(place).set_words(state, charge.limit.id, expires);
             let number = store.next_number();
             drop(shard);
             Some(decision(charge, Code::Ok, remaining, Reset::After(until_full), number))

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    limit::{Code, Descriptor, Hits, Override, Request, Timestamp, Unit},
+    limit::{Code, Descriptor, Hits, Request, RequestLimit, Timestamp, Unit},
     limiter::{
         Class, Limiter,
         decide::decide_general,
@@ -56,7 +56,7 @@ pub(in crate::limiter) type Drawn = (usize, u8, u8, u8);
 pub(in crate::limiter) fn drawn_descriptor((key, value, hits, rare): Drawn) -> Descriptor<'static> {
     let mut descriptor = descriptor(&TEXTS[key][usize::from(value)]);
     descriptor.hits = Hits::new(Some(u64::from(hits)), 0, rare == 0);
-    descriptor.limit = (rare == 1).then_some(Override { requests: 2, unit: Unit::Second });
+    descriptor.limit = (rare == 1).then_some(RequestLimit { requests: 2, unit: Unit::Second });
     descriptor
 }
 

@@ -10,7 +10,7 @@
 //! - A request that waits for slots has charged nothing. It is decided once more by all of its limits when it may have them.
 //! - A shadow rule never queues, and with a global shadow no rule does.
 
-use super::{QueuedHits, Queues, SlotWait, Ticket};
+use super::{QueuePosition, QueuedHits, Queues, SlotWait};
 use crate::{
     algorithm::{Admission, Algorithm, LeakyBucket, StateView},
     limit::{Code, Decision, Hits, Request, Timestamp},
@@ -36,7 +36,7 @@ pub enum QueueDecision<'r> {
     /// To be answered now.
     Decided(Decision<'r>),
     /// Charged and queued: [`Limiter::poll`] returns when it is to be answered.
-    Queued(Ticket),
+    Queued(QueuePosition),
     /// Not decided, and nothing charged: it waits for slots, and [`Limiter::poll_slots`] returns when it is to be decided once more.
     Waits(SlotWait),
 }
@@ -82,8 +82,13 @@ impl Pinned<'_> {
 
     /// The decision for a queued request on its release: admitted, with its counters as they are now. Its hits were
     /// charged on arrival.
-    pub fn queued_decision(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
-        decision(self, request, ticket, now)
+    pub fn queued_decision(
+        &self,
+        request: &Request<'_>,
+        position: &QueuePosition,
+        now: Timestamp,
+    ) -> Decision<'_> {
+        decision(self, request, position, now)
     }
 }
 
@@ -133,13 +138,13 @@ pub(in crate::limiter) fn decide<'p>(
         deciding.report_until_accepted(wait_max);
     }
 
-    let mut ticket = None;
+    let mut position = None;
     if let Some(queues) = &mut queues {
         deciding.report_behind(queues, place);
         pinned.limiter.leave_lines(queues, place, &mut woken);
         given_back.into_iter().for_each(|(key, hits)| queues.advance_all(key, hits, &mut woken));
         if queued && code == Code::Ok {
-            ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
+            position = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
     }
     let slots = deciding.slots.taken();
@@ -153,8 +158,8 @@ pub(in crate::limiter) fn decide<'p>(
     }
     woken.into_iter().for_each(Waker::wake);
     let slot = slots.map(TakenSlots::granted);
-    match ticket {
-        Some(ticket) => QueueDecision::Queued(Ticket { slot, ..ticket }),
+    match position {
+        Some(position) => QueueDecision::Queued(QueuePosition { slot, ..position }),
         None => QueueDecision::Decided(reported_decision(code, &plan, number, slot)),
     }
 }
@@ -202,7 +207,7 @@ pub(in crate::limiter) fn decide_unqueued<'p>(
 pub(in crate::limiter) fn decision<'p>(
     pinned: &'p Pinned<'_>,
     request: &Request<'_>,
-    ticket: &Ticket,
+    position: &QueuePosition,
     now: Timestamp,
 ) -> Decision<'p> {
     let rules = &pinned.in_force.rules;
@@ -216,7 +221,7 @@ pub(in crate::limiter) fn decision<'p>(
     for counter in &counters {
         for &charge in &plan.by_key[counter.charges()] {
             let charge = &mut plan.charges[charge as usize];
-            if ticket.over.contains(&charge.descriptor) {
+            if position.over.contains(&charge.descriptor) {
                 charge.fit = Fit::Over;
             }
             let reached = plan.descriptors[charge.descriptor as usize].reached;
@@ -229,7 +234,7 @@ pub(in crate::limiter) fn decision<'p>(
     if plan.has_bans {
         plan.remove_bans();
     }
-    reported_decision(Code::Ok, &plan, 0, ticket.slot.clone())
+    reported_decision(Code::Ok, &plan, 0, position.slot.clone())
 }
 
 impl<C: Counters> Deciding<'_, '_, C> {

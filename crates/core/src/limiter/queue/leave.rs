@@ -1,9 +1,9 @@
-//! The end of a wait: released at its release time, or cancelled. The owner of a [`Ticket`] does one of the two.
+//! The end of a wait: released at its release time, or cancelled. The owner of a [`QueuePosition`] does one of the two.
 //!
 //! Cancelling gives back the hits and advances the requests behind, all under the locks under which positions are taken:
 //! no request takes a position between the two.
 
-use super::{Due, QueuePoll, QueuedHits, Ticket};
+use super::{Due, QueuePoll, QueuePosition, QueuedHits};
 use crate::{
     algorithm::{Algorithm, State},
     limit::Timestamp,
@@ -17,31 +17,31 @@ use std::task::Waker;
 
 impl Limiter {
     /// Present release time of a queued request; it may change to an earlier time.
-    pub fn due(&self, ticket: &Ticket) -> Due {
-        self.queues.lock().due(ticket)
+    pub fn due(&self, position: &QueuePosition) -> Due {
+        self.queues.lock().due(position)
     }
 
     /// Polls a queued request: on arrival, at the time that the last poll returned, and when `waker` is woken.
-    pub fn poll(&self, ticket: &Ticket, waker: &Waker, now: Timestamp) -> QueuePoll {
+    pub fn poll(&self, position: &QueuePosition, waker: &Waker, now: Timestamp) -> QueuePoll {
         let mut woken = Vec::new();
-        let poll = self.queues.lock().poll(ticket, waker, now, &mut woken);
+        let poll = self.queues.lock().poll(position, waker, now, &mut woken);
         woken.into_iter().for_each(Waker::wake);
         poll
     }
 
     /// Ends the wait of a request that is answered. Its hits stay counted.
-    pub fn release(&self, ticket: Ticket) {
+    pub fn release(&self, position: QueuePosition) {
         let mut woken = Vec::new();
-        self.queues.lock().remove(&ticket, &mut woken);
+        self.queues.lock().remove(&position, &mut woken);
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Ends the wait of a request that is not answered: its hits are given back where they still count, and the requests
     /// behind it advance.
-    pub fn cancel(&self, ticket: Ticket, now: Timestamp) {
+    pub fn cancel(&self, position: QueuePosition, now: Timestamp) {
         let mut woken = Vec::new();
         let mut shards: SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> = SmallVec::new();
-        for &key in &ticket.keys {
+        for &key in &position.keys {
             let shard = Store::shard_of(key);
             if shards.last().is_none_or(|(last, _)| *last != shard) {
                 shards.push((shard, self.store.lock(shard)));
@@ -49,18 +49,18 @@ impl Limiter {
         }
         let in_force = self.in_force.load();
         let mut queues = self.queues.lock();
-        let request = queues.remove(&ticket, &mut woken);
+        let request = queues.remove(&position, &mut woken);
         for hits in &request.hits {
             let shard = Store::shard_of(hits.key);
             let guard = shards.iter_mut().find(|(locked, _)| *locked == shard);
             let (_, shard) = guard.expect("the shards of all keys were locked");
             if let Some(left) = give_back(shard, hits, request.arrived, in_force.rules.limits(), now) {
-                queues.advance_behind(&ticket, hits.key, left, &mut woken);
+                queues.advance_behind(&position, hits.key, left, &mut woken);
             }
         }
         drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
-        if let Some(slot) = &ticket.slot {
+        if let Some(slot) = &position.slot {
             self.cancel_start(&slot.ticket, now);
         }
     }

@@ -48,7 +48,7 @@ use std::{task::Waker, time::Duration};
 /// [`Limiter::cancel`](super::Limiter::cancel).
 #[must_use = "a request stays queued until it is released or cancelled"]
 #[derive(Debug)]
-pub struct Ticket {
+pub struct QueuePosition {
     /// In the order of arrival.
     number: u64,
     /// Keys of the counters that hold its hits, in ascending order.
@@ -109,7 +109,7 @@ pub(super) struct Queues {
     requests_max: usize,
     /// No request is released after this time.
     ends: Option<Timestamp>,
-    /// Number of the next ticket.
+    /// Number of the next position.
     next: u64,
     requests: HashMap<u64, QueuedRequest, FixedState>,
     lines: HashMap<Key, BucketLines, FixedState>,
@@ -154,7 +154,7 @@ impl Queues {
         arrived: Timestamp,
         hits: SmallVec<[QueuedHits; 1]>,
         over: SmallVec<[u32; 2]>,
-    ) -> Ticket {
+    ) -> QueuePosition {
         let number = self.next;
         self.next += 1;
         let waits_in_several = hits.iter().filter(|hits| hits.waits).count() > 1;
@@ -170,15 +170,15 @@ impl Queues {
         let keys: SmallVec<[Key; 2]> = hits.iter().map(|hits| hits.key).collect();
         keys.iter().for_each(|key| *self.held.entry(*key).or_default() += 1);
         self.requests.insert(number, QueuedRequest { arrived, hits, waker: None });
-        Ticket { number, keys, over, slot: None }
+        QueuePosition { number, keys, over, slot: None }
     }
 
     /// Present release time of the request.
-    pub(super) fn due(&self, ticket: &Ticket) -> Due {
-        let request = self.requests.get(&ticket.number).expect(STILL_QUEUED);
+    pub(super) fn due(&self, position: &QueuePosition) -> Due {
+        let request = self.requests.get(&position.number).expect(STILL_QUEUED);
         let releases = request.hits.iter().filter(|hits| hits.waits).filter_map(|hits| {
-            let line = self.lines.get(&hits.key)?.iter().find(|line| line.has(ticket.number))?;
-            line.release_at(ticket.number)
+            let line = self.lines.get(&hits.key)?.iter().find(|line| line.has(position.number))?;
+            line.release_at(position.number)
         });
         self.due_at(releases.max().unwrap_or(request.arrived))
     }
@@ -191,12 +191,12 @@ impl Queues {
     /// polled because this one has reached its release time in some bucket.
     pub(super) fn poll(
         &mut self,
-        ticket: &Ticket,
+        position: &QueuePosition,
         waker: &Waker,
         now: Timestamp,
         woken: &mut Vec<Waker>,
     ) -> QueuePoll {
-        let request = self.requests.get_mut(&ticket.number).expect(STILL_QUEUED);
+        let request = self.requests.get_mut(&position.number).expect(STILL_QUEUED);
         match &mut request.waker {
             Some(former) => former.clone_from(waker),
             none => *none = Some(waker.clone()),
@@ -205,18 +205,19 @@ impl Queues {
         let mut numbers = SmallVec::<[u64; 4]>::new();
         for hits in request.hits.iter().filter(|hits| hits.waits) {
             let lines = self.lines.get_mut(&hits.key);
-            let line = lines.and_then(|lines| lines.iter_mut().find(|line| line.has(ticket.number)));
-            let Some((line, at)) = line.and_then(|line| line.see(ticket.number).map(|at| (line, at))) else {
+            let line = lines.and_then(|lines| lines.iter_mut().find(|line| line.has(position.number)));
+            let Some((line, at)) = line.and_then(|line| line.see(position.number).map(|at| (line, at)))
+            else {
                 continue;
             };
             release = release.max(at);
             if at <= now {
                 line.pass(now, &mut numbers);
-            } else if line.head() == Some(ticket.number) {
+            } else if line.head() == Some(position.number) {
                 head_at = Some(head_at.map_or(at, |former| former.min(at)));
             }
         }
-        numbers.retain(|number| *number != ticket.number);
+        numbers.retain(|number| *number != position.number);
         self.wake(&numbers, woken);
         match self.due_at(release) {
             Due::TooLate => QueuePoll::TooLate,
@@ -226,8 +227,8 @@ impl Queues {
     }
 
     /// Removes a request and returns it with its positions as they are now. No other request advances by that alone.
-    pub(super) fn remove(&mut self, ticket: &Ticket, woken: &mut Vec<Waker>) -> QueuedRequest {
-        let mut request = self.requests.remove(&ticket.number).expect(STILL_QUEUED);
+    pub(super) fn remove(&mut self, queued: &QueuePosition, woken: &mut Vec<Waker>) -> QueuedRequest {
+        let mut request = self.requests.remove(&queued.number).expect(STILL_QUEUED);
         for QueuedHits { key, position, .. } in &mut request.hits {
             if let hashbrown::hash_map::Entry::Occupied(mut held) = self.held.entry(*key) {
                 *held.get_mut() -= 1;
@@ -236,9 +237,9 @@ impl Queues {
                 }
             }
             let (Some((_, position)), Some(lines)) = (position, self.lines.get_mut(key)) else { continue };
-            let Some(index) = lines.iter().position(|line| line.has(ticket.number)) else { continue };
+            let Some(index) = lines.iter().position(|line| line.has(queued.number)) else { continue };
             let mut numbers = SmallVec::<[u64; 4]>::new();
-            *position = lines[index].remove(ticket.number, &mut numbers).unwrap_or(*position);
+            *position = lines[index].remove(queued.number, &mut numbers).unwrap_or(*position);
             if lines[index].is_empty() {
                 lines.remove(index);
             }
@@ -256,8 +257,14 @@ impl Queues {
     }
 
     /// Advances the requests that arrived after this one: `hits` of it were given back in a counter.
-    pub(super) fn advance_behind(&mut self, ticket: &Ticket, key: Key, hits: u64, woken: &mut Vec<Waker>) {
-        self.advance_from(ticket.number + 1, key, hits, woken);
+    pub(super) fn advance_behind(
+        &mut self,
+        position: &QueuePosition,
+        key: Key,
+        hits: u64,
+        woken: &mut Vec<Waker>,
+    ) {
+        self.advance_from(position.number + 1, key, hits, woken);
     }
 
     fn advance_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
@@ -291,5 +298,5 @@ fn wake(requests: &mut HashMap<u64, QueuedRequest, FixedState>, numbers: &[u64],
     woken.extend(numbers.iter().filter_map(|number| requests.get_mut(number)?.waker.take()));
 }
 
-/// Why a request exists for a ticket.
-const STILL_QUEUED: &str = "a ticket is consumed with its request";
+/// Why a request exists for a position.
+const STILL_QUEUED: &str = "a position is consumed with its request";

@@ -10,7 +10,7 @@ use super::{
         service_limits::{self, ListedLimits},
         slots::{SlotCharges, TakenSlots},
         status::reported_decision,
-        ticket::SlotTicket,
+        ticket::Ticket,
     },
     RemoteRequest, WithoutStore, admitted,
     fetched::{Fetched, Mixed, ReadAt},
@@ -147,7 +147,7 @@ impl<'h> RemoteRequest<'h> {
             };
             let costs = weights().filter(|(counter, _)| of_ticket(counter));
             slot.cost = costs.map(|(counter, weight)| counter.hits.taken / weight).max().unwrap_or(slot.cost);
-            if let Some(mut ticket) = SlotTicket::parse(&slot.ticket) {
+            if let Some(mut ticket) = Ticket::parse(&slot.ticket) {
                 for (weight, key) in &mut ticket.reserved {
                     let of_counter = weights().find(|(counter, _)| counter.key == *key);
                     *weight =

@@ -93,7 +93,7 @@ pub struct RemoteCharge {
     /// Index of the descriptor.
     pub descriptor: u32,
     /// The consequence if it does not fit.
-    pub denial: Denial,
+    pub denial: DeniesWhen,
     /// Whether its hits are counted even if the request is denied.
     pub is_always: bool,
     /// Whether they are not if another charge of this kind exceeds its limit by itself, and this one does not.
@@ -110,7 +110,7 @@ pub struct RemoteCharge {
 
 /// The consequence of a charge that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denial {
+pub enum DeniesWhen {
     /// The request is denied.
     Always,
     /// Nothing: the rule is in shadow mode.
@@ -311,11 +311,11 @@ impl<'h> RemoteRequest<'h> {
     fn charge(&self, charge: &Charge<'_>, taken_of_counter: u64) -> RemoteCharge {
         let reached = self.plan.descriptors[charge.descriptor as usize].reached;
         let denial = if self.owned.limiter.global_shadow || reached.is_shadow() {
-            Denial::Never
+            DeniesWhen::Never
         } else if reached.is_quota(self.owned.limiter.compat) {
-            if self.quotas_deny() { Denial::Quota } else { Denial::Never }
+            if self.quotas_deny() { DeniesWhen::Quota } else { DeniesWhen::Never }
         } else {
-            Denial::Always
+            DeniesWhen::Always
         };
         let admitted = admitted(&charge.limit.algorithm);
         let (need, used_max) = match (charge.hits, charge.limit.semantics) {

@@ -125,13 +125,13 @@ descriptors:
 /// Limits of one unit that a request brings along share a counter: the status of each was that of the first one's number.
 #[test]
 fn limits_sent_with_a_request_report_their_own_remaining_hits() {
-    use crate::limit::{Override, Unit};
+    use crate::limit::{RequestLimit, Unit};
     let remaining = |first, second, hits| {
         let limiter = limiter(TWO_RULES);
         let mut request = Request::new("d");
         for requests in [first, second] {
             let hits = Hits::Take(NonZeroU64::new(hits).unwrap());
-            let limit = Some(Override { requests, unit: Unit::Day });
+            let limit = Some(RequestLimit { requests, unit: Unit::Day });
             request.push(Descriptor { hits, limit, ..descriptor("any=x") });
         }
         let pinned = limiter.pin();

@@ -1,7 +1,7 @@
 //! Which limits a descriptor is held to.
 
 use super::*;
-use crate::limit::{Override, Unit};
+use crate::limit::{RequestLimit, Unit};
 
 #[test]
 fn a_descriptor_without_a_rule_is_ok_without_a_limit() {
@@ -111,7 +111,7 @@ fn a_limit_that_the_request_brings_takes_the_rules_place() {
     let limiter = limiter(TWO_RULES);
     let own_limit = |requests, unit, expected: &str| {
         let mut request = Request::new("d");
-        request.push(Descriptor { limit: Some(Override { requests, unit }), ..descriptor("user=a") });
+        request.push(Descriptor { limit: Some(RequestLimit { requests, unit }), ..descriptor("user=a") });
         let pinned = limiter.pin();
         let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
         assert_eq!(shown(&decision), [expected]);

@@ -1,12 +1,12 @@
 //! Limits that requests bring along: counted as `request_limits` states.
 
 use super::*;
-use crate::limit::{Override, Unit};
+use crate::limit::{RequestLimit, Unit};
 
-const BUDGET: Override = Override { requests: 1_000, unit: Unit::Hour };
+const BUDGET: RequestLimit = RequestLimit { requests: 1_000, unit: Unit::Hour };
 
 /// Sends a descriptor with a limit of its own; returns the status, and the ticket if it has one.
-fn send_own(limiter: &Limiter, millis: u64, text: &str, own: Override) -> (String, Option<String>) {
+fn send_own(limiter: &Limiter, millis: u64, text: &str, own: RequestLimit) -> (String, Option<String>) {
     let mut request = Request::new("d");
     request.push(Descriptor { limit: Some(own), ..descriptor(text) });
     let pinned = limiter.pin();
@@ -15,7 +15,7 @@ fn send_own(limiter: &Limiter, millis: u64, text: &str, own: Override) -> (Strin
 }
 
 /// Requests that are checked at their starts and cost 700 at their ends; returns how many of ten are admitted.
-fn admitted_of_ten(limiter: &Limiter, entries: &str, own: Override) -> usize {
+fn admitted_of_ten(limiter: &Limiter, entries: &str, own: RequestLimit) -> usize {
     let is_admitted = |_: &u64| {
         let (status, _) = send_own(limiter, 0, &format!("{entries} ?"), own);
         let is_admitted = status.starts_with("ok");
@@ -60,7 +60,7 @@ fn a_descriptor_states_how_its_own_limits_count() {
     assert_eq!(send_own(&limiter, 0, "key=a -500", BUDGET).0, "ok 100");
     assert_eq!(send_own(&limiter, 0, "plan=p,user=a -500", BUDGET).0, "ok 500");
     // The limit of the rule does not apply to it, and its number may change.
-    let more = Override { requests: 2_000, ..BUDGET };
+    let more = RequestLimit { requests: 2_000, ..BUDGET };
     assert_eq!(send_own(&limiter, 0, "plan=p,user=a ?", more).0, "ok 1500");
 }
 
@@ -81,7 +81,7 @@ fn a_budget_in_a_request_is_charged_its_estimate_and_then_the_cost() {
     // A renewal has the entries and the limit of its request.
     let ticket = start(2).1.expect("a ticket");
     assert_eq!(send_own(&limiter, 3, &format!("key=a,renew={ticket} +1"), BUDGET).0, "none");
-    let small = Override { requests: 50, unit: Unit::Minute };
+    let small = RequestLimit { requests: 50, unit: Unit::Minute };
     assert_eq!(send_own(&limiter, 4, "key=b", small).0, "ok 0", "an estimate is at most the limit");
     replace_rules(&limiter, "domain: d");
     assert_eq!(send_own(&limiter, 5, "key=a ?", BUDGET).0, "ok 100", "what was counted stays");
@@ -97,7 +97,7 @@ fn a_reload_that_changes_how_own_limits_count_keeps_what_was_used() {
             &format!("domain: d\ndescriptors: [{{key: key, request_limits: {{{keys}}}}}]"),
         );
         assert_eq!(
-            send_own(&limiter, 0, "key=a ?", Override { requests: 1_500, ..BUDGET }).0,
+            send_own(&limiter, 0, "key=a ?", RequestLimit { requests: 1_500, ..BUDGET }).0,
             "ok 100",
             "{keys}"
         );

@@ -1,7 +1,7 @@
 //! Rules that deny or count in ways of their own.
 
 use super::*;
-use crate::limit::{Override, Unit};
+use crate::limit::{RequestLimit, Unit};
 
 #[test]
 fn a_shadow_rule_never_denies_and_counts_only_hits_it_would_admit() {
@@ -176,7 +176,7 @@ fn a_requests_own_limit_shares_the_counter_of_a_rule_of_the_same_unit_with_the_r
     check(&limiter, &[(0, "user=a +4", &["ok 1"])]);
     let decide = |requests, unit| {
         let mut request = Request::new("d");
-        request.push(Descriptor { limit: Some(Override { requests, unit }), ..descriptor("user=a") });
+        request.push(Descriptor { limit: Some(RequestLimit { requests, unit }), ..descriptor("user=a") });
         shown(&limiter.pin().decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS)))
     };
     assert_eq!(decide(7, Unit::Minute), ["ok 2"]);

@@ -3,7 +3,7 @@
 use super::{algorithm::Counting, walk::Walk};
 use crate::{
     algorithm::Algorithm,
-    rules::{Reserve, semantics::Charge, yaml::Fields},
+    rules::{Reserve, semantics::ChargePolicy, yaml::Fields},
 };
 
 /// Windows of a bucket. A debt in a window ends with the one after it; a bucket has to drain, which without a bound may take years.
@@ -20,7 +20,7 @@ impl Walk<'_, '_> {
         &mut self,
         fields: &mut Fields<'_>,
         counting: &Counting,
-        charge: Charge,
+        charge: ChargePolicy,
         reserve: Option<Reserve>,
     ) -> Option<u32> {
         let default = debt_max_default(&counting.algorithm);
@@ -30,7 +30,7 @@ impl Walk<'_, '_> {
         } else if reserve.is_some() && default.is_none() {
             "bounds costs beyond an estimate in buckets only, a window ends by itself; remove it, or write \
              `algorithm: token_bucket`"
-        } else if reserve.is_none() && charge == Charge::Admitted {
+        } else if reserve.is_none() && charge == ChargePolicy::Admitted {
             "has no effect, since only admitted requests are counted; add `charge: always` or remove it"
         } else {
             return field.whole(&mut self.report).or(default);

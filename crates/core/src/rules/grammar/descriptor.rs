@@ -68,20 +68,8 @@ impl Walk<'_, '_> {
         self.leave(above);
         fields.finish(&mut self.report, elsewhere);
         let origin = self.report.origin(item.place());
-        let rule = Rule {
-            limits: self.register(&rates, &path, is_local),
-            info: RuleInfo {
-                path,
-                declared_at: Box::default(),
-                quota: is_quota,
-                queues: rates.queue(),
-                holds_slots: rates.hold_slots(),
-                shown_values,
-                metric_labels,
-                metadata,
-                on_deny,
-            },
-            origin,
+        let limits = self.register(&rates, &path, is_local);
+        let mut rule = Rule {
             extended_at: extension.map(|extension| Box::new(extension.origin().clone())),
             unlimited: rates.unlimited,
             shadow,
@@ -96,10 +84,18 @@ impl Walk<'_, '_> {
             shard_by,
             is_never_leased,
             shows_values: shown_values != 0,
-            has_plain_limit: false,
+            ..Rule::new(path, limits, origin)
         };
-        let mut rule = rule.with_plain_limit();
-        rule.info.declared_at = rule.declared_at().into();
+        rule.info = RuleInfo {
+            declared_at: rule.declared_at().into(),
+            quota: is_quota,
+            shown_values,
+            metric_labels,
+            metadata,
+            on_deny,
+            ..rule.info
+        };
+        let rule = rule.with_plain_limit();
         Some(Declared {
             key,
             value,

@@ -3,16 +3,16 @@
 use super::{DefaultAlgorithm, debt_max_default, declared::DeclaredDomain};
 use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule},
-    limit::{RuleInfo, Unit, Window},
+    limit::Window,
     rules::{
         Origin, Rule, RuleLimit,
         conditions::ConditionalLimit,
         error::Problems,
         files::Source,
-        limits::{LimitIdentity, LimitInfo, LimitNumbers, Registrar, TAG_UNNAMED},
+        limits::{LimitIdentity, LimitInfo, Registrar, TAG_UNNAMED},
         load_options::LoadOptions,
         overlay::OverrideLimit,
-        semantics::{Charge, Semantics},
+        semantics::Semantics,
         yaml::{Field, Fields, Node, Report, quoted},
     },
 };
@@ -226,58 +226,13 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
     let identity =
         LimitIdentity { domain: Arc::clone(&declared.namespace), path: Arc::clone(&path), tag: TAG_UNNAMED };
     let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
-    let LimitNumbers { id, index, series } = limits.register(info, label);
-    let debt_max = debt_max_default(&declared.algorithm);
+    let numbers = limits.register(info, label);
     let limit = RuleLimit {
-        id,
-        tag: TAG_UNNAMED,
-        index,
-        series,
         name: declared.name,
-        requests: declared.requests,
-        capacity: declared.algorithm.capacity().unwrap_or(declared.requests),
-        window: declared.window,
-        unit: Unit::of_window(declared.window),
-        algorithm: declared.algorithm,
-        charge: Charge::Admitted,
-        debt_max,
-        semantics: Semantics::Exact,
-        is_joined: false,
-        is_local: false,
-        continues: false,
-        key_prefix: None,
-        schedule: None,
-        when: None,
-        ban: None,
-        reserve: None,
+        debt_max: debt_max_default(&declared.algorithm),
+        ..RuleLimit::new(numbers, TAG_UNNAMED, (declared.requests, declared.window), declared.algorithm)
     };
-    let info = RuleInfo {
-        path,
-        declared_at: declared.origin.to_string().into(),
-        quota: false,
-        queues: false,
-        holds_slots: false,
-        shown_values: 0,
-        metric_labels: Box::default(),
-        metadata: None,
-        on_deny: None,
-    };
-    let rule = Rule {
-        limits: smallvec![limit],
-        has_plain_limit: false,
-        shows_values: false,
-        unlimited: false,
-        shadow: false,
-        info,
-        origin: declared.origin,
-        extended_at: None,
-        replaces: Box::default(),
-        detailed_metric: false,
-        value_to_metric: false,
-        own_limits: None,
-        shard_by: None,
-        is_never_leased: false,
-    };
+    let rule = Rule::new(path, smallvec![limit], declared.origin);
     ConditionalLimit {
         rule,
         conditions: declared.conditions.into(),

@@ -9,7 +9,7 @@ use crate::{
     limit::Unit,
     rules::{
         own_limits::{OwnAlgorithm, OwnLimitSettings},
-        semantics::Charge,
+        semantics::ChargePolicy,
         yaml::{Field, Fields, nearest, quoted},
     },
 };
@@ -29,7 +29,7 @@ impl Walk<'_, '_> {
             algorithm: Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }),
         };
         let reserve = self.reserve(&mut fields, &counting);
-        let charge = if reserve.is_some() { Charge::Admitted } else { self.charge(&mut fields) };
+        let charge = if reserve.is_some() { ChargePolicy::Admitted } else { self.charge(&mut fields) };
         let debt_max = self.debt_max(&mut fields, &counting, charge, reserve);
         fields.finish(&mut self.report, |name| match name {
             "requests_per_unit" | "unit" | "per" | "unit_multiplier" => {

@@ -10,7 +10,7 @@ use crate::{
     limit::Window,
     rules::{
         Reserve,
-        semantics::{Charge, Semantics},
+        semantics::{ChargePolicy, Semantics},
         yaml::{Field, Fields, Place, nearest, quoted},
     },
 };
@@ -31,7 +31,7 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) requests: u32,
     pub(super) window: Window,
     pub(super) algorithm: Algorithm,
-    pub(super) charge: Charge,
+    pub(super) charge: ChargePolicy,
     pub(super) debt_max: Option<u32>,
     pub(super) schedule: Option<DeclaredSchedule>,
     /// Its condition.
@@ -91,8 +91,8 @@ impl Walk<'_, '_> {
             let counting = algorithm::counting(&mut fields, self.semantics, default, &mut self.report);
             let reserve = counting.as_ref().and_then(|counting| self.reserve(&mut fields, counting));
             let charge = match &counting {
-                Some(counting) if counting.algorithm.holds_slots() => Charge::Admitted,
-                _ if reserve.is_some() => Charge::Admitted,
+                Some(counting) if counting.algorithm.holds_slots() => ChargePolicy::Admitted,
+                _ if reserve.is_some() => ChargePolicy::Admitted,
                 _ => self.charge(&mut fields),
             };
             let debt_max =
@@ -179,17 +179,17 @@ impl Walk<'_, '_> {
         }
     }
 
-    pub(super) fn charge(&mut self, fields: &mut Fields<'_>) -> Charge {
+    pub(super) fn charge(&mut self, fields: &mut Fields<'_>) -> ChargePolicy {
         let default = match self.semantics {
-            Semantics::Exact => Charge::Admitted,
-            Semantics::Reference => Charge::Always,
+            Semantics::Exact => ChargePolicy::Admitted,
+            Semantics::Reference => ChargePolicy::Always,
         };
         let Some(field) = fields.take("charge") else {
             return default;
         };
         match field.text(&mut self.report) {
-            Some("admitted") => Charge::Admitted,
-            Some("always") => Charge::Always,
+            Some("admitted") => ChargePolicy::Admitted,
+            Some("always") => ChargePolicy::Always,
             Some(other) => {
                 let meant = match nearest(other, &["admitted", "always"]) {
                     Some(meant) => format!("did you mean `{meant}`?"),

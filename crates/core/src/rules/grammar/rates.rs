@@ -8,9 +8,9 @@ use crate::{
     algorithm::{Algorithm, Ban},
     limit::Unit,
     rules::{
-        limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_ban, tag_of_label},
-        rule_limit::{RuleLimit, Schedule},
-        semantics::{Charge, Semantics},
+        limits::{LimitIdentity, LimitInfo, TAG_UNNAMED, tag_of_ban, tag_of_label},
+        rule_limit::{LimitSchedule, RuleLimit},
+        semantics::{ChargePolicy, Semantics},
         yaml::{Field, Fields, quoted},
     },
 };
@@ -133,39 +133,29 @@ impl Walk<'_, '_> {
                 name => name.into(),
             };
             let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
-            let LimitNumbers { id, index, series } = self.limits.register(info, label);
             let unit = Unit::of_window(declared.window).filter(|_| !declared.algorithm.holds_slots());
             // The joined texts of a counter do not name the limit: one limit of each window can have it.
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
                 && declared.when.is_none()
                 && declared.debt_max.is_none()
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
+            let numbers = self.limits.register(info, label);
+            let amount = (declared.requests, declared.window);
             let mut limit = RuleLimit {
-                continues: false,
-                id,
-                tag,
-                index,
-                series,
                 name: declared.name.into(),
-                requests: declared.requests,
-                capacity: declared.algorithm.capacity().unwrap_or(declared.requests),
-                window: declared.window,
                 unit,
-                algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 debt_max: declared.debt_max,
                 semantics: self.semantics,
                 is_local,
                 is_joined,
-                key_prefix: None,
-                schedule: None,
                 when: declared.when.clone(),
-                ban: None,
                 reserve: declared.reserve,
+                ..RuleLimit::new(numbers, tag, amount, declared.algorithm.clone())
             };
             let schedule = declared.schedule.as_ref();
             limit.schedule = schedule.map(|declared| {
-                Box::new(Schedule::new(declared.timetable.clone(), &limit, &declared.requests))
+                Box::new(LimitSchedule::new(declared.timetable.clone(), &limit, &declared.requests))
             });
             limit.ban = declared.ban.map(|ban| Box::new(self.register_ban(&limit, path, ban)));
             limits.push(limit);
@@ -184,7 +174,7 @@ impl Walk<'_, '_> {
             tag,
             capacity: limit.requests,
             algorithm,
-            charge: Charge::Admitted,
+            charge: ChargePolicy::Admitted,
             debt_max: None,
             semantics: Semantics::Exact,
             is_joined: false,

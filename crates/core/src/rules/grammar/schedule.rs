@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, DAY_NAMES, Hours, Timetable, Zone},
     rules::{
-        rule_limit::Schedule,
+        rule_limit::LimitSchedule,
         yaml::{Field, Fields, Report, quoted},
     },
 };
@@ -103,12 +103,12 @@ fn requests(fields: &mut Fields<'_>, most: u32, report: &mut Report<'_>) -> Opti
             report.at(fields.place(), fields.path_of("requests_per_unit"), message);
             return None;
         }
-        if most < Schedule::UNLIMITED {
+        if most < LimitSchedule::UNLIMITED {
             let message = format!("a log of all hits is too large; write `requests_per_unit` up to {most}");
             report.at(fields.place(), fields.path_of("unlimited"), message);
             return None;
         }
-        return Some(Schedule::UNLIMITED);
+        return Some(LimitSchedule::UNLIMITED);
     };
     if unlimited {
         field.reject(report, "has no effect in unlimited hours; remove this or `unlimited`");

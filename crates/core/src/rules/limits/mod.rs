@@ -81,7 +81,7 @@ impl fmt::Debug for Pin {
 #[derive(Debug, Default)]
 struct Known {
     /// By number.
-    slots: Vec<Slot>,
+    numbered: Vec<Numbered>,
     ids: HashMap<Arc<LimitInfo>, LimitId, FixedState>,
     /// Numbers without a limit.
     free: Vec<LimitId>,
@@ -94,7 +94,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Numbered {
     /// None while the number is free.
     info: Option<Arc<LimitInfo>>,
     /// The collection before which it was last registered.
@@ -185,11 +185,11 @@ pub struct LimitNumbers {
     pub series: SeriesId,
 }
 
-/// References to a limit that the table itself holds: its slot and the key of `ids`.
+/// References to a limit that the table itself holds: its entry and the key of `ids`.
 const OWN_REFERENCES: usize = 2;
 
-/// Slots that are looked at or freed under one lock: decisions that convert counters wait for it.
-const SLOTS_PER_LOCK: usize = 256;
+/// Numbers that are looked at or freed under one lock: decisions that convert counters wait for it.
+const NUMBERS_PER_LOCK: usize = 256;
 
 /// So many limits are kept without looking for unused ones.
 const COLLECTION_MIN: usize = 4_096;
@@ -197,7 +197,7 @@ const COLLECTION_MIN: usize = 4_096;
 impl LimitTable {
     /// The limit of that number; none if the number is free.
     pub fn get(&self, id: LimitId) -> Option<Arc<LimitInfo>> {
-        self.0.known.read().slots.get(id.0 as usize)?.info.clone()
+        self.0.known.read().numbered.get(id.0 as usize)?.info.clone()
     }
 
     /// The number of a limit that counts like this, if it has one.
@@ -216,19 +216,19 @@ impl LimitTable {
         let known = &mut *known;
         let registered = known.collection;
         if let Some((info, &id)) = known.ids.get_key_value(&info) {
-            known.slots[id.0 as usize].registered = registered;
+            known.numbered[id.0 as usize].registered = registered;
             return Registered { id, info: Arc::clone(info) };
         }
         let info = Arc::new(info);
         let id = known.free.pop().unwrap_or_else(|| {
-            let next =
-                u32::try_from(known.slots.len()).expect("four thousand million limits do not fit in memory");
-            known.slots.push(Slot { info: None, registered, reuses: 0 });
+            let next = u32::try_from(known.numbered.len())
+                .expect("four thousand million limits do not fit in memory");
+            known.numbered.push(Numbered { info: None, registered, reuses: 0 });
             LimitId(next)
         });
-        let slot = &mut known.slots[id.0 as usize];
-        slot.info = Some(Arc::clone(&info));
-        slot.registered = registered;
+        let numbered = &mut known.numbered[id.0 as usize];
+        numbered.info = Some(Arc::clone(&info));
+        numbered.registered = registered;
         known.ids.insert(Arc::clone(&info), id);
         Registered { id, info }
     }
@@ -237,7 +237,7 @@ impl LimitTable {
     fn next_epochs(&self) -> HashMap<LimitIdentity, u32, FixedState> {
         let mut epochs = HashMap::<_, _, FixedState>::default();
         let known = self.0.known.read();
-        for info in known.slots.iter().filter_map(|slot| slot.info.as_ref()) {
+        for info in known.numbered.iter().filter_map(|numbered| numbered.info.as_ref()) {
             if let Algorithm::Ban(ban) = &info.algorithm {
                 let next: &mut u32 = epochs.entry(info.identity.clone()).or_default();
                 *next = ban.epoch.saturating_add(1).max(*next);
@@ -246,7 +246,7 @@ impl LimitTable {
         epochs
     }
 
-    /// Every series of a name, those of names that no rule has any more too until their slots are reused.
+    /// Every series of a name, those of names that no rule has any more too until they are reused.
     pub fn series(&self) -> Vec<(SeriesId, Arc<LimitName>)> {
         self.0.series.read().named()
     }
@@ -259,8 +259,9 @@ impl LimitTable {
     /// Every limit with its number, by number.
     pub fn to_vec(&self) -> Vec<(LimitId, Arc<LimitInfo>)> {
         let known = self.0.known.read();
-        let used = |(index, slot): (u32, &Slot)| Some((LimitId(index), Arc::clone(slot.info.as_ref()?)));
-        (0..).zip(&known.slots).filter_map(used).collect()
+        let used =
+            |(index, numbered): (u32, &Numbered)| Some((LimitId(index), Arc::clone(numbered.info.as_ref()?)));
+        (0..).zip(&known.numbered).filter_map(used).collect()
     }
 
     /// Keeps every number's meaning until what is returned is dropped.
@@ -291,7 +292,7 @@ impl LimitTable {
             }
         });
         candidates.retain(|id| !found[id.0 as usize]);
-        let freed = candidates.chunks(SLOTS_PER_LOCK).map(|ids| self.free(ids, collection)).sum();
+        let freed = candidates.chunks(NUMBERS_PER_LOCK).map(|ids| self.free(ids, collection)).sum();
         let mut known = self.0.known.write();
         known.due_at = 2 * known.ids.len();
         Some(freed)
@@ -302,16 +303,19 @@ impl LimitTable {
         let (collection, end) = {
             let mut known = self.0.known.write();
             known.collection += 1;
-            (known.collection, known.slots.len())
+            (known.collection, known.numbered.len())
         };
-        let is_unused =
-            |slot: &Slot| slot.info.as_ref().is_some_and(|info| Arc::strong_count(info) <= OWN_REFERENCES);
+        let is_unused = |numbered: &Numbered| {
+            numbered.info.as_ref().is_some_and(|info| Arc::strong_count(info) <= OWN_REFERENCES)
+        };
         let mut candidates = Vec::new();
-        for from in (0..end).step_by(SLOTS_PER_LOCK) {
+        for from in (0..end).step_by(NUMBERS_PER_LOCK) {
             let known = self.0.known.read();
-            let slots = &known.slots[from..end.min(from + SLOTS_PER_LOCK)];
-            let numbered = (from as u32..).zip(slots);
-            candidates.extend(numbered.filter(|(_, slot)| is_unused(slot)).map(|(index, _)| LimitId(index)));
+            let numbered = &known.numbered[from..end.min(from + NUMBERS_PER_LOCK)];
+            let numbered = (from as u32..).zip(numbered);
+            candidates.extend(
+                numbered.filter(|(_, numbered)| is_unused(numbered)).map(|(index, _)| LimitId(index)),
+            );
         }
         (candidates, collection)
     }
@@ -323,12 +327,12 @@ impl LimitTable {
         let mut known = self.0.known.write();
         for &id in ids {
             let known = &mut *known;
-            let slot = &mut known.slots[id.0 as usize];
-            if slot.registered >= collection {
+            let numbered = &mut known.numbered[id.0 as usize];
+            if numbered.registered >= collection {
                 continue;
             }
-            if let Some(info) = slot.info.take() {
-                slot.reuses = slot.reuses.wrapping_add(1);
+            if let Some(info) = numbered.info.take() {
+                numbered.reuses = numbered.reuses.wrapping_add(1);
                 known.free.push(id);
                 dropped.extend(known.ids.remove_entry(&info));
             }
@@ -358,7 +362,7 @@ impl PinnedLimits<'_> {
 
     /// Number of limits that each number referred to before its present one, by number. Equal counts mean the same limit.
     pub fn reuses(&self) -> Vec<u32> {
-        self.table.0.known.read().slots.iter().map(|slot| slot.reuses).collect()
+        self.table.0.known.read().numbered.iter().map(|numbered| numbered.reuses).collect()
     }
 }
 

@@ -3,11 +3,10 @@
 use super::{OverrideAction, OverrideLimit};
 use crate::{
     algorithm::{Algorithm, NotShareable},
-    limit::{RuleInfo, Unit},
     rules::{
-        Charge, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
+        ChargePolicy, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
         grammar::debt_max_default,
-        limits::{LimitNumbers, Registrar, tag_of_label},
+        limits::{Registrar, tag_of_label},
     },
 };
 use smallvec::SmallVec;
@@ -72,30 +71,10 @@ impl Context<'_> {
         let all: SmallVec<[RuleLimit; 1]> = all.collect();
         let origin = Origin { source: SourceId::Override(id.into()), position: None };
         let rule = Rule {
-            has_plain_limit: false,
-            shows_values: false,
             unlimited: *action == OverrideAction::Unlimited,
-            shadow: false,
             shard_by: behind.and_then(|behind| behind.shard_by),
             is_never_leased: behind.is_some_and(|behind| behind.is_never_leased),
-            info: RuleInfo {
-                path,
-                declared_at: origin.to_string().into(),
-                quota: false,
-                queues: all.iter().any(|limit| limit.algorithm.queueing().is_some()),
-                holds_slots: all.iter().any(|limit| limit.algorithm.holds_slots()),
-                shown_values: 0,
-                metric_labels: Box::default(),
-                metadata: None,
-                on_deny: None,
-            },
-            limits: all,
-            origin,
-            extended_at: None,
-            replaces: Box::default(),
-            detailed_metric: false,
-            value_to_metric: false,
-            own_limits: None,
+            ..Rule::new(path, all, origin)
         };
         rule.with_plain_limit()
     }
@@ -126,31 +105,15 @@ impl Context<'_> {
         let path = Arc::clone(continued.map_or(path, |(path, _)| path));
         let identity = LimitIdentity { domain: Arc::clone(self.domain), path, tag };
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
-        let LimitNumbers { id, index, series } = limits.register(info, name);
-        let algorithm_can_reserve = algorithm.can_reserve();
-        let debt_max = behind.and_then(|behind| behind.debt_max).or_else(|| debt_max_default(&algorithm));
+        let numbers = limits.register(info, name);
+        let can_reserve = algorithm.can_reserve();
         RuleLimit {
-            id,
-            tag,
-            index,
-            series,
-            name: "".into(),
-            requests,
-            capacity: algorithm.capacity().unwrap_or(requests),
-            window,
-            unit: Unit::of_window(window),
-            algorithm,
-            charge: behind.map_or(Charge::Admitted, |behind| behind.charge),
-            debt_max,
+            charge: behind.map_or(ChargePolicy::Admitted, |behind| behind.charge),
+            debt_max: behind.and_then(|behind| behind.debt_max).or_else(|| debt_max_default(&algorithm)),
             semantics: self.semantics,
-            key_prefix: None,
-            is_joined: false,
             is_local,
-            continues: false,
-            schedule: None,
-            when: None,
-            ban: None,
-            reserve: behind.and_then(|behind| behind.reserve).filter(|_| algorithm_can_reserve),
+            reserve: behind.and_then(|behind| behind.reserve).filter(|_| can_reserve),
+            ..RuleLimit::new(numbers, tag, (requests, window), algorithm)
         }
     }
 }

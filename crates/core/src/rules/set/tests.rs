@@ -1,6 +1,6 @@
 use super::*;
 use crate::limit::{Unit, Window};
-use crate::rules::{Charge, DefaultAlgorithm};
+use crate::rules::{ChargePolicy, DefaultAlgorithm};
 use proptest::prelude::*;
 
 fn source(name: &str, text: &str) -> Source {
@@ -50,9 +50,9 @@ fn compat_changes_only_defaults_of_rules() {
     let limits: Vec<_> =
         rules.domain("d").unwrap().rules().iter().map(|rule| rule.limits[0].clone()).collect();
     let shown = |limit: &RuleLimit| (limit.algorithm.name(), limit.charge, limit.semantics, limit.requests);
-    assert_eq!(shown(&limits[0]), ("fixed_window", Charge::Always, Semantics::Reference, 1));
-    assert_eq!(shown(&limits[1]), ("sliding_window", Charge::Admitted, Semantics::Reference, 1));
-    assert_eq!(shown(&limits[2]), ("fixed_window", Charge::Always, Semantics::Reference, 0));
+    assert_eq!(shown(&limits[0]), ("fixed_window", ChargePolicy::Always, Semantics::Reference, 1));
+    assert_eq!(shown(&limits[1]), ("sliding_window", ChargePolicy::Admitted, Semantics::Reference, 1));
+    assert_eq!(shown(&limits[2]), ("fixed_window", ChargePolicy::Always, Semantics::Reference, 0));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_limit_has_a_dense_index_and_a_stable_name() {
     let limits = domain.rules().into_iter().flat_map(|rule| &rule.limits);
     let mut named: Vec<(u32, &str)> =
         limits.map(|limit| (limit.index, &*rules.limit_names()[limit.index as usize].limit)).collect();
-    let own = domain.own_limit(crate::limit::Override { requests: 5, unit: Unit::Hour }, &[]);
+    let own = domain.own_limit(crate::limit::RequestLimit { requests: 5, unit: Unit::Hour }, &[]);
     named.push((own.index, &rules.limit_names()[own.index as usize].limit));
     let names: Vec<_> = named.iter().map(|(_, name)| *name).collect();
     assert_eq!(names, ["a=x", "n", "b", "c (1d)", "c (10s)", "(request's own limit per hour)"]);

@@ -3,7 +3,7 @@
 mod oracle;
 
 use super::{DomainRules, LoadOptions, RuleSet, Semantics, Source};
-use crate::limit::{Entry, Override, Unit};
+use crate::limit::{Entry, RequestLimit, Unit};
 
 fn rules(yaml: &str) -> RuleSet {
     let source = Source::file("rules.yaml", yaml);
@@ -545,8 +545,8 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
     let domain = rules.domain("d").unwrap();
     let mut ids = Vec::new();
     for unit in Unit::ALL {
-        let limit = domain.own_limit(Override { requests: 7, unit }, &[]);
-        let more = domain.own_limit(Override { requests: 8, unit }, &[]);
+        let limit = domain.own_limit(RequestLimit { requests: 7, unit }, &[]);
+        let more = domain.own_limit(RequestLimit { requests: 8, unit }, &[]);
         assert_eq!((limit.requests, limit.unit, limit.algorithm.name()), (7, Some(unit), "sliding_window"));
         assert_eq!(limit.algorithm.remaining(&Default::default(), Default::default()), 7);
         assert_eq!((limit.id, limit.tag), (more.id, more.tag));
@@ -562,7 +562,7 @@ fn the_reference_servers_requests_own_limit_is_a_fixed_window() {
     let source = Source::file("r", "domain: d");
     let options = LoadOptions { semantics: Semantics::Reference, ..LoadOptions::default() };
     let rules = RuleSet::parse(&[source], &options).unwrap();
-    let limit = rules.domain("d").unwrap().own_limit(Override { requests: 7, unit: Unit::Day }, &[]);
+    let limit = rules.domain("d").unwrap().own_limit(RequestLimit { requests: 7, unit: Unit::Day }, &[]);
     assert_eq!(limit.algorithm.name(), "fixed_window");
 }
 

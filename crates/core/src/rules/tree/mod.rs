@@ -10,6 +10,7 @@
 mod compile;
 mod entry;
 mod explanation;
+mod features;
 mod joined;
 mod level;
 mod matched;
@@ -31,14 +32,15 @@ use super::{
     grammar::DeclaredDomain,
     overlay::{Behind, Overlay, OverlayMatch, OverrideRule, not_shareable},
     own_limits::OwnLimits,
-    quotas::Quotas,
+    quotas::QuotaSettings,
     redaction::Redaction,
     value_set::SharedValue,
 };
 use crate::{
     algorithm::NotShareable,
-    limit::{Entry, Override, Window},
+    limit::{Entry, RequestLimit, Window},
 };
+use features::{Features, Kind};
 use redactions::Redactions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -50,19 +52,11 @@ pub struct DomainRules {
     root: Level,
     /// The limits that requests bring along.
     own_limits: OwnLimits,
-    has_replaces: bool,
-    has_schedules: bool,
-    may_queue: bool,
-    waits_for_slots: bool,
     is_shared: bool,
-    has_slots: bool,
-    /// See [`DomainRules::is_apart`].
-    is_apart: bool,
-    /// Whether some rules have local counters although the domain is shared.
-    has_local_rules: bool,
+    features: Features,
     redactions: Redactions,
     /// How it is served over RLQS; none if it is not.
-    quotas: Option<Quotas>,
+    quotas: Option<QuotaSettings>,
     /// Instead of the tree: limits that apply by conditions.
     conditional: Option<Box<ConditionalLimits>>,
     /// Overrides and blocks instead of these rules, for some descriptors; none if there are none.
@@ -174,32 +168,32 @@ impl DomainRules {
 
     /// Whether any rule replaces limits of others.
     pub fn has_replaces(&self) -> bool {
-        self.has_replaces
+        self.features.replaces
     }
 
     /// Whether any limit has a schedule.
     pub fn has_schedules(&self) -> bool {
-        self.has_schedules
+        self.features.schedules
     }
 
     /// Whether any rule may queue requests. A shadow rule never does.
     pub fn may_queue(&self) -> bool {
-        self.may_queue
+        self.features.queues
     }
 
     /// Whether the rule of a descriptor with these entries may queue requests.
     pub fn queues(&self, entries: &[Entry<'_>]) -> bool {
-        self.may_queue && self.find(entries).is_some_and(|found| found.rule.may_queue())
+        self.features.queues && self.find(entries).is_some_and(|found| found.rule.may_queue())
     }
 
     /// Whether requests may wait for slots of any rule.
     pub fn may_wait_for_slots(&self) -> bool {
-        self.waits_for_slots
+        self.features.waits_for_slots
     }
 
     /// Whether the rule of a descriptor with these entries may have requests wait for slots.
     pub fn waits_for_slots(&self, entries: &[Entry<'_>]) -> bool {
-        self.waits_for_slots && self.find(entries).is_some_and(|found| found.rule.waits_for_slots())
+        self.features.waits_for_slots && self.find(entries).is_some_and(|found| found.rule.waits_for_slots())
     }
 
     /// Whether its counters are in a shared store, but for those of rules with local ones.
@@ -211,18 +205,18 @@ impl DomainRules {
     /// Whether any rule gives tickets: for requests in flight, or for estimates.
     #[inline]
     pub fn has_slots(&self) -> bool {
-        self.has_slots
+        self.features.tickets
     }
 
     /// Whether the class of a request depends on more than its hits: counters of all rules are shared, requests may release slots, or
     /// limits apply by conditions.
     #[inline]
     pub fn is_apart(&self) -> bool {
-        self.is_apart
+        self.features.is_apart
     }
 
     /// How it is served over RLQS; none if it is not.
-    pub fn quotas(&self) -> Option<Quotas> {
+    pub fn quotas(&self) -> Option<QuotaSettings> {
         self.quotas
     }
 
@@ -239,7 +233,7 @@ impl DomainRules {
     /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
     #[inline]
     pub fn has_local_rules(&self) -> bool {
-        self.has_local_rules
+        self.features.local_rules
     }
 
     /// Whether a limit of the domain counts in a shared store.
@@ -252,7 +246,7 @@ impl DomainRules {
     /// them.
     #[inline]
     pub fn may_wait(&self) -> bool {
-        self.may_queue || self.waits_for_slots || self.is_shared
+        self.features.queues || self.features.waits_for_slots || self.is_shared
     }
 
     /// How limits count that requests bring along, if the rules state it.
@@ -261,7 +255,7 @@ impl DomainRules {
     }
 
     /// The limit that a request brings along with these entries.
-    pub fn own_limit(&self, own: Override, entries: &[Entry<'_>]) -> RuleLimit {
+    pub fn own_limit(&self, own: RequestLimit, entries: &[Entry<'_>]) -> RuleLimit {
         let reached = self.follow(entries, &mut SmallVec::new());
         self.own_limits.limit(own, reached.and_then(|rule| rule.own_limits.as_deref()))
     }
@@ -288,13 +282,9 @@ impl DomainRules {
         rules
     }
 
-    /// The same, in no particular order; saves the sorting.
+    /// Every rule, in no particular order: saves the sorting.
     pub fn rules_unsorted(&self) -> Vec<&Rule> {
-        let mut rules = Vec::new();
-        self.root.add_rules(&mut rules);
-        rules.extend(self.conditional.iter().flat_map(|limits| limits.iter()).map(|limit| &limit.rule));
-        rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
-        rules
+        all_rules(&self.root, self.conditional.as_deref(), self.overlay.as_deref())
     }
 
     /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
@@ -315,8 +305,7 @@ impl DomainRules {
         }
     }
 
-    /// Compiles the declarations of all files for the domain, without overrides and blocks; duplicate descriptors are reported. To be
-    /// followed by [`Self::set_overlay`].
+    /// Compiles the declarations of all files for the domain, without overrides and blocks; duplicate descriptors are reported.
     pub(super) fn compile(
         declared: DeclaredDomain,
         own_limits: OwnLimits,
@@ -330,18 +319,17 @@ impl DomainRules {
         let quotas = declared.quotas.map(|declared| declared.quotas());
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
+        let kind = Kind {
+            is_shared: declared.is_shared,
+            is_conditional: conditional.is_some(),
+            requests_reserve: own_limits.reserve(),
+        };
         Self {
             name: declared.name,
+            features: Features::of(&all_rules(&root, conditional.as_deref(), None), kind),
             root,
             own_limits,
-            has_replaces: false,
-            has_schedules: false,
-            may_queue: false,
-            waits_for_slots: false,
             is_shared: declared.is_shared,
-            has_local_rules: false,
-            has_slots: false,
-            is_apart: false,
             redactions,
             quotas,
             conditional,
@@ -354,20 +342,28 @@ impl DomainRules {
         &mut self,
         overlay: impl FnOnce(&Arc<str>, bool, &Behind<'_>) -> Option<Box<Overlay>>,
     ) {
-        self.overlay = None;
+        let had_overlay = self.overlay.take().is_some();
         self.overlay =
             overlay(&self.name, self.is_shared, &|entries| self.follow(entries, &mut SmallVec::new()));
-        let all = self.rules_unsorted();
-        let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
-        let has_schedules = all.iter().any(|rule| rule.limits.iter().any(|limit| limit.schedule.is_some()));
-        let may_queue = all.iter().any(|rule| rule.may_queue());
-        let waits_for_slots = all.iter().any(|rule| rule.waits_for_slots());
-        let has_local_rules = self.is_shared && all.iter().any(|rule| rule.is_local());
-        let has_slots =
-            all.iter().any(|rule| rule.holds_slots() || rule.reserves()) || self.own_limits.reserve();
-        self.is_apart = has_slots || self.conditional.is_some() || self.is_shared && !has_local_rules;
-        (self.has_replaces, self.has_schedules) = (has_replaces, has_schedules);
-        (self.may_queue, self.waits_for_slots) = (may_queue, waits_for_slots);
-        (self.has_local_rules, self.has_slots) = (has_local_rules, has_slots);
+        if had_overlay || self.overlay.is_some() {
+            let kind = Kind {
+                is_shared: self.is_shared,
+                is_conditional: self.conditional.is_some(),
+                requests_reserve: self.own_limits.reserve(),
+            };
+            self.features = Features::of(&self.rules_unsorted(), kind);
+        }
     }
+}
+
+fn all_rules<'r>(
+    root: &'r Level,
+    conditional: Option<&'r ConditionalLimits>,
+    overlay: Option<&'r Overlay>,
+) -> Vec<&'r Rule> {
+    let mut rules = Vec::new();
+    root.add_rules(&mut rules);
+    rules.extend(conditional.into_iter().flat_map(ConditionalLimits::iter).map(|limit| &limit.rule));
+    rules.extend(overlay.into_iter().flat_map(Overlay::rules));
+    rules
 }

@@ -11,6 +11,7 @@ mod suggest;
 
 pub(super) use build::{parse, parse_all};
 pub(super) use fields::{Field, Fields, quoted};
+pub use scalar::yaml_text;
 pub use suggest::nearest;
 
 use super::{

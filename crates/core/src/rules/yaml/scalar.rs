@@ -3,6 +3,16 @@
 use super::{Kind, Node, Scalar};
 use serde_json::Value;
 
+/// A text as YAML, in quotes unless it is certainly read as that text.
+pub fn yaml_text(text: &str) -> String {
+    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|one| one.is_ascii_alphanumeric() || matches!(one, '_' | '.' | '-'));
+    let is_word = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word));
+    if is_plain && !is_word { text.to_owned() } else { Value::from(text).to_string() }
+}
+
 impl Scalar {
     pub(super) fn is_null(&self) -> bool {
         self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")

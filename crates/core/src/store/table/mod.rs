@@ -2,7 +2,7 @@
 //!
 //! A directory, indexed by the last bits of a key, names the page that holds it. A full page is split in two; only when
 //! the directory has no bit left to distinguish the halves is it doubled, a copy of four bytes for each of its entries.
-//! A page takes memory for its slots chunk by chunk, so that little of it is unused; all chunks are of one size, so that
+//! A page takes memory for its places chunk by chunk, so that little of it is unused; all chunks are of one size, so that
 //! a freed one fits wherever the next is needed.
 //!
 //! Invariants:
@@ -12,18 +12,18 @@
 
 use super::{
     Counter, Key,
-    page_copies::{PAGE_SLOTS, PageCopies, PageKeys, Wanted},
+    page_copies::{PAGE_PLACES, PageCopies, PageKeys, Wanted},
 };
 use crate::prefetch::{prefetch, prefetch_element};
 use std::array;
 
-/// Slots that a page takes memory for at once.
-const CHUNK_SLOTS: usize = 8;
+/// Places that a page takes memory for at once.
+const CHUNK_PLACES: usize = 8;
 
-type Chunk<T> = [Slot<T>; CHUNK_SLOTS];
+type Chunk<T> = [Place<T>; CHUNK_PLACES];
 
 /// Maximum number of directory entries for each page. Uniform keys take a few.
-const PLACES_PER_PAGE_MAX: usize = 64;
+const DIRECTORY_PER_PAGE_MAX: usize = 64;
 
 /// Pages that are checked for changes in one step.
 const PAGES_SEARCHED_MAX: usize = 128;
@@ -46,25 +46,25 @@ pub struct Swept {
     pub finished: bool,
 }
 
-/// The slot of a key: valid until something is inserted or dropped.
+/// The place of a key: valid until something is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SlotIndex {
+pub struct PlaceIndex {
     page: u32,
-    slot: u32,
+    place: u32,
 }
 
 /// A value and its key.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Slot<T> {
+pub(super) struct Place<T> {
     pub(super) key: Key,
     pub(super) value: T,
 }
 
 #[repr(C, align(64))]
 struct Page<T> {
-    /// `Key::tag` of each slot; only the first `len` mean anything.
-    tags: [u8; PAGE_SLOTS],
-    /// Slots in use, in no order.
+    /// `Key::tag` of each place; only the first `len` mean anything.
+    tags: [u8; PAGE_PLACES],
+    /// Places in use, in no order.
     len: u8,
     /// Number of last bits that all keys of the page share.
     depth: u8,
@@ -72,8 +72,8 @@ struct Page<T> {
     changed: bool,
     /// Those bits.
     bits: u32,
-    /// The slots: as many chunks as `len` needs.
-    chunks: [Option<Box<Chunk<T>>>; PAGE_SLOTS / CHUNK_SLOTS],
+    /// The places: as many chunks as `len` needs.
+    chunks: [Option<Box<Chunk<T>>>; PAGE_PLACES / CHUNK_PLACES],
 }
 
 /// The table. See the module.
@@ -89,7 +89,7 @@ pub(super) struct Table<T> {
 impl<T: Default> Page<T> {
     fn new(keys: PageKeys) -> Self {
         Self {
-            tags: [0; PAGE_SLOTS],
+            tags: [0; PAGE_PLACES],
             chunks: array::from_fn(|_| None),
             len: 0,
             depth: keys.depth as u8,
@@ -108,28 +108,28 @@ impl<T: Default> Page<T> {
     }
 
     #[inline]
-    fn slot(&self, slot: usize) -> &Slot<T> {
-        &self.chunk(slot)[slot % CHUNK_SLOTS]
+    fn place(&self, place: usize) -> &Place<T> {
+        &self.chunk(place)[place % CHUNK_PLACES]
     }
 
-    /// The slots around one in use.
+    /// The places around one in use.
     #[inline]
-    fn chunk(&self, slot: usize) -> &Chunk<T> {
-        self.chunks[slot / CHUNK_SLOTS].as_ref().expect("a slot in use has memory")
+    fn chunk(&self, place: usize) -> &Chunk<T> {
+        self.chunks[place / CHUNK_PLACES].as_ref().expect("a place in use has memory")
     }
 
     #[inline]
-    fn slot_mut(&mut self, slot: usize) -> &mut Slot<T> {
-        let chunk = self.chunks[slot / CHUNK_SLOTS].as_mut();
-        &mut chunk.expect("a slot in use has memory")[slot % CHUNK_SLOTS]
+    fn place_mut(&mut self, place: usize) -> &mut Place<T> {
+        let chunk = self.chunks[place / CHUNK_PLACES].as_mut();
+        &mut chunk.expect("a place in use has memory")[place % CHUNK_PLACES]
     }
 
     #[inline]
     fn position(&self, key: Key) -> Option<usize> {
-        self.search(key, |slot| self.slot(slot).key == key)
+        self.search(key, |place| self.place(place).key == key)
     }
 
-    /// The first slot with the key's tag that `is_it`. Eight tags at a time; a tag that agrees by chance costs one call.
+    /// The first place with the key's tag that `is_it`. Eight tags at a time; a tag that agrees by chance costs one call.
     #[inline]
     fn search(&self, key: Key, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         const LOW: u64 = 0x0101_0101_0101_0101;
@@ -143,9 +143,9 @@ impl<T: Default> Page<T> {
             // Marks every zero byte, and sometimes a byte above one, which the comparison of keys then rules out.
             let mut candidates = differing.wrapping_sub(LOW) & !differing & HIGH;
             while candidates != 0 {
-                let slot = group * 8 + candidates.trailing_zeros() as usize / 8;
-                if slot < self.len() && is_it(slot) {
-                    return Some(slot);
+                let place = group * 8 + candidates.trailing_zeros() as usize / 8;
+                if place < self.len() && is_it(place) {
+                    return Some(place);
                 }
                 candidates &= candidates - 1;
             }
@@ -153,38 +153,38 @@ impl<T: Default> Page<T> {
         None
     }
 
-    /// Adds a slot to a page that is not full.
-    fn push(&mut self, slot: Slot<T>) {
+    /// Adds a place to a page that is not full.
+    fn push(&mut self, place: Place<T>) {
         let last = self.len();
-        if last.is_multiple_of(CHUNK_SLOTS) {
-            self.chunks[last / CHUNK_SLOTS] = Some(Box::new(array::from_fn(|_| Slot::default())));
+        if last.is_multiple_of(CHUNK_PLACES) {
+            self.chunks[last / CHUNK_PLACES] = Some(Box::new(array::from_fn(|_| Place::default())));
         }
-        self.tags[last] = slot.key.tag();
+        self.tags[last] = place.key.tag();
         self.len += 1;
         self.changed = true;
-        *self.slot_mut(last) = slot;
+        *self.place_mut(last) = place;
     }
 
-    /// Takes a slot out; the last one takes its place.
-    fn swap_remove(&mut self, slot: usize) -> Slot<T> {
+    /// Empties a place; the last value moves there.
+    fn swap_remove(&mut self, place: usize) -> Place<T> {
         let last = self.len() - 1;
-        let moved = std::mem::take(self.slot_mut(last));
-        let removed = if slot == last { moved } else { std::mem::replace(self.slot_mut(slot), moved) };
-        self.tags[slot] = self.tags[last];
-        if last.is_multiple_of(CHUNK_SLOTS) {
-            self.chunks[last / CHUNK_SLOTS] = None;
+        let moved = std::mem::take(self.place_mut(last));
+        let removed = if place == last { moved } else { std::mem::replace(self.place_mut(place), moved) };
+        self.tags[place] = self.tags[last];
+        if last.is_multiple_of(CHUNK_PLACES) {
+            self.chunks[last / CHUNK_PLACES] = None;
         }
         self.len -= 1;
         self.changed = true;
         removed
     }
 
-    /// Drops the slots that are not wanted any more; returns how many.
-    fn retain(&mut self, mut keep: impl FnMut(&Slot<T>) -> bool) -> usize {
+    /// Drops the places that are not wanted any more; returns how many.
+    fn retain(&mut self, mut keep: impl FnMut(&Place<T>) -> bool) -> usize {
         let before = self.len();
-        for slot in (0..before).rev() {
-            if !keep(self.slot(slot)) {
-                self.swap_remove(slot);
+        for place in (0..before).rev() {
+            if !keep(self.place(place)) {
+                self.swap_remove(place);
             }
         }
         before - self.len()
@@ -202,15 +202,15 @@ impl<T: Default> Table<T> {
     #[inline]
     fn page_of(&self, key: Key) -> usize {
         let mask = (1 << self.depth) - 1;
-        self.directory[(key.place_bits() & mask) as usize] as usize
+        self.directory[(key.page_bits() & mask) as usize] as usize
     }
 
-    /// The slot of the key.
+    /// The place of the key.
     #[inline]
-    pub(super) fn find(&self, key: Key) -> Option<SlotIndex> {
+    pub(super) fn find(&self, key: Key) -> Option<PlaceIndex> {
         let page = self.page_of(key);
-        let slot = self.pages[page].position(key)?;
-        Some(SlotIndex { page: page as u32, slot: slot as u32 })
+        let place = self.pages[page].position(key)?;
+        Some(PlaceIndex { page: page as u32, place: place as u32 })
     }
 
     /// Prefetches the page of the key.
@@ -221,65 +221,65 @@ impl<T: Default> Table<T> {
         prefetch(&page.chunks);
     }
 
-    /// Prefetches the slot that seems to have the key; needs the page.
+    /// Prefetches the place that seems to have the key; needs the page.
     #[inline]
-    pub(super) fn fetch_slot(&self, key: Key) {
+    pub(super) fn fetch_place(&self, key: Key) {
         let page = &self.pages[self.page_of(key)];
-        if let Some(slot) = page.search(key, |_| true) {
-            let (chunk, slot) = (page.chunk(slot), slot % CHUNK_SLOTS);
-            // A slot may span two cache lines; the next slot starts on the second.
-            prefetch_element(chunk, slot);
-            prefetch_element(chunk, slot + 1);
+        if let Some(place) = page.search(key, |_| true) {
+            let (chunk, place) = (page.chunk(place), place % CHUNK_PLACES);
+            // A place may span two cache lines; the next place starts on the second.
+            prefetch_element(chunk, place);
+            prefetch_element(chunk, place + 1);
         }
     }
 
     #[inline]
-    pub(super) fn get(&self, index: SlotIndex) -> &Slot<T> {
-        self.pages[index.page as usize].slot(index.slot as usize)
+    pub(super) fn get(&self, index: PlaceIndex) -> &Place<T> {
+        self.pages[index.page as usize].place(index.place as usize)
     }
 
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, index: SlotIndex) -> &mut T {
+    pub(super) fn get_mut(&mut self, index: PlaceIndex) -> &mut T {
         let page = &mut self.pages[index.page as usize];
         // Written only on change: other cores read the line to find their keys.
         if !page.changed {
             page.changed = true;
         }
-        &mut page.slot_mut(index.slot as usize).value
+        &mut page.place_mut(index.place as usize).value
     }
 
-    /// Adds a key that is not there yet. Before a full page is split, slots that `keep` rejects are dropped from it;
+    /// Adds a key that is not there yet. Before a full page is split, places that `keep` rejects are dropped from it;
     /// returns their number.
     pub(super) fn insert(&mut self, key: Key, value: T, keep: impl Fn(&T) -> bool) -> Result<usize, Crowded> {
         let mut dropped = 0;
         loop {
             let number = self.page_of(key);
             let page = &mut self.pages[number];
-            if page.len() < PAGE_SLOTS {
-                page.push(Slot { key, value });
+            if page.len() < PAGE_PLACES {
+                page.push(Place { key, value });
                 return Ok(dropped);
             }
-            dropped += page.retain(|slot| keep(&slot.value));
-            if page.len() == PAGE_SLOTS {
+            dropped += page.retain(|place| keep(&place.value));
+            if page.len() == PAGE_PLACES {
                 self.split(number)?;
             }
         }
     }
 
-    /// Moves the slots of a full page that have one as the next bit to a page of their own.
+    /// Moves the places of a full page that have one as the next bit to a page of their own.
     fn split(&mut self, number: usize) -> Result<(), Crowded> {
-        let places_max = PLACES_PER_PAGE_MAX * (self.pages.len() + 1);
+        let directory_max = DIRECTORY_PER_PAGE_MAX * (self.pages.len() + 1);
         let page = &mut self.pages[number];
         let keys = page.keys();
         let doubles = keys.depth == self.depth;
-        if doubles && (keys.depth == PageKeys::DEPTH_MAX || 2 * self.directory.len() > places_max) {
+        if doubles && (keys.depth == PageKeys::DEPTH_MAX || 2 * self.directory.len() > directory_max) {
             return Err(Crowded);
         }
         let sibling_keys = keys.half(true);
         let mut sibling = Page::new(sibling_keys);
-        for slot in (0..page.len()).rev() {
-            if sibling_keys.contain(page.slot(slot).key) {
-                let moved = page.swap_remove(slot);
+        for place in (0..page.len()).rev() {
+            if sibling_keys.contain(page.place(place).key) {
+                let moved = page.swap_remove(place);
                 sibling.push(moved);
             }
         }
@@ -291,9 +291,9 @@ impl<T: Default> Table<T> {
             self.directory.extend_from_within(..);
             self.depth += 1;
         }
-        // Every place that ends in the sibling's bits.
-        for place in (sibling_keys.bits as usize..self.directory.len()).step_by(2 << keys.depth) {
-            self.directory[place] = sibling_number;
+        // Every entry that ends in the sibling's bits.
+        for entry in (sibling_keys.bits as usize..self.directory.len()).step_by(2 << keys.depth) {
+            self.directory[entry] = sibling_number;
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl<T: Default> Table<T> {
         let start = self.sweep_next as usize;
         let end = self.pages.len().min(start.saturating_add(pages_max));
         let pages = self.pages[start..end].iter_mut();
-        let dropped = pages.map(|page| page.retain(|slot| keep(&slot.value))).sum();
+        let dropped = pages.map(|page| page.retain(|place| keep(&place.value))).sum();
         let finished = end == self.pages.len();
         self.sweep_next = if finished { 0 } else { end as u32 };
         Swept { dropped, finished }
@@ -314,12 +314,12 @@ impl<T: Default> Table<T> {
         let number = self.page_of(key);
         let page = &mut self.pages[number];
         let position = page.position(key);
-        position.map(|slot| page.swap_remove(slot)).is_some()
+        position.map(|place| page.swap_remove(place)).is_some()
     }
 
     /// Drops what `keep` rejects from the pages from `from` on, [`PAGES_VISITED_MAX`] of them; returns how many were dropped,
     /// and the next page, if there is one.
-    pub(super) fn retain(&mut self, from: usize, keep: impl Fn(&Slot<T>) -> bool) -> (usize, Option<usize>) {
+    pub(super) fn retain(&mut self, from: usize, keep: impl Fn(&Place<T>) -> bool) -> (usize, Option<usize>) {
         let end = self.pages.len().min(from.saturating_add(PAGES_VISITED_MAX));
         let pages = self.pages.get_mut(from..end).unwrap_or_default();
         let dropped = pages.iter_mut().map(|page| page.retain(&keep)).sum();
@@ -336,14 +336,14 @@ impl<T: Default> Table<T> {
     pub(super) fn visit(&self, from: usize, mut visit: impl FnMut(&T)) -> Option<usize> {
         let end = self.pages.len().min(from.saturating_add(PAGES_VISITED_MAX));
         for page in self.pages.get(from..end).unwrap_or_default() {
-            (0..page.len()).for_each(|slot| visit(&page.slot(slot).value));
+            (0..page.len()).for_each(|place| visit(&page.place(place).value));
         }
         (end < self.pages.len()).then_some(end)
     }
 
     /// Everything in the table, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.pages.iter().flat_map(|page| (0..page.len()).map(|slot| page.slot(slot)))
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place<T>> {
+        self.pages.iter().flat_map(|page| (0..page.len()).map(|place| page.place(place)))
     }
 }
 
@@ -362,8 +362,8 @@ impl Table<Counter> {
             }
             let page = &mut self.pages[number];
             if std::mem::take(&mut page.changed) || wanted == Wanted::All {
-                let slots = (0..page.len()).map(|slot| page.slot(slot));
-                copies.add(page.keys(), slots.map(|slot| (slot.key, slot.value.clone())));
+                let places = (0..page.len()).map(|place| page.place(place));
+                copies.add(page.keys(), places.map(|place| (place.key, place.value.clone())));
             }
         }
         (end < self.pages.len()).then_some(end)

@@ -15,8 +15,8 @@ proptest! {
         for (number, action) in steps {
             let key = key(number);
             match (table.find(key), action) {
-                (Some(slot), 0) => {
-                    *table.get_mut(slot) += 1;
+                (Some(place), 0) => {
+                    *table.get_mut(place) += 1;
                     *map.get_mut(&key).unwrap() += 1;
                 }
                 (None, 0..=2) => {
@@ -39,9 +39,9 @@ proptest! {
         }
         prop_assert_eq!(table.iter().count(), map.len());
         for (key, value) in map {
-            let slot = table.find(key);
-            prop_assert!(slot.is_some());
-            prop_assert_eq!(table.get(slot.unwrap()).value, value);
+            let place = table.find(key);
+            prop_assert!(place.is_some());
+            prop_assert_eq!(table.get(place.unwrap()).value, value);
         }
     }
 }
@@ -52,12 +52,12 @@ fn a_page_takes_two_cache_lines() {
 }
 
 #[test]
-fn rejected_slots_of_a_full_page_are_dropped_before_it_is_split() {
+fn rejected_places_of_a_full_page_are_dropped_before_it_is_split() {
     let mut table = Table::default();
-    for number in 0..PAGE_SLOTS as u64 {
+    for number in 0..PAGE_PLACES as u64 {
         assert_eq!(table.insert(key(number), number, |_| true), Ok(0));
     }
-    assert_eq!(table.insert(key(1000), 1000, |value| value % 2 == 0), Ok(PAGE_SLOTS / 2));
+    assert_eq!(table.insert(key(1000), 1000, |value| value % 2 == 0), Ok(PAGE_PLACES / 2));
     assert_eq!(table.pages.len(), 1);
 }
 
@@ -67,8 +67,8 @@ fn keys_that_agree_in_their_last_bits_are_refused_before_they_take_much_memory()
         let mut table = Table::default();
         let key = |number: u64| Key::from_halves(number, number.checked_shl(agreeing_bits).unwrap_or(0));
         let refused = (0..).find(|&number| table.insert(key(number), number, |_| true).is_err());
-        assert_eq!(refused, Some(PAGE_SLOTS as u64));
+        assert_eq!(refused, Some(PAGE_PLACES as u64));
         assert!(table.directory.len() <= 1_024, "{} places", table.directory.len());
-        assert!((0..PAGE_SLOTS as u64).all(|number| table.find(key(number)).is_some()));
+        assert!((0..PAGE_PLACES as u64).all(|number| table.find(key(number)).is_some()));
     }
 }

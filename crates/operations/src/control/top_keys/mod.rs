@@ -15,7 +15,7 @@ mod windows;
 pub use key::{KeyEntry, SketchKey};
 pub use outcome::KeyOutcome;
 pub use sketch::Estimate;
-pub use windows::{Report, Window};
+pub use windows::{Report, ReportWindow};
 
 use key::{BorrowedKey, KEY_BYTES_MAX};
 use outcome::ByOutcome;
@@ -218,7 +218,7 @@ impl TopKeys {
     }
 
     /// The keys of a window, after the samples of all threads were collected.
-    pub fn report(&self, window: Window, outcome: KeyOutcome, now: Timestamp) -> Report {
+    pub fn report(&self, window: ReportWindow, outcome: KeyOutcome, now: Timestamp) -> Report {
         self.collect(now);
         self.collected.lock().windows.report(window, outcome, now)
     }

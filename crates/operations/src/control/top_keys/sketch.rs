@@ -28,8 +28,8 @@ pub struct Estimate {
 #[derive(Debug)]
 pub struct Sketch<K> {
     capacity: usize,
-    slots: Vec<Slot<K>>,
-    /// The slot of each key.
+    counted: Vec<Counted<K>>,
+    /// The one of each key.
     by_key: HashTable<u32>,
     /// Slots as a heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`. Moving one in it takes no
     /// search for its key.
@@ -38,7 +38,7 @@ pub struct Sketch<K> {
 }
 
 #[derive(Debug)]
-struct Slot<K> {
+struct Counted<K> {
     key: K,
     hash: u64,
     /// In the heap.
@@ -60,7 +60,7 @@ pub struct Summary<K> {
 impl<K: Hash + Eq + Clone> Sketch<K> {
     /// An empty sketch. It takes memory as keys are added.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), total: 0 }
+        Self { capacity, counted: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), total: 0 }
     }
 
     /// Whether nothing was added.
@@ -77,20 +77,20 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
     ) {
         self.total = self.total.saturating_add(hits);
         let hash = STATE.hash_one(borrowed);
-        let is_key = |slot: &u32| {
-            let slot = &self.slots[*slot as usize];
-            slot.hash == hash && borrowed.equivalent(&slot.key)
+        let is_key = |one: &u32| {
+            let one = &self.counted[*one as usize];
+            one.hash == hash && borrowed.equivalent(&one.key)
         };
-        if let Some(&slot) = self.by_key.find(hash, is_key) {
-            let slot = &mut self.slots[slot as usize];
-            slot.estimate.hits = slot.estimate.hits.saturating_add(hits);
-            let position = slot.position as usize;
+        if let Some(&one) = self.by_key.find(hash, is_key) {
+            let one = &mut self.counted[one as usize];
+            one.estimate.hits = one.estimate.hits.saturating_add(hits);
+            let position = one.position as usize;
             self.sink(position);
             return;
         }
-        let index = if self.slots.len() < self.capacity {
-            let index = self.slots.len() as u32;
-            self.slots.push(Slot {
+        let index = if self.counted.len() < self.capacity {
+            let index = self.counted.len() as u32;
+            self.counted.push(Counted {
                 key: key(),
                 hash,
                 position: index,
@@ -101,33 +101,33 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
             index
         } else {
             let Some(&index) = self.heap.first() else { return };
-            let slot = &mut self.slots[index as usize];
-            if let Ok(entry) = self.by_key.find_entry(slot.hash, |other| *other == index) {
+            let one = &mut self.counted[index as usize];
+            if let Ok(entry) = self.by_key.find_entry(one.hash, |other| *other == index) {
                 entry.remove();
             }
-            let least = slot.estimate.hits;
+            let least = one.estimate.hits;
             let estimate = Estimate { hits: least.saturating_add(hits), error: least };
-            *slot = Slot { key: key(), hash, position: 0, estimate };
+            *one = Counted { key: key(), hash, position: 0, estimate };
             self.sink(0);
             index
         };
-        self.by_key.insert_unique(hash, index, |slot| self.slots[*slot as usize].hash);
+        self.by_key.insert_unique(hash, index, |one| self.counted[*one as usize].hash);
     }
 
     /// Returns the hits added so far, and empties the sketch.
     pub fn take(&mut self) -> Summary<K> {
         let absent_max = match self.heap.first() {
-            Some(least) if self.heap.len() == self.capacity => self.slots[*least as usize].estimate.hits,
+            Some(least) if self.heap.len() == self.capacity => self.counted[*least as usize].estimate.hits,
             _ => 0,
         };
         self.by_key.clear();
         self.heap.clear();
-        let keys = self.slots.drain(..).map(|slot| (slot.key, slot.estimate)).collect();
+        let keys = self.counted.drain(..).map(|one| (one.key, one.estimate)).collect();
         Summary { keys, absent_max, total: std::mem::take(&mut self.total) }
     }
 
     fn hits_at(&self, position: usize) -> u64 {
-        self.slots[self.heap[position] as usize].estimate.hits
+        self.counted[self.heap[position] as usize].estimate.hits
     }
 
     fn rise(&mut self, mut position: usize) {
@@ -157,7 +157,7 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
     fn swap(&mut self, one: usize, other: usize) {
         self.heap.swap(one, other);
         for position in [one, other] {
-            self.slots[self.heap[position] as usize].position = position as u32;
+            self.counted[self.heap[position] as usize].position = position as u32;
         }
     }
 }

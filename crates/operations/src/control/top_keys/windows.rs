@@ -1,7 +1,7 @@
 //! Summaries of the last minute and the last hour. Pure: the time is an argument.
 //!
-//! A window consists of slots; the last one is not full yet. A report is over the slots that begin within the window, so it
-//! covers up to one slot more.
+//! A window consists of spans; the last one is not full yet. A report is over the spans that begin within the window, so it
+//! covers up to one span more.
 
 use super::{
     key::SketchKey,
@@ -11,18 +11,18 @@ use super::{
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
 
-/// Keys of a full slot, for each outcome.
-const SLOT_KEYS: usize = 128;
-/// Keys of the slots that are not full.
-const OPEN_SLOT_KEYS: usize = 512;
-const MINUTE_SLOT: Duration = Duration::from_secs(10);
-const MINUTE_SLOTS: usize = 6;
-const HOUR_SLOT: Duration = Duration::from_secs(300);
-const HOUR_SLOTS: usize = 12;
+/// Keys of a full span, for each outcome.
+const SPAN_KEYS: usize = 128;
+/// Keys of the spans that are not full.
+const OPEN_SPAN_KEYS: usize = 512;
+const MINUTE_SPAN: Duration = Duration::from_secs(10);
+const MINUTE_SPANS: usize = 6;
+const HOUR_SPAN: Duration = Duration::from_secs(300);
+const HOUR_SPANS: usize = 12;
 
 /// A time that keys are reported for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Window {
+pub enum ReportWindow {
     /// The last minute.
     Minute,
     /// The last hour.
@@ -44,24 +44,24 @@ pub struct Report {
 
 type Summaries = ByOutcome<Summary<Arc<SketchKey>>>;
 
-/// The slots of both windows.
+/// The spans of both windows.
 pub(super) struct Windows {
-    minute: Slots,
-    hour: Slots,
+    minute: Spans,
+    hour: Spans,
 }
 
-struct Slots {
+struct Spans {
     length: Duration,
     count: usize,
-    /// The start of each slot, the newest last.
+    /// The start of each span, the newest last.
     full: VecDeque<(Timestamp, Summaries)>,
     open: Option<(Timestamp, Summaries)>,
 }
 
 impl Default for Windows {
     fn default() -> Self {
-        let slots = |length, count| Slots { length, count, full: VecDeque::new(), open: None };
-        Self { minute: slots(MINUTE_SLOT, MINUTE_SLOTS), hour: slots(HOUR_SLOT, HOUR_SLOTS) }
+        let spans = |length, count| Spans { length, count, full: VecDeque::new(), open: None };
+        Self { minute: spans(MINUTE_SPAN, MINUTE_SPANS), hour: spans(HOUR_SPAN, HOUR_SPANS) }
     }
 }
 
@@ -78,21 +78,21 @@ impl Windows {
         self.hour.advance(now);
     }
 
-    pub(super) fn report(&self, window: Window, outcome: KeyOutcome, now: Timestamp) -> Report {
+    pub(super) fn report(&self, window: ReportWindow, outcome: KeyOutcome, now: Timestamp) -> Report {
         match window {
-            Window::Minute => self.minute.report(outcome, now),
-            Window::Hour => self.hour.report(outcome, now),
+            ReportWindow::Minute => self.minute.report(outcome, now),
+            ReportWindow::Hour => self.hour.report(outcome, now),
         }
     }
 }
 
-impl Slots {
+impl Spans {
     fn add(&mut self, hits: &Summaries, now: Timestamp) {
         self.advance(now);
         let (_, open) = self.open.get_or_insert_with(|| (now, Summaries::default()));
         for (open, hits) in open.iter_mut().zip(hits) {
             open.merge(hits);
-            open.truncate(OPEN_SLOT_KEYS);
+            open.truncate(OPEN_SPAN_KEYS);
         }
     }
 
@@ -102,7 +102,7 @@ impl Slots {
                 self.open = Some((start, summaries));
             } else {
                 for summary in &mut summaries {
-                    summary.truncate(SLOT_KEYS);
+                    summary.truncate(SPAN_KEYS);
                     // It had room for many more keys, and gets none any more.
                     summary.keys.shrink_to_fit();
                 }
@@ -140,7 +140,7 @@ mod tests {
         [Summary { keys, absent_max: 0, total: hits }, Summary::default()]
     }
 
-    fn report(windows: &mut Windows, window: Window, second: u64) -> Vec<(String, u64)> {
+    fn report(windows: &mut Windows, window: ReportWindow, second: u64) -> Vec<(String, u64)> {
         let now = Timestamp::from_millis(second * 1_000);
         windows.advance(now);
         let report = windows.report(window, KeyOutcome::Denied, now);
@@ -155,10 +155,10 @@ mod tests {
         windows.add(&hits("b", 9), at(1_030));
         windows.add(&hits("a", 2), at(1_031));
         let key = |key: &str, hits| (key.to_owned(), hits);
-        assert_eq!(report(&mut windows, Window::Minute, 1_035), [key("b", 9), key("a", 7)]);
-        assert_eq!(report(&mut windows, Window::Minute, 1_070), [key("b", 9), key("a", 2)]);
-        assert_eq!(report(&mut windows, Window::Minute, 1_100), []);
-        assert_eq!(report(&mut windows, Window::Hour, 1_100), [key("b", 9), key("a", 7)]);
-        assert_eq!(report(&mut windows, Window::Hour, 5_000), []);
+        assert_eq!(report(&mut windows, ReportWindow::Minute, 1_035), [key("b", 9), key("a", 7)]);
+        assert_eq!(report(&mut windows, ReportWindow::Minute, 1_070), [key("b", 9), key("a", 2)]);
+        assert_eq!(report(&mut windows, ReportWindow::Minute, 1_100), []);
+        assert_eq!(report(&mut windows, ReportWindow::Hour, 1_100), [key("b", 9), key("a", 7)]);
+        assert_eq!(report(&mut windows, ReportWindow::Hour, 5_000), []);
     }
 }

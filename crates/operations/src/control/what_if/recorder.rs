@@ -329,7 +329,7 @@ fn decided(record: &Record<'_>, place: Option<Place>, sample: f64) -> Decided {
     let descriptor = |of: &DescriptorRecord<'_>| EventDescriptor {
         entries: of.entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         hits: of.hits,
-        own_limit: of.own_limit.map(|(requests, unit)| tidegate_core::limit::Override { requests, unit }),
+        own_limit: of.own_limit.map(|(requests, unit)| tidegate_core::limit::RequestLimit { requests, unit }),
         recorded: Some(RecordedStatus {
             code: of.code,
             remaining: of.remaining,

@@ -116,7 +116,7 @@ pub(super) fn assignment(
 mod tests {
     use super::*;
     use tidegate_core::{limit::Timestamp, rules::Redaction};
-    use tidegate_service::{Bucket, QuotaPeer};
+    use tidegate_service::{BucketName, QuotaPeer};
 
     fn event(assignment: Assignment) -> AssignmentEvent {
         AssignmentEvent {
@@ -124,7 +124,7 @@ mod tests {
             domain: "shop".into(),
             stream: 3,
             peer: QuotaPeer { address: "192.0.2.1".into(), names: [].into() },
-            bucket: Bucket::new([("user", "ada")]),
+            bucket: BucketName::new([("user", "ada")]),
             assignment,
         }
     }

@@ -101,11 +101,11 @@ struct ResetLine<'r> {
     run: Run,
     seq: u64,
     generation: u64,
-    reset: Reset<'r>,
+    reset: LoggedReset<'r>,
 }
 
 #[derive(Serialize)]
-struct Reset<'r> {
+struct LoggedReset<'r> {
     domain: &'r str,
     #[serde(skip_serializing_if = "str::is_empty")]
     rule: &'r str,
@@ -192,7 +192,7 @@ pub(super) fn reset(record: &ResetRecord, values: &Values<'_>, run: Run, out: &m
     let entries =
         entries.map(|entries| entries.map(|(key, value)| entry(key, value, redaction(key), values.salt)));
     let descriptors = entries.map(Iterator::collect).collect();
-    let reset = Reset { domain: &record.domain, rule: &record.rule, descriptors };
+    let reset = LoggedReset { domain: &record.domain, rule: &record.rule, descriptors };
     let (time, seq, generation) = (Time(record.time), record.number, record.generation);
     append(&ResetLine { v: VERSION, time, run, seq, generation, reset }, out);
 }

@@ -66,7 +66,7 @@ struct Descriptor<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     own_limit: Option<OwnLimit>,
     code: &'static str,
-    limit: Option<Limit<'r>>,
+    limit: Option<LimitLine<'r>>,
     remaining: u32,
     reset_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ struct OwnLimit {
 }
 
 #[derive(Serialize)]
-struct Limit<'r> {
+struct LimitLine<'r> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'r str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -214,7 +214,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             own_limit: of.own_limit.map(|(requests, unit)| OwnLimit { requests, unit: unit.name() }),
             code: code(of.code),
             // The path of a rule contains values of the rule file, which are those of the request.
-            limit: limit.map(|limit| Limit {
+            limit: limit.map(|limit| LimitLine {
                 rule: if of.entries.iter().all(|(key, _)| shown(key)) { limit.rule } else { "" },
                 ..self::limit(limit)
             }),
@@ -289,8 +289,8 @@ fn hash(salt: &[u8], value: &str) -> Hex<16> {
     Hex(first)
 }
 
-fn limit<'r>(limit: &LimitRecord<'r>) -> Limit<'r> {
-    Limit { name: limit.name, rule: limit.rule, requests: limit.requests, window_ns: limit.window }
+fn limit<'r>(limit: &LimitRecord<'r>) -> LimitLine<'r> {
+    LimitLine { name: limit.name, rule: limit.rule, requests: limit.requests, window_ns: limit.window }
 }
 
 fn code(code: Code) -> &'static str {

@@ -36,7 +36,7 @@ enum Event {
 struct World {
     limiter: Limiter,
     naive: Naive,
-    tickets: Vec<(usize, Ticket)>,
+    tickets: Vec<(usize, QueuePosition)>,
     now: u64,
     /// Time of the event before.
     before: u64,
@@ -99,7 +99,7 @@ impl World {
         Ok(verdict)
     }
 
-    fn release_time(&self, ticket: &Ticket) -> u64 {
+    fn release_time(&self, ticket: &QueuePosition) -> u64 {
         match self.limiter.due(ticket) {
             Due::At(turn) => turn.as_nanos(),
             Due::TooLate => panic!("no end is set"),

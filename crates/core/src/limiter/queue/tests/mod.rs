@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// A limiter, and its queued requests by the names that the scenario gives them.
 struct World {
     limiter: Limiter,
-    tickets: BTreeMap<&'static str, Ticket>,
+    tickets: BTreeMap<&'static str, QueuePosition>,
 }
 
 fn at(millis: u64) -> Timestamp {

@@ -35,7 +35,7 @@ fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
     const QUEUED: u64 = 10_000;
     let mut world = World::of(limiter(LONG).with_queued_max(20_000));
     world.arrive("first", 0, "user=x");
-    let tickets: Vec<Ticket> = (0..QUEUED)
+    let tickets: Vec<QueuePosition> = (0..QUEUED)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
             QueueDecision::Queued(ticket) => ticket,
             verdict => panic!("{verdict:?}"),
@@ -136,21 +136,22 @@ fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
 fn requests_are_woken_after_most_of_those_before_them_have_left() {
     let mut world = World::of(limiter(LONG).with_queued_max(200));
     world.arrive("first", 0, "user=x");
-    let mut tickets: Vec<Ticket> = (0..100)
+    let mut tickets: Vec<QueuePosition> = (0..100)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
             QueueDecision::Queued(ticket) => ticket,
             verdict => panic!("{verdict:?}"),
         })
         .collect();
     let bell = Arc::new(Bell::default());
-    let poll =
-        |ticket: &Ticket, millis| world.limiter.poll(ticket, &Waker::from(Arc::clone(&bell)), at(millis));
+    let poll = |ticket: &QueuePosition, millis| {
+        world.limiter.poll(ticket, &Waker::from(Arc::clone(&bell)), at(millis))
+    };
     tickets.iter().for_each(|ticket| _ = poll(ticket, 0));
     for (number, ticket) in (1..).zip(tickets.drain(..60).collect::<Vec<_>>()) {
         assert_eq!(poll(&ticket, number * 100), QueuePoll::Release);
         world.limiter.release(ticket);
     }
-    let polled = |ticket: &Ticket| poll(ticket, 6_000);
+    let polled = |ticket: &QueuePosition| poll(ticket, 6_000);
     tickets.iter().for_each(|ticket| _ = polled(ticket));
     bell.0.store(0, Ordering::Relaxed);
     world.limiter.cancel(tickets.remove(0), at(6_000));

@@ -23,7 +23,7 @@ pub(super) fn token_bucket(
     type Make = fn(u32, NonZeroU32, Window) -> TokenBucket;
     let refills: [(_, Make); 2] = [("greedy", TokenBucket::greedy), ("intervals", TokenBucket::by_intervals)];
     let refill = fields.take("refill").and_then(|field| choice(&field, report, "a way to refill", &refills));
-    let Bucket { requests, window, size, rate } = bucket("size", fields, semantics, report)?;
+    let DeclaredBucket { requests, window, size, rate } = bucket("size", fields, semantics, report)?;
     let algorithm = Algorithm::TokenBucket(refill.unwrap_or(TokenBucket::greedy)(size, rate, window));
     Some(Counting { requests, window, algorithm })
 }
@@ -34,13 +34,13 @@ pub(super) fn leaky_bucket(
     report: &mut Report<'_>,
 ) -> Option<Counting> {
     let queue = queue(fields, None, report);
-    let Bucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
+    let DeclaredBucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
     let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue };
     Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
 }
 
 /// The parameters of both buckets: a rate, and a size.
-struct Bucket {
+struct DeclaredBucket {
     requests: u32,
     window: Window,
     size: u32,
@@ -53,7 +53,7 @@ fn bucket(
     fields: &mut Fields<'_>,
     semantics: Semantics,
     report: &mut Report<'_>,
-) -> Option<Bucket> {
+) -> Option<DeclaredBucket> {
     let size = fields.take(name).map(|field| (field.whole(report), field));
     let (requests, window) = requests_and_window(fields, semantics, report)?;
     if let (0, Some((Some(1..), field))) = (requests, &size) {
@@ -72,5 +72,5 @@ fn bucket(
     };
     // A bucket without room admits nothing, at whatever rate.
     let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
-    Some(Bucket { requests, window, size, rate })
+    Some(DeclaredBucket { requests, window, size, rate })
 }

@@ -1,21 +1,21 @@
-//! The slots of a cluster: which groups of counters are in which, and which node has them. Pure.
+//! The hash slots of a cluster: which groups of counters are in which, and which node has them. Pure.
 
 use redis::Value;
 use tidegate_core::limiter::GROUPS;
 
-/// Slots of a cluster.
-const SLOTS: u16 = 16_384;
+/// Hash slots of a cluster.
+const HASH_SLOTS: u16 = 16_384;
 
-/// The node that has a group, for each group; none for a slot that no node has.
+/// The node that has a group, for each group; none for a hash slot that no node has.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SlotMap {
+pub(super) struct HashSlots {
     /// Addresses of the nodes: host and port.
     pub(super) nodes: Vec<(String, u16)>,
     /// Indices of `nodes`, by group.
     pub(super) owners: Vec<Option<u16>>,
 }
 
-impl SlotMap {
+impl HashSlots {
     /// From the reply to CLUSTER SLOTS of a node with this host; none if it is no such reply.
     pub(super) fn from_reply(reply: &Value, host: &str) -> Option<Self> {
         let Value::Array(ranges) = reply else { return None };
@@ -23,14 +23,14 @@ impl SlotMap {
         let ranges: Vec<(u16, u16, u16)> =
             ranges.iter().map(|range| map.range(range, host)).collect::<Option<_>>()?;
         for (group, owner) in (0..GROUPS).zip(&mut map.owners) {
-            let slot = slot_of(group);
+            let slot = hash_slot_of(group);
             let range = ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
             *owner = range.map(|&(_, _, node)| node);
         }
         Some(map)
     }
 
-    /// The first and the last slot of a range, and the index of its primary.
+    /// The first and the last hash slot of a range, and the index of its primary.
     fn range(&mut self, range: &Value, host: &str) -> Option<(u16, u16, u16)> {
         let Value::Array(fields) = range else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &fields[..] else {
@@ -56,9 +56,9 @@ pub(super) fn hash_tag(group: u16) -> String {
     format!("{{{group:x}}}")
 }
 
-/// The slot of a group: that of the text in the braces of its hash tag.
-fn slot_of(group: u16) -> u16 {
-    crc16(format!("{group:x}").as_bytes()) % SLOTS
+/// The hash slot of a group: that of the text in the braces of its hash tag.
+fn hash_slot_of(group: u16) -> u16 {
+    crc16(format!("{group:x}").as_bytes()) % HASH_SLOTS
 }
 
 /// CRC-16/XMODEM, as the specification of clusters has it.
@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn groups_are_spread_evenly_over_slots() {
         let mut thirds = [0; 3];
-        (0..GROUPS).for_each(|group| thirds[usize::from(slot_of(group)) * 3 / usize::from(SLOTS)] += 1);
+        (0..GROUPS)
+            .for_each(|group| thirds[usize::from(hash_slot_of(group)) * 3 / usize::from(HASH_SLOTS)] += 1);
         assert!(thirds.iter().all(|groups| (300..=380).contains(groups)), "{thirds:?}");
     }
 
@@ -103,20 +104,20 @@ mod tests {
 
     #[test]
     fn each_group_has_the_node_of_its_slot() {
-        let half = i64::from(SLOTS / 2);
+        let half = i64::from(HASH_SLOTS / 2);
         let reply =
             Value::Array(vec![range(0, half - 1, b"10.0.0.1", 7_000), range(half, 16_000, b"", 7_001)]);
-        let map = SlotMap::from_reply(&reply, "seed.example").expect("a map");
+        let map = HashSlots::from_reply(&reply, "seed.example").expect("a map");
         assert_eq!(map.nodes, [("10.0.0.1".to_owned(), 7_000), ("seed.example".to_owned(), 7_001)]);
         for group in 0..GROUPS {
-            let expected = match slot_of(group) {
+            let expected = match hash_slot_of(group) {
                 slot if i64::from(slot) < half => Some(0),
                 slot if slot <= 16_000 => Some(1),
                 _ => None,
             };
             assert_eq!(map.owners[usize::from(group)], expected, "group {group}");
         }
-        assert_eq!(SlotMap::from_reply(&Value::Okay, "seed.example"), None);
+        assert_eq!(HashSlots::from_reply(&Value::Okay, "seed.example"), None);
     }
 
     #[test]

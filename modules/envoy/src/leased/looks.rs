@@ -15,7 +15,7 @@ use tidegate_shared::lease::{Holder, HolderTerms, Monotonic};
 
 /// The counters.
 #[derive(Default)]
-pub(super) struct Schedule {
+pub(super) struct Looks {
     counters: HashMap<CounterId, Scheduled>,
     order: BTreeSet<(u64, CounterId)>,
     moved: Arc<Moved>,
@@ -30,7 +30,7 @@ struct Scheduled {
     at: u64,
 }
 
-impl Schedule {
+impl Looks {
     pub(super) fn len(&self) -> usize {
         self.counters.len()
     }
@@ -107,75 +107,75 @@ mod tests {
     #[test]
     fn a_counter_without_credits_is_due_by_its_use_only() {
         let at = |millis: u64| Monotonic::from_nanos(millis * MILLI);
-        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let (mut looks, id) = (Looks::default(), [7; 16]);
         let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
-        let counter = schedule.insert(id, terms, at(1));
-        let look = |schedule: &mut Schedule, now| {
-            schedule.take_moved();
-            let counter = schedule.due(now)?;
+        let counter = looks.insert(id, terms, at(1));
+        let look = |looks: &mut Looks, now| {
+            looks.take_moved();
+            let counter = looks.due(now)?;
             let (claim, is_kept) = counter.claim(NodeId(1), now);
             if is_kept {
-                schedule.put_back(id)
+                looks.put_back(id)
             } else {
-                schedule.remove(id)
+                looks.remove(id)
             }
             Some(claim)
         };
-        assert_eq!(look(&mut schedule, at(1)), Some(None));
-        assert!((2..1_000).all(|millis| look(&mut schedule, at(millis)).is_none()));
+        assert_eq!(look(&mut looks, at(1)), Some(None));
+        assert!((2..1_000).all(|millis| look(&mut looks, at(millis)).is_none()));
         for (used, hits) in [(1_000, 1), (1_100, 500)] {
             if let Some(holder) = &mut *counter.lock() {
                 holder.evaluate(hits, at(used));
                 counter.was_used(holder, at(used));
             }
-            let claim = look(&mut schedule, at(used)).expect("it was used");
+            let claim = look(&mut looks, at(used)).expect("it was used");
             assert_eq!(claim.is_some(), hits > 1, "{claim:?}");
         }
         let lost = Duration::from_millis(1_100) + Settings::default().length / 8;
-        assert!(look(&mut schedule, at(lost.as_millis() as u64)).is_some(), "the claim is made again");
+        assert!(look(&mut looks, at(lost.as_millis() as u64)).is_some(), "the claim is made again");
     }
 
     #[test]
     fn a_decision_wakes_the_thread_only_for_a_look_before_its_next_one() {
         let at = |millis: u64| Monotonic::from_nanos(millis * MILLI);
-        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let (mut looks, id) = (Looks::default(), [7; 16]);
         let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
-        let counter = schedule.insert(id, terms, at(1));
+        let counter = looks.insert(id, terms, at(1));
         let wakes = |millis| {
             let mut locked = counter.lock();
             let holder = locked.as_mut().expect("it is not dropped");
             holder.evaluate(1, at(millis));
             counter.was_used(holder, at(millis))
         };
-        let sleep = |schedule: &mut Schedule, now| {
-            schedule.take_moved();
-            schedule.due(now).expect("it is due").claim(NodeId(1), now);
-            schedule.put_back(id);
-            schedule.next_look(now.plus_nanos(2 * MILLI), now.plus_nanos(100 * MILLI))
+        let sleep = |looks: &mut Looks, now| {
+            looks.take_moved();
+            looks.due(now).expect("it is due").claim(NodeId(1), now);
+            looks.put_back(id);
+            looks.next_look(now.plus_nanos(2 * MILLI), now.plus_nanos(100 * MILLI))
         };
-        assert_eq!(sleep(&mut schedule, at(1)), at(101));
+        assert_eq!(sleep(&mut looks, at(1)), at(101));
         assert!(wakes(5), "credits may be due at once");
         assert!(!wakes(5), "it is awake");
-        let next = schedule.next_look(at(6), at(106));
+        let next = looks.next_look(at(6), at(106));
         assert_eq!(next, at(6), "a decision that was made before the thread slept is seen");
-        assert!(sleep(&mut schedule, at(6)) > at(6));
+        assert!(sleep(&mut looks, at(6)) > at(6));
     }
 
     #[test]
     fn a_counter_that_is_not_used_is_dropped() {
-        let (mut schedule, id) = (Schedule::default(), [7; 16]);
+        let (mut looks, id) = (Looks::default(), [7; 16]);
         let terms = HolderTerms { settings: Settings::default(), limit: 10_000, span: 1_000_000 };
-        schedule.insert(id, terms, Monotonic::from_nanos(MILLI));
-        let (mut looks, mut millis) = (0, 1);
-        while schedule.len() > 0 && millis < 10_000 {
+        looks.insert(id, terms, Monotonic::from_nanos(MILLI));
+        let (mut seen, mut millis) = (0, 1);
+        while looks.len() > 0 && millis < 10_000 {
             let now = Monotonic::from_nanos(millis * MILLI);
-            if let Some(counter) = schedule.due(now) {
-                looks += 1;
+            if let Some(counter) = looks.due(now) {
+                seen += 1;
                 let (_, is_kept) = counter.claim(NodeId(1), now);
-                if is_kept { schedule.put_back(id) } else { schedule.remove(id) }
+                if is_kept { looks.put_back(id) } else { looks.remove(id) }
             }
             millis += 2;
         }
-        assert!((1_000..1_100).contains(&millis) && looks < 5, "{looks} looks in {millis} ms");
+        assert!((1_000..1_100).contains(&millis) && seen < 5, "{seen} looks in {millis} ms");
     }
 }

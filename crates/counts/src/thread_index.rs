@@ -1,4 +1,4 @@
-//! Slots: each thread has one, and adds to the cells there without an atomic operation that reads and writes.
+//! An index for each thread, which adds to its own cells without an atomic operation that reads and writes.
 
 use std::{
     cell::Cell,
@@ -8,36 +8,36 @@ use std::{
     },
 };
 
-/// The last slot is shared by the threads for which no other is left, which costs time but loses no count.
-const SLOTS: usize = 64;
-const SHARED: usize = SLOTS - 1;
+/// The last index is shared by the threads for which no other is left, which costs time but loses no count.
+const INDEXES: usize = 64;
+const SHARED: usize = INDEXES - 1;
 
-/// Stands for the slot of a thread that has none yet.
+/// Stands for the index of a thread that has none yet.
 const NONE: usize = usize::MAX;
 
 thread_local! {
-    static SLOT: Cell<usize> = const { Cell::new(NONE) };
+    static INDEX: Cell<usize> = const { Cell::new(NONE) };
     static OWNED: Owned = Owned::take();
 }
 
-/// The slot of a thread.
+/// The index of a thread.
 #[derive(Clone, Copy)]
-pub struct ThreadSlot {
+pub struct ThreadIndex {
     number: usize,
     // Neither `Send` nor `Sync`.
     _of_thread: std::marker::PhantomData<*const ()>,
 }
 
-impl ThreadSlot {
-    /// The slot of this thread.
+impl ThreadIndex {
+    /// The index of this thread.
     #[inline]
     pub fn current() -> Self {
-        let number = SLOT.get();
+        let number = INDEX.get();
         let number = if number == NONE { first_use() } else { number };
         Self { number, _of_thread: std::marker::PhantomData }
     }
 
-    /// Adds numbers that a caller chooses to a cell that belongs to this slot: the sum never wraps.
+    /// Adds numbers that a caller chooses to a cell that belongs to this index: the sum never wraps.
     #[inline]
     pub fn add_saturating(self, cell: &AtomicU64, more: u64) {
         if self.number == SHARED {
@@ -48,7 +48,7 @@ impl ThreadSlot {
         }
     }
 
-    /// Adds to a cell that belongs to this slot. The sum wraps: a number that shrinks is added as its negative.
+    /// Adds to a cell that belongs to this index. The sum wraps: a number that shrinks is added as its negative.
     #[inline]
     pub fn add(self, cell: &AtomicU64, more: u64) {
         if self.number == SHARED {
@@ -60,7 +60,7 @@ impl ThreadSlot {
     }
 }
 
-/// A value for each slot, on cache lines of its own.
+/// A value for each index, on cache lines of its own.
 pub struct PerThread<T>(Box<[Aligned<T>]>);
 
 /// Two cache lines: processors fetch them in pairs.
@@ -76,16 +76,16 @@ impl<T: Default> Default for PerThread<T> {
 impl<T> PerThread<T> {
     /// Values that `make` returns.
     pub fn new(mut make: impl FnMut() -> T) -> Self {
-        Self((0..SLOTS).map(|_| Aligned(make())).collect())
+        Self((0..INDEXES).map(|_| Aligned(make())).collect())
     }
 
-    /// The value of a slot.
+    /// The value of an index.
     #[inline]
-    pub fn of(&self, thread: ThreadSlot) -> &T {
+    pub fn of(&self, thread: ThreadIndex) -> &T {
         &self.0[thread.number].0
     }
 
-    /// The values of all slots.
+    /// The values of all indexes.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|aligned| &aligned.0)
     }
@@ -93,24 +93,24 @@ impl<T> PerThread<T> {
 
 #[cold]
 fn first_use() -> usize {
-    // While the thread's other values are dropped, there may be no slot of its own any more.
-    let slot = OWNED.try_with(|owned| owned.0).unwrap_or(SHARED);
-    SLOT.set(slot);
-    slot
+    // While the thread's other values are dropped, there may be no index of its own any more.
+    let index = OWNED.try_with(|owned| owned.0).unwrap_or(SHARED);
+    INDEX.set(index);
+    index
 }
 
-/// The number of a thread's slot; returned when the thread ends.
+/// The number of a thread's index; returned when the thread ends.
 struct Owned(usize);
 
-/// Slots of threads that have ended.
+/// Indexes of threads that have ended.
 static RETURNED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 impl Owned {
     fn take() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         // The lock orders the counts of the thread before: they are read, and not lost.
-        if let Some(slot) = RETURNED.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Self(slot);
+        if let Some(index) = RETURNED.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Self(index);
         }
         Self(NEXT.fetch_add(1, Ordering::Relaxed).min(SHARED))
     }
@@ -118,7 +118,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        SLOT.set(SHARED);
+        INDEX.set(SHARED);
         if self.0 != SHARED {
             RETURNED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
         }
@@ -136,17 +136,17 @@ mod tests {
         thread::scope(|scope| {
             let count = || {
                 for _ in 0..200 {
-                    let thread = ThreadSlot::current();
+                    let thread = ThreadIndex::current();
                     thread.add(cells.of(thread), 1);
                     thread::yield_now();
                 }
             };
-            let threads: Vec<_> = (0..2 * SLOTS).map(|_| scope.spawn(count)).collect();
+            let threads: Vec<_> = (0..2 * INDEXES).map(|_| scope.spawn(count)).collect();
             threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
         });
         let sum: u64 = cells.iter().map(|cell| cell.load(Ordering::Relaxed)).sum();
-        assert_eq!(sum, 2 * SLOTS as u64 * 200);
-        let later = thread::spawn(|| ThreadSlot::current().number).join().expect("it does not panic");
+        assert_eq!(sum, 2 * INDEXES as u64 * 200);
+        let later = thread::spawn(|| ThreadIndex::current().number).join().expect("it does not panic");
         assert_ne!(later, SHARED);
     }
 }

@@ -6,12 +6,12 @@ use tidegate_core::limit::{Entry, client_bytes, client_text};
 /// Keys with values, sorted by key. In one piece, since there are many: each text with its length before it. Where a text is cut, an
 /// [`UNCUT`] and all texts without a bound follow, so that the client is sent its own bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bucket(Arc<str>);
+pub struct BucketName(Arc<str>);
 
 /// Stands where a length would.
 const UNCUT: char = '!';
 
-impl Bucket {
+impl BucketName {
     /// A bucket with these keys and values, in any order.
     pub fn new<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let pairs = pairs.into_iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
@@ -69,7 +69,7 @@ impl<'b> Iterator for Texts<'b> {
 }
 
 /// `key=value, key=value`.
-impl fmt::Debug for Bucket {
+impl fmt::Debug for BucketName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Entry { key, value }) in self.entries().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
@@ -89,8 +89,8 @@ mod tests {
         fn a_bucket_has_its_pairs_in_any_order(
             pairs in proptest::collection::btree_map("[a:3é]{1,4}", "[a:3é]{0,4}", 0..5),
         ) {
-            let forwards = Bucket::new(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-            let backwards = Bucket::new(pairs.iter().rev().map(|(key, value)| (key.as_str(), value.as_str())));
+            let forwards = BucketName::new(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+            let backwards = BucketName::new(pairs.iter().rev().map(|(key, value)| (key.as_str(), value.as_str())));
             prop_assert_eq!(&forwards, &backwards);
             let read: BTreeMap<String, String> =
                 forwards.entries().map(|entry| (entry.key.to_owned(), entry.value.to_owned())).collect();
@@ -104,7 +104,7 @@ mod tests {
             ),
             bytes_max in 1..40_usize,
         ) {
-            let bucket = Bucket::of_bytes(pairs.iter().map(|(key, value)| (&key[..], &value[..])), bytes_max);
+            let bucket = BucketName::of_bytes(pairs.iter().map(|(key, value)| (&key[..], &value[..])), bytes_max);
             let sent: BTreeMap<Vec<u8>, Vec<u8>> =
                 bucket.sent().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
             prop_assert_eq!(sent, pairs.clone());
