@@ -82,7 +82,7 @@ pub struct Call<'b> {
 #[derive(Clone)]
 pub struct GrpcPort {
     service: RateLimitService,
-    /// The same service, for tasks.
+    /// The service for tasks.
     of_tasks: Arc<RateLimitService>,
     routes: Routes,
     health: Health,
@@ -124,7 +124,7 @@ impl GrpcPort {
         }
     }
 
-    /// The same port, whose connections share this memory for incomplete requests.
+    /// Sets the memory for incomplete requests that its connections share.
     pub fn with_body_memory(self, bodies: Arc<BodyMemory>) -> Self {
         Self { bodies: Some(bodies), ..self }
     }
@@ -134,7 +134,7 @@ impl GrpcPort {
         self.service.shared_store()
     }
 
-    /// The same port for connections of this peer, with these verified names in its certificate.
+    /// The port for connections of this peer, with these verified names in its certificate.
     pub fn for_peer(&self, peer: String, names: Vec<String>) -> Arc<Self> {
         Arc::new(Self { peer: peer.into(), names: names.into(), ..self.clone() })
     }

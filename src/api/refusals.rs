@@ -12,7 +12,7 @@ pub(super) fn refuse(service: &RateLimitService, refusal: Refusal, peer: &str, c
     }
 }
 
-/// The same of a request for a decision that the HTTP port refused before its route.
+/// Counts and logs a request for a decision that the HTTP port refused before its route.
 pub(super) fn refuse_at_http_port(
     service: &RateLimitService,
     refusal: HttpRefusal,

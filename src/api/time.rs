@@ -15,7 +15,7 @@ pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration { seconds, nanos: duration.subsec_nanos() as i32 }
 }
 
-/// The same, as the standard library has it; none if it is negative.
+/// A duration of protobuf as the standard library has it; none if it is negative.
 pub(crate) fn from_duration(duration: prost_types::Duration) -> Option<Duration> {
     Duration::try_from(duration).ok()
 }

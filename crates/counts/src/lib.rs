@@ -44,7 +44,7 @@ impl<L: Label> Counts<L> {
         self.add_at(ThreadIndex::current(), label, more);
     }
 
-    /// The same with the index of this thread, which several counts look up once.
+    /// Adds by the index of this thread, which several counts look up once.
     #[inline]
     pub fn add_at(&self, thread: ThreadIndex, label: L, more: u64) {
         thread.add(&self.0.of(thread).as_ref()[label.index()], more);

@@ -67,7 +67,7 @@ impl InLog for LoggedDecision<'_> {
 }
 
 impl LoggedDecision<'_> {
-    /// The same with its own texts.
+    /// The decision with texts of its own.
     pub fn to_event(&self) -> Event {
         let descriptors = self.request.descriptors().iter().zip(&self.statuses);
         let descriptors = descriptors.map(|(descriptor, status)| EventDescriptor {

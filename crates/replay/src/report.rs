@@ -183,7 +183,7 @@ pub struct KeyRow {
     pub key: Key,
     /// Requests whose verdict differs.
     pub requests: u64,
-    /// The same per minute of the log.
+    /// Requests whose verdict differs, per minute of the log.
     pub per_minute: f64,
 }
 

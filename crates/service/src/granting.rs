@@ -30,7 +30,7 @@ pub struct GrantRules<'g> {
 }
 
 impl RateLimitService {
-    /// The same service, which grants leases of its counters.
+    /// Has the service grant leases of its counters.
     pub fn with_grants(self, grants: Option<Grants>) -> Self {
         Self { grants, ..self }
     }

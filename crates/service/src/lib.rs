@@ -84,7 +84,7 @@ pub enum Dispatch {
     Slots,
     /// The shared store decides.
     Remote,
-    /// The same, and the call fails if it does not.
+    /// The shared store decides, and the call fails if it does not.
     Call,
     /// A rule may queue the request.
     Queue,
@@ -167,29 +167,29 @@ impl RateLimitService {
         if self.awaits_rules.load(Ordering::Relaxed) { NotReady::NoRules } else { NotReady::Restoring }
     }
 
-    /// The same service with options for its responses.
+    /// Sets options for its responses.
     pub fn with_response_options(self, options: ResponseOptions) -> Self {
         let options = (options != ResponseOptions::default()).then(|| Arc::new(options));
         Self { options, ..self }
     }
 
-    /// The same service with readers of its decisions.
+    /// Adds readers of its decisions.
     pub fn with_readers(self, readers: Vec<Arc<dyn DecisionReader>>) -> Self {
         let is_read = self.is_read || !readers.is_empty();
         Self { readers: readers.into(), is_read, ..self }
     }
 
-    /// The same service with an observer of its decisions, for which no trace contexts are read.
+    /// Adds an observer of its decisions, for which no trace contexts are read.
     pub fn with_observer(self, observer: Arc<dyn DecisionReader>) -> Self {
         Self { observer: Some(observer), is_read: true, ..self }
     }
 
-    /// The same service, which reads trace contexts in these formats.
+    /// Has it read trace contexts in these formats.
     pub fn with_propagators(self, propagators: Propagators) -> Self {
         Self { propagators, ..self }
     }
 
-    /// The same service, for which this store decides requests to domains with shared counters.
+    /// Has this store decide requests to domains with shared counters.
     pub fn with_shared_store(self, shared: Option<SharedStore>) -> Self {
         Self { shared, ..self }
     }
@@ -231,7 +231,7 @@ impl RateLimitService {
         }
     }
 
-    /// The same service with these settings of its figures.
+    /// Sets the settings of its figures.
     pub fn with_meters(self, settings: MeterSettings) -> Self {
         Self { meters: Arc::new(Meters::new(settings)), ..self }
     }

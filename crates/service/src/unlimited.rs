@@ -51,7 +51,7 @@ pub struct UnlimitedPath {
     pub count: u64,
     /// Time of the first one, as the reading after it noted it.
     pub first: Timestamp,
-    /// The same of the last one.
+    /// Time of the last one, as the reading after it noted it.
     pub last: Timestamp,
 }
 
@@ -124,7 +124,7 @@ impl UnlimitedCounts {
         (listed(&known), others)
     }
 
-    /// The same without a time: those of the paths are of the last [`Self::read`].
+    /// The paths and the number of others; times are those of the last [`Self::read`].
     pub fn counted(&self) -> (Vec<UnlimitedPath>, u64) {
         let (sums, others) = self.sums();
         let mut known = lock(&self.known).clone();

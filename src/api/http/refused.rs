@@ -6,7 +6,7 @@ use crate::api::refusals::refuse_at_http_port;
 use axum::{http::StatusCode, response::Response};
 use tidegate_service::HttpRefusal;
 
-/// The same response, marked as a refusal for a reason that its status does not show.
+/// Marks a response as a refusal for a reason that its status does not show.
 pub(super) fn refused(refusal: HttpRefusal, mut response: Response) -> Response {
     response.extensions_mut().insert(refusal);
     response

@@ -91,37 +91,37 @@ impl HttpState {
         }
     }
 
-    /// The same state with the control API.
+    /// Adds the control API.
     pub fn with_control(self, control: Option<ControlApi>) -> Self {
         Self { control, ..self }
     }
 
-    /// The same state with the console, if the control API is served too.
+    /// Adds the console, if the control API is served too.
     pub fn with_console(self, has_console: bool) -> Self {
         Self { has_console, ..self }
     }
 
-    /// The same state with Limitador's HTTP API.
+    /// Adds Limitador's HTTP API.
     pub fn with_limitador_api(self, has_limitador_api: bool) -> Self {
         Self { has_limitador_api, ..self }
     }
 
-    /// The same state with a further path of the metrics.
+    /// Adds a path of the metrics.
     pub fn with_metrics_path(self, metrics_path: Option<MetricsPath>) -> Self {
         Self { metrics_path, ..self }
     }
 
-    /// The same state with settings to show, which have no secrets.
+    /// Sets the settings to show, which have no secrets.
     pub fn with_settings(self, settings: &serde_json::Value) -> Self {
         Self { settings: settings.to_string().into(), ..self }
     }
 
-    /// The same state, with this memory for incomplete requests.
+    /// Sets the memory for incomplete requests.
     pub fn with_body_memory(self, body_memory: Arc<BodyMemory>) -> Self {
         Self { body_memory, ..self }
     }
 
-    /// The same state, with these names of the port.
+    /// Sets the names of the port.
     pub fn with_hosts(self, hosts: Hosts) -> Self {
         Self { hosts, ..self }
     }

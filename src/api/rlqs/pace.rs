@@ -17,7 +17,7 @@ const OF_NEW_BUCKET: u32 = 10;
 /// Work that may be ahead of the average before no other message is read.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// The same before a stream is ended: the first reports of a peer's streams may arrive at once.
+/// Work that may be ahead of the average before a stream is ended: the first reports of a peer's streams may arrive at once.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
 
 /// The time by which the average of a peer would be reached, of peers that are ahead.

@@ -43,7 +43,7 @@ fn read<'m>(
     message.descriptors.iter().take(limits.descriptors_max + 1)
 }
 
-/// The same for entries.
+/// The entries of a descriptor that are read: one more than a request may have, so that the excess is seen.
 fn read_entries<'m>(
     descriptor: &'m common::RateLimitDescriptor,
     limits: &RequestLimits,

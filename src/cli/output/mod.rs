@@ -11,7 +11,7 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
-/// The same of a text of several lines.
+/// A text of a client of several lines, without control characters that a terminal would obey.
 pub(super) fn plain_lines(text: &str) -> String {
     text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }

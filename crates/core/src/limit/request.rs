@@ -166,7 +166,7 @@ impl<'a> Request<'a> {
         self.sent_hits.as_deref()
     }
 
-    /// The same request, about one more hit for each descriptor; takes nothing. Also with the semantics of the reference server,
+    /// A peek: the request about one more hit for each descriptor, which takes nothing. Also with the semantics of the reference server,
     /// in which a peek is admitted at exactly the limit.
     pub fn checking(mut self) -> Self {
         self.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = Hits::Peek);
@@ -179,7 +179,7 @@ impl<'a> Request<'a> {
         self.is_check
     }
 
-    /// The same request as a report of hits that were used: they are counted even if they do not fit, and never queued.
+    /// The request as a report of hits that were used: they are counted even if they do not fit, and never queued.
     pub fn reporting(self) -> Self {
         Self { is_report: true, ..self }
     }

@@ -167,7 +167,7 @@ pub(super) fn decide_plan(
     decide_unless(limiter, rules, plan, counters, now, |_, _| false).expect("nothing ends the decision")
 }
 
-/// The same; none, and nothing is charged, if `is_undecided` holds once all counters are evaluated.
+/// Decides a plan. None, and nothing is charged, if `is_undecided` holds once all counters are evaluated.
 #[inline]
 fn decide_unless<'l>(
     limiter: &'l Limiter,

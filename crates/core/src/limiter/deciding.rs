@@ -66,7 +66,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         }
     }
 
-    /// The same, for a store that decides by the sum of the hits of each counter.
+    /// Decides by the sum of each counter's hits, as the shared store does.
     pub(super) fn by_sums(self) -> Self {
         Self { in_order: false, ..self }
     }

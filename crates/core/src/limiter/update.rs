@@ -59,7 +59,7 @@ impl Limiter {
         })
     }
 
-    /// The same limiter, with resets that were made before its start.
+    /// Adds resets that were made before its start.
     pub fn with_shared_resets(mut self, resets: SharedResets) -> Self {
         let former = Arc::clone(&self.in_force.load());
         let rules = RuleSet::clone(&former.rules);

@@ -37,7 +37,7 @@ impl<V> TextMap<V> {
         few.chain(many.into_iter().flatten().map(|(key, value)| (key.as_str(), value)))
     }
 
-    /// The same, with mutable values.
+    /// Every text, with its value to be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut V)> {
         let (few, many) = match &mut self.0 {
             Texts::Few(pairs) => (Some(pairs.iter_mut()), None),

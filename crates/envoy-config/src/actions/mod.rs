@@ -135,7 +135,7 @@ impl<'s> Source<'s> {
         Self { stream, client: OnceCell::new(), ticket: None }
     }
 
-    /// The same with the ticket of the stream, where no metadata has it.
+    /// Sets the ticket of the stream, where no metadata has it.
     pub fn with_ticket(self, ticket: Option<&'s str>) -> Self {
         Self { ticket, ..self }
     }

@@ -9,7 +9,7 @@ pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
     first_by(path, name, decoded)
 }
 
-/// The same, with names and values read by `read`.
+/// The value of the first parameter of that name, with names and values read by `read`.
 fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) -> Option<Cow<'p, [u8]>> {
     let query = path.iter().position(|byte| *byte == b'?').map(|mark| &path[mark + 1..])?;
     if query.is_empty() {
@@ -83,7 +83,7 @@ impl QueryMatch {
         self.matches_value(first(path, &self.name))
     }
 
-    /// The same for parameters as they are written: routes match these.
+    /// Whether parameters match as they are written: routes match these.
     pub(crate) fn matches_undecoded(&self, path: &[u8]) -> bool {
         self.matches_value(first_by(path, &self.name, |text| Cow::Borrowed(text)))
     }

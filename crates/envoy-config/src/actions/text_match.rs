@@ -10,7 +10,7 @@ pub(crate) enum TextMatch {
     Prefix(Vec<u8>),
     Suffix(Vec<u8>),
     Contains(Vec<u8>),
-    /// The same without regard to the case of ASCII letters; the pattern is in small letters.
+    /// Another match without regard to the case of ASCII letters; the pattern is in small letters.
     Folded(Box<TextMatch>),
     /// The whole text.
     Regex(Regex),

@@ -114,7 +114,7 @@ impl RequestEncoder {
         Self { blocks: Rc::new(blocks), next: Next::First, traced: None }
     }
 
-    /// The same requests with a `traceparent` that differs in each and is not sampled.
+    /// Adds a `traceparent` to each request, which differs in each and is not sampled.
     pub fn traced(self) -> Self {
         Self { traced: Some(Traced::default()), ..self }
     }

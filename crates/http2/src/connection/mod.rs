@@ -151,7 +151,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The same connection with this share of the memory for incomplete requests.
+    /// Sets the share of the memory for incomplete requests.
     pub(super) fn with_share(self, share: BodyShare) -> Self {
         Self { share, ..self }
     }

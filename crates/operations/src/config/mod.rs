@@ -111,7 +111,7 @@ impl Config {
         }
     }
 
-    /// The same owner, whose first rules are none, because a feed will load them.
+    /// Begins without rules, because a feed will load them.
     pub fn awaiting_rules(self) -> Self {
         {
             let mut status = self.status.lock();
@@ -121,7 +121,7 @@ impl Config {
         self
     }
 
-    /// The same owner, which keeps the rules for a later start.
+    /// Has it keep the rules for a later start.
     pub fn with_kept(self, kept: Option<KeptRules>) -> Self {
         Self { kept, ..self }
     }

@@ -21,7 +21,7 @@ use tidegate_core::{
 
 /// Time between two attempts to free what is not used any more.
 const FREE_INTERVAL: Duration = Duration::from_secs(1);
-/// The same, while decisions still refer to replaced rules.
+/// Time between two attempts while decisions still refer to replaced rules.
 const FREE_INTERVAL_SHORT: Duration = Duration::from_millis(50);
 
 /// Time that an idle thread has to end, where a drain has left none.

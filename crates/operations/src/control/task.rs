@@ -13,7 +13,7 @@ use std::{
 
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The same while decisions are streamed or recorded.
+/// Interval while decisions are streamed or recorded.
 const WATCHED_INTERVAL: Duration = Duration::from_millis(50);
 /// Added to the nice value of the thread: where cores are scarce, decisions have them first.
 const NICE: i32 = 10;

@@ -193,7 +193,7 @@ impl<'d> Item<'d> {
         if limit.denied_for == Some(Reset::Never) { Self { seconds: None, ..item } } else { item }
     }
 
-    /// The same with the time until the limit admits the request.
+    /// The item with the time until the limit admits the request.
     fn until_admitted(limit: &ServiceLimit<'d>) -> Self {
         Self { limit: limit.limit, available: limit.available, seconds: seconds(limit.denied_for) }
     }

@@ -92,7 +92,7 @@ impl Divider {
         !self.streams.is_empty() || self.quota.buckets().next().is_some()
     }
 
-    /// The same, with whether assignments of a former process may be in force that the counters do not have.
+    /// The figures, with whether assignments of a former process may be in force that the counters do not have.
     pub(super) fn figures_at(&self, now: Timestamp) -> QuotaFigures {
         QuotaFigures { is_learning: self.quota.is_learning(now) && self.is_active(), ..self.figures() }
     }

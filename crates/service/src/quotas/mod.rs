@@ -82,7 +82,7 @@ pub struct QuotaFigures {
     pub blanket: BlanketCounts,
     /// Reports that got no assignment, since there are too many buckets.
     pub refused: u64,
-    /// The same, since the memory of quotas is used up, or the part of one peer.
+    /// Reports that got no assignment, since the memory of quotas is used up, or the part of one peer.
     pub refused_memory: u64,
     /// Bytes that buckets and clients take, and the most that they may.
     pub memory: u64,

@@ -155,7 +155,7 @@ impl Holder {
         }
     }
 
-    /// The same with a random number below 2^53: so that a holder of another process is another one to the store, even if that process has
+    /// A holder with a random number below 2^53, so that a holder of another process is another one to the store, even if that process has
     /// the same number and makes it in the same microsecond.
     pub fn numbered(self, id: u64) -> Self {
         Self { id, ..self }

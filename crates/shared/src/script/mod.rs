@@ -100,32 +100,32 @@ pub fn script_with_argument_clock() -> String {
     with_argument_clock(SCRIPT)
 }
 
-/// The same of the script that takes hits back.
+/// The text of the script that takes hits back.
 pub fn undo_script_with_argument_clock() -> String {
     with_argument_clock(UNDO_SCRIPT)
 }
 
-/// The same of the script that releases slots.
+/// The text of the script that releases slots.
 pub fn release_script_with_argument_clock() -> String {
     with_argument_clock(RELEASE_SCRIPT)
 }
 
-/// The same of the script that ends reservations.
+/// The text of the script that ends reservations.
 pub fn end_script_with_argument_clock() -> String {
     with_argument_clock(END_SCRIPT)
 }
 
-/// The same of the script that renews what a ticket names.
+/// The text of the script that renews what a ticket names.
 pub fn renew_script_with_argument_clock() -> String {
     with_argument_clock(RENEW_SCRIPT)
 }
 
-/// The same of the script that changes parts of quota.
+/// The text of the script that changes parts of quota.
 pub fn quota_script_with_argument_clock() -> String {
     with_argument_clock(QUOTA_SCRIPT)
 }
 
-/// The same of the script that resets counters.
+/// The text of the script that resets counters.
 pub fn reset_script_with_argument_clock() -> String {
     assert!(RESET_SCRIPT.contains(READS_CLOCK), "the lines are those of the script");
     RESET_SCRIPT.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n")

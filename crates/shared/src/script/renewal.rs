@@ -20,7 +20,7 @@ impl Renewal {
         Self { id, named, slots: number, is_peek }
     }
 
-    /// The same, which looks only.
+    /// A renewal that looks only.
     pub fn peek(&self) -> Self {
         Self { is_peek: true, ..self.clone() }
     }

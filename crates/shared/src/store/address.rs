@@ -23,7 +23,7 @@ pub enum StoreAddress {
 }
 
 impl StoreAddress {
-    /// The same address with this password.
+    /// The address with this password.
     pub fn with_password(self, password: &str) -> Self {
         match self {
             Self::One(one) => {

@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, task::JoinSet};
 /// Interval between two looks for requests that are due: that of the most frequent reports.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// The same while there are no holders.
+/// Interval between two looks while there are no holders.
 const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Requests of one call of the script, which occupies the store for some 20 microseconds each.

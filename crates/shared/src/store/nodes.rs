@@ -30,7 +30,7 @@ pub(super) struct Node {
     without_response: AtomicU32,
     /// Whether the loss of its keys was logged since its last heartbeat.
     pub(super) has_logged_loss: AtomicBool,
-    /// The same of a damaged counter.
+    /// Whether a damaged counter was logged since its last heartbeat.
     pub(super) has_logged_damage: AtomicBool,
     /// The last reason why it is unavailable; empty while it is available.
     reason: Mutex<String>,

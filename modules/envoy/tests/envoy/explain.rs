@@ -122,7 +122,7 @@ fn seen(response: &Response) -> Seen {
     Seen { route: response.header("x-route").map(str::to_owned), call }
 }
 
-/// The same by the explanation; none where it is not known.
+/// Route and call by the explanation; none where they are not known.
 fn explained(configuration: &Configuration<'_>, listener: &str, request: &Request) -> Option<Seen> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let url = format!(

@@ -24,7 +24,7 @@ pub struct StoreWait {
 }
 
 impl StoreWait {
-    /// The same after another decision of the store.
+    /// The wait after another decision of the store.
     pub fn after_pause(self) -> Self {
         Self { pause: (self.pause * 2).min(LAST_PAUSE), ..self }
     }

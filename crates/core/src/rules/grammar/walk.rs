@@ -44,7 +44,7 @@ pub(super) struct ShownValues {
 }
 
 impl ShownValues {
-    /// The same with one more entry. Values of entries beyond the 64th are never shown.
+    /// Adds an entry. Values of entries beyond the 64th are never shown.
     pub(super) fn and(self, is_shown: bool) -> Self {
         let bit = u64::from(is_shown).checked_shl(self.entries).unwrap_or(0);
         Self { entries: self.entries + 1, mask: self.mask | bit }

@@ -23,7 +23,7 @@ pub(in crate::rules) struct Blocks {
 struct KeyBlocks {
     values: TextMap<()>,
     patterns: Box<[Pattern]>,
-    /// The same; none if they are few.
+    /// The patterns, to be matched at once; none if they are few.
     pattern_set: Option<Box<PatternSet>>,
     networks: NetworkMap,
 }

@@ -40,7 +40,7 @@ pub struct RuleSet {
     of_rules: usize,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
     registered: Box<[Registered]>,
-    /// The same for limits without names of their own.
+    /// Keeps the numbers of limits without names of their own.
     beside: Box<[Registered]>,
     /// By the same as `registered`.
     names: Box<[LimitName]>,
@@ -71,7 +71,7 @@ impl RuleSet {
         Ok(next)
     }
 
-    /// The same rules with these overrides and blocks, instead of those they have. The rules themselves are not read again, and
+    /// These rules with other overrides and blocks than they have. The rules themselves are not read again, and
     /// the limits of both keep their numbers.
     pub(crate) fn successor_with_overlays(
         &self,

@@ -50,7 +50,7 @@ const LOOKS_BESIDE_EVENTS: u32 = 5;
 /// Changes are reported after this many settle times even if files change all the time.
 const SETTLES_MAX: u32 = 50;
 
-/// The same, while one of the files is known to be open for writing: it may be half written.
+/// That number of settle times, while one of the files is known to be open for writing: it may be half written.
 const SETTLES_WHILE_WRITTEN_MAX: u32 = 600;
 
 /// Why [`Watch::wait`] returned.

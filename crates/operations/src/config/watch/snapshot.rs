@@ -31,7 +31,7 @@ struct FileVersion {
     length: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// The same, of the last change of content or metadata: a writer cannot set it back.
+    /// Time of the last change of content or metadata: a writer cannot set it back.
     changed: (i64, i64),
 }
 
