@@ -1,7 +1,7 @@
 // Live: decisions as they are made.
 
 import { number, seconds } from "./api.js";
-import { compact, count, duration, entriesText, failure, fill, h, VirtualList, visible } from "./view.js";
+import { compact, count, duration, entriesText, failure, fill, h, middle, VirtualList, visible, zone } from "./view.js";
 
 const KEPT = 5000;
 /** Milliseconds between two updates of the list: reading is not slowed by drawing. */
@@ -31,7 +31,7 @@ export default {
       } }, FILTERS.map(input), select("code", "Decision", [["", "all"], ["OVER_LIMIT", "denied"], ["OK", "admitted"]]),
       select("sample", "Share", [["", "all"], ["0.1", "1 in 10"], ["0.01", "1 in 100"]]), h("button", { class: "primary" }, "Apply")),
       h("div", { class: "live" }, h("div", { class: "columns", "aria-hidden": "true" },
-        ["Time", "Decision", "Domain", "Descriptors", "Rule", "Remaining", "Reset"].map((name) => h("span", {}, name))), list.element),
+        [`Time, ${zone()}`, "Decision", "Domain", "Descriptors", "Rule", "Remaining", "Reset"].map((name) => h("span", {}, name))), list.element),
       state);
     main.querySelector("form input").setAttribute("data-search", "");
 
@@ -61,7 +61,7 @@ export default {
       const tightest = descriptors.find((one) => one.code === "OVER_LIMIT") || descriptors[0] || {};
       event.shown ||= [
         clock.format(new Date(event.time)), over ? "denied" : "admitted", visible(event.domain || "", 40),
-        descriptors.map((one) => entriesText(one.entries)).join(" | "), tightest.cause ? `(${tightest.cause.replace("_", " ")})` : visible(tightest.rule || "", 60),
+        descriptors.map((one) => entriesText(one.entries)).join(" | "), tightest.cause ? `(${tightest.cause.replace("_", " ")})` : middle(tightest.rule || ""),
         tightest.rule && !tightest.cause ? compact(tightest.remaining || 0) : "", tightest.resetAfter ? duration(seconds(tightest.resetAfter)) : ""];
       fill(row, event.shown);
       row.children[1].className = over ? "tag denied" : "tag admitted";

@@ -57,11 +57,14 @@ export default {
       if (domain || series.shadow.some((value) => value > 0)) lines.push(["shadow", "over a shadow limit", series.shadow]);
       chart.update(lines, ENDS);
       const total = of(status) || {};
+      // A request with three descriptors is one request, and three hits. Rows of domains have hits, and so has a tile of one domain.
+      const name = domain ? "hits" : "requests";
+      const hits = (outcome) => (domain ? null : h("p", { class: "label" }, `${rate(hitsNow(app, outcome))} as hits, the sum of all domains`));
       const all = number(total.admitted) + number(total.denied);
       const latency = status.latency;
       figures.replaceChildren(
-        figure("Admitted", h("p", { class: "figure" }, rate(now("admitted")), h("small", {}, ` ${count(number(total.admitted))} in all`))),
-        figure("Denied", h("p", { class: "figure" }, rate(now("denied")), h("small", {}, ` ${percent(number(total.denied), all)} of all`))),
+        figure(`Admitted ${name}`, h("p", { class: "figure" }, rate(now("admitted")), h("small", {}, ` ${count(number(total.admitted))} in all`)), hits("admitted")),
+        figure(`Denied ${name}`, h("p", { class: "figure" }, rate(now("denied")), h("small", {}, ` ${percent(number(total.denied), all)} of all`)), hits("denied")),
         figure("Latency, p99", h("p", { class: "figure" }, latency?.p99Seconds ? duration(latency.p99Seconds) : "\u2013",
           latency?.p99Seconds ? h("small", {}, ` p50 ${duration(latency.p50Seconds || 0)}, p95 ${duration(latency.p95Seconds || 0)}`) : null)),
         memory(status.counters || {}));
@@ -116,17 +119,22 @@ function memory(counters) {
     bytesUsed ? h("p", { class: "label" }, `Memory: ${bytes(bytesUsed)}${bytesMost ? ` of ${bytes(bytesMost)}` : ""}`) : null);
 }
 
+/** Hits a second of a domain, between the last two readings. */
+const domainNow = (app, name, field) => rates(app.history.slice(-2).map(({ at, status: { domains } }) => ({ at, counts: domains?.find((one) => one.domain === name)?.hits })))[field].at(-1) || 0;
+
+/** Hits a second of all domains. */
+const hitsNow = (app, field) => (app.status.domains || []).reduce((sum, { domain }) => sum + domainNow(app, domain, field), 0);
+
 function domainTable(app, status) {
   const list = status.domains || [];
   if (!list.length) return h("p", { class: "empty" }, "The rules have no domain.");
-  const now = (name, field) => rates(app.history.slice(-2).map(({ at, status: { domains } }) => ({ at, counts: domains?.find((one) => one.domain === name)?.hits })))[field].at(-1) || 0;
   return table([
     ["Domain", (row) => h("a", { href: app.link("overview", [["domain", row.domain]]) }, h("bdi", {}, visible(row.domain)))],
     ["Rules", (row) => h("a", { href: app.link("rules", [["domain", row.domain]]) }, count(row.rules || 0)), true],
-    ["Admitted", (row) => rate(now(row.domain, "admitted")), true],
-    ["Denied", (row) => rate(now(row.domain, "denied")), true],
-    ["Denied, in all", (row) => percent(number(row.hits?.denied), number(row.hits?.admitted) + number(row.hits?.denied)), true],
-    ["Over a shadow limit", (row) => count(number(row.hits?.shadowDenied)), true],
+    ["Admitted hits", (row) => rate(domainNow(app, row.domain, "admitted")), true],
+    ["Denied hits", (row) => rate(domainNow(app, row.domain, "denied")), true],
+    ["Denied hits, in all", (row) => percent(number(row.hits?.denied), number(row.hits?.admitted) + number(row.hits?.denied)), true],
+    ["Hits over a shadow limit", (row) => count(number(row.hits?.shadowDenied)), true],
   ], list, "Domains");
 }
 

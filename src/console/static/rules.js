@@ -1,7 +1,7 @@
 // Rules: every rule in force, with its rates.
 
 import { number, seconds } from "./api.js";
-import { ask, bar, count, counted, duration, failure, fill, h, limitText, percent, rate, REASON, VirtualList, visible } from "./view.js";
+import { ask, bar, count, counted, duration, failure, fill, h, limitText, middle, percent, rate, REASON, VirtualList, visible } from "./view.js";
 
 const PAGE = 1000;
 const REFRESH = 3000;
@@ -22,7 +22,7 @@ export default {
   open(main, app, parameters, signal) {
     let [domain, contains, sort] = ["domain", "contains", "sort"].map((name) => parameters.get(name) || "");
     let [rules, tokens, load, order] = [[], [], null, []];
-    const detail = h("div", { class: "card", "aria-live": "polite" }, h("p", { class: "empty" }, "Select a rule."));
+    const detail = h("div", { class: "card", "aria-live": "polite", hidden: true });
     const found = h("p", { class: "label", role: "status" });
     const filter = h("input", { type: "search", value: contains, "data-search": true, oninput: (event) => change({ contains: event.target.value }) });
     const domains = h("select", { onchange: (event) => change({ domain: event.target.value }) },
@@ -32,13 +32,14 @@ export default {
     sorts.value = sort = Object.hasOwn(weight, sort) ? sort : "";
     const list = new VirtualList({ height: 36, label: "Rules", columns: 7, draw, onOpen: (index) => show(at(index)) });
     signal.addEventListener("abort", () => { list.close(); load?.abort(); });
+    const split = h("div", { class: "split whole" },
+      h("div", { class: "rules" }, h("div", { class: "columns", "aria-hidden": "true" },
+        ["Rule", "Domain", "Limits", "Admitted hits", "Denied hits", "Denied", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
+      detail);
     main.append(
       h("div", { class: "title" }, h("h1", {}, "Rules"), h("div", { class: "end" },
         h("label", {}, "Domain", domains), h("label", {}, "Path contains", filter), h("label", {}, "Order", sorts))),
-      h("div", { class: "split" },
-        h("div", { class: "rules" }, h("div", { class: "columns", "aria-hidden": "true" },
-          ["Rule", "Domain", "Limits", "Admitted", "Denied", "Share", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
-        detail));
+      split);
 
     const remember = (rule) => app.replace("rules", [["domain", domain], ["contains", contains], ["sort", sort], ["rule", rule]]);
     /** The rule in a row of the list. */
@@ -63,10 +64,10 @@ export default {
       const [admitted, denied] = [most(rule, "rates", "admitted"), most(rule, "rates", "denied")];
       const [hits, over] = [most(rule, "hits", "admitted"), most(rule, "hits", "denied")];
       fill(row, [
-        `${sort ? "" : "\u2003".repeat(Math.min(rule.depth || 0, 8))}${visible(rule.rule || "", 90)}`, visible(rule.domain || "", 60),
+        middle(`${sort ? "" : "\u2003".repeat(Math.min(rule.depth || 0, 8))}${rule.rule || ""}`), visible(rule.domain || "", 60),
         `${limits(rule)}${rule.shadowMode ? " (shadow)" : ""}${rule.quotaMode ? " (quota)" : ""}`,
         rule.limits?.length ? rate(admitted) : "", rule.limits?.length ? rate(denied) : "",
-        rule.limits?.length ? percent(over, hits + over) : "", visible(rule.declaredAt || "", 60)]);
+        rule.limits?.length ? percent(over, hits + over) : "", middle(rule.declaredAt || "")]);
     }
 
     const request = (token) => ({ domain, contains, pageSize: PAGE, pageToken: token });
@@ -115,7 +116,10 @@ export default {
       if (!rule) return;
       const of = [["domain", rule.domain], ["rule", rule.rule]];
       remember(rule.rule);
+      detail.hidden = false;
+      split.classList.remove("whole");
       detail.replaceChildren(h("div", {},
+        h("button", { class: "close", "aria-label": "Close the rule", onclick: deselect }, "\u00d7"),
         h("h2", { class: "mono" }, h("bdi", {}, visible(rule.rule || "", 400))),
         h("p", { class: "faint" }, "Domain ", h("bdi", {}, visible(rule.domain || "")), rule.declaredAt ? `, declared at ${visible(rule.declaredAt)}` : ""),
         h("p", {}, rule.unlimited ? h("span", { class: "tag" }, "unlimited") : "", rule.shadowMode ? h("span", { class: "tag shadow" }, "shadow") : "",
@@ -140,6 +144,16 @@ export default {
           app.mayOperate ? h("button", { class: "danger", onclick: () => reset(rule) }, "Reset counters\u2026") : null)
           : h("p", { class: "faint" }, rule.unlimited ? "Requests of this rule are not limited." : "No limit: this node only leads to others.")));
     }
+
+    function deselect() {
+      detail.hidden = true;
+      split.classList.add("whole");
+      list.selected = -1;
+      list.schedule();
+      list.element.focus();
+      remember();
+    }
+    split.addEventListener("keydown", (event) => { if (event.key === "Escape" && !detail.hidden) deselect(); });
 
     const reset = (rule) => ask({
       title: "Reset the counters of a rule", danger: true, verb: "Reset",

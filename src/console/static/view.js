@@ -25,6 +25,17 @@ export function visible(text, long = LONG) {
   return text.length > long ? `${shown}\u2026 (${text.length} characters)` : shown;
 }
 
+/** Characters at the end of a text that `middle` keeps; console.css has the same number. */
+const END = 20;
+
+/** A text whose middle is left out where the cell is too narrow: paths of rules differ at their ends, and places end with a line. */
+export function middle(text, long = 400) {
+  const cut = text.length > long ? `${text.slice(0, long / 2)}\u2026${text.slice(-long / 2)}` : text;
+  const whole = visible(cut, cut.length);
+  if (whole.length <= END) return whole;
+  return h("span", { class: "middle mono", title: whole }, h("span", {}, whole.slice(0, -END)), whole.slice(-END));
+}
+
 /** Entries of a descriptor. */
 export function entries(list) {
   const shown = (list || []).map(({ key, value }, index) => [
@@ -102,7 +113,14 @@ export const reservedText = ({ reserved, reservationCount = 0 }) => (reservation
 /** The same as the API expects it: a unit, or a length. */
 export const unit = (s) => names[s] || `${s}s`;
 
-export const dateTime = (time) => (time ? new Date(time).toLocaleString("en-GB") : "");
+const LOCAL = { day: "2-digit", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+const local = new Intl.DateTimeFormat("en-GB", LOCAL);
+
+/** A time of the browser's zone, which is named. */
+export const dateTime = (time) => (time ? local.format(new Date(time)) : "");
+
+/** The name of the browser's zone at present. */
+export const zone = () => local.formatToParts(new Date()).find(({ type }) => type === "timeZoneName").value;
 
 export const verdict = (code) =>
   code === "OVER_LIMIT" ? h("span", { class: "tag denied" }, "denied") : h("span", { class: "tag admitted" }, "admitted");
@@ -288,6 +306,6 @@ export function fill(row, cells) {
     const place = row.children[index];
     if (typeof cell === "string") {
       if (place.textContent !== cell || place.firstElementChild) place.textContent = cell;
-    } else place.replaceChildren(cell);
+    } else if (place.textContent !== cell.textContent || !place.firstElementChild) place.replaceChildren(cell);
   });
 }

@@ -11,6 +11,8 @@ crate::tests_with! { CHROMIUM:
     the_overview_has_the_most_denied_keys,
     a_visit_without_a_token_is_no_refused_call,
     an_address_that_was_edited_by_hand_opens_its_page,
+    long_paths_of_rules_keep_their_ends_and_the_pane_is_there_when_a_rule_is_selected,
+    tiles_and_rows_agree_on_hits_and_times_have_their_zone,
     a_narrow_window_keeps_the_heads_of_columns_and_breaks_no_words,
 }
 
@@ -90,6 +92,61 @@ async fn rules_have_their_domain_and_are_ordered_by_denials() {
     browser.shows("6 hits admitted, 10 denied").await;
 }
 
+/// Rules of 5,000 tenants once read `tenant=tenant-…`, all alike.
+async fn long_paths_of_rules_keep_their_ends_and_the_pane_is_there_when_a_rule_is_selected() {
+    let tenant = |n: u32| format!("tenant-of-the-northern-region-with-a-long-name-{n:04}");
+    let each = |n| {
+        format!(
+            "  - {{ key: customer_tenant, value: {}, rate_limit: {{ unit: minute, requests_per_unit: 900 }}, shadow_mode: true }}\n",
+            tenant(n)
+        )
+    };
+    let rules = format!("domain: shop\ndescriptors:\n{}", (1..=50).map(each).collect::<String>());
+    let (shop, browser) = (Shop::start(&rules, &[]), Browser::start().await);
+    browser.look(1280, "light").await;
+    shop.open(&browser, "rules", &shop.read).await;
+    browser.shows("50 rules").await;
+    // What is not cut by its cell: the text after the part that may be, and whole cells.
+    let row = "const cells = [...document.querySelectorAll('.list .item:not([hidden])')].at(arguments[0]).children;
+        const fits = (cell) => cell.scrollWidth <= cell.clientWidth;
+        const [path, part] = [cells[0].firstElementChild, cells[0].querySelector('.middle > span')];
+        return [path.lastChild.data.slice(-4), fits(path), fits(part), fits(cells[2]), fits(cells[6]), document.querySelector('.split > .card').hidden]";
+    let whole = browser.run(row, &[json!(1)]).await;
+    assert_eq!(whole, json!(["0002", true, false, true, true, true]));
+    browser.run("document.querySelector('.list .item').click()", &[]).await;
+    let shown = browser.run(row, &[json!(2)]).await;
+    assert_eq!(shown, json!(["0003", true, false, true, true, false]));
+    browser.shows(&tenant(1)).await;
+    // Escape.
+    browser.write(".list", "\u{e00c}").await;
+    assert_eq!(browser.run(row, &[json!(1)]).await, whole);
+    let address = browser.run("return location.hash", &[]).await;
+    assert_eq!(address, json!("#/rules"));
+}
+
+/// The tile has requests, and hits as the rows of domains have them.
+async fn tiles_and_rows_agree_on_hits_and_times_have_their_zone() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.send("partner", "acme", 5).await;
+    browser.look(1280, "light").await;
+    shop.open(&browser, "overview", &shop.read).await;
+    // 10 requests a second, which are 30 hits: 20 of one domain, 10 of the other.
+    let advance = "const real = fetch; let readings = 0;
+        const domain = (domain, hits) => ({ domain, rules: 1, hits: { admitted: String(hits) } });
+        const status = (n) => ({ now: new Date(Date.UTC(2026, 6, 1, 12) + 1000 * n).toISOString(), started: '2026-07-01T10:00:00Z', role: 'READ',
+          decisions: { admitted: String(10 * n) }, rules: { loaded: '2026-07-01T10:00:00Z' }, domains: [domain('shop', 20 * n), domain('ads', 10 * n)] });
+        window.fetch = (path, options) => String(path).endsWith('Status') ? Promise.resolve(Response.json(status(readings += 2))) : real(path, options)";
+    browser.run(advance, &[]).await;
+    for shown in ["30/s as hits", "10/s", "20/s", "Admitted requests", "Admitted hits"] {
+        browser.shows(shown).await;
+    }
+    let zone = "return new Intl.DateTimeFormat('en-GB', { timeZoneName: 'short' }).formatToParts(new Date('2026-07-01T10:00:00Z')).at(-1).value";
+    let zone = browser.run(zone, &[]).await;
+    let zone = zone.as_str().expect("a zone");
+    let loaded = browser.text().await;
+    assert!(loaded.lines().any(|line| line.contains("Jul 2026, ") && line.contains(zone)), "{loaded}");
+}
+
 async fn the_chart_begins_before_the_tab_was_opened() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.send("partner", "acme", 50).await;
@@ -150,7 +207,7 @@ async fn a_narrow_window_keeps_the_heads_of_columns_and_breaks_no_words() {
     shop.open(&browser, "rules", &shop.read).await;
     browser.shows("4 rules").await;
     let heads = "return [...document.querySelectorAll('.columns span')].filter((head) => head.offsetParent).map((head) => head.innerText)";
-    assert_eq!(browser.run(heads, &[]).await, json!(["Rule", "Admitted", "Denied"]));
+    assert_eq!(browser.run(heads, &[]).await, json!(["Rule", "Admitted hits", "Denied hits"]));
     shop.go(&browser, "live").await;
     browser.shows("decisions a second").await;
     assert_eq!(browser.run(heads, &[]).await, json!(["Decision", "Descriptors", "Remaining"]));
