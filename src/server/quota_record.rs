@@ -142,7 +142,7 @@ impl QuotaRecord {
     pub(super) fn stopped_in_order(self) {
         let record = Record { is_stopped: true, ..self.last.lock().clone() };
         if let Err(error) = write(&self.path, &record) {
-            tracing::warn!(%error, "the end of the record of quotas is not written; the next start takes it for a crash");
+            tracing::warn!(%error, "cannot write the end of the record of quotas; the next start treats this stop as a crash");
         }
     }
 }
@@ -159,7 +159,7 @@ fn follow(
         let record = record(ceilings);
         while let Err(error) = write(path, &record) {
             if !std::mem::replace(&mut is_failing, true) {
-                tracing::error!(%error, path = %path.display(), "the record of quotas is not written; shares of limits do not grow beyond it");
+                tracing::error!(%error, path = %path.display(), "cannot write the record of quotas; shares of limits do not grow beyond it");
             }
             // One request at a time: nothing else arrives.
             if let Err(RecvTimeoutError::Disconnected) = to_write.recv_timeout(PAUSE) {

@@ -94,7 +94,7 @@ impl QuotaThread {
         let (record, begun) = QuotaRecord::begin(of_record, server, clock.now())?;
         match &begun.former {
             Former::Unknown => tracing::info!(
-                "what quotas of a former process are in force is not known: all of each limit counts as assigned for 16 s after this start"
+                "the quotas that a former process assigned are not known: all of each limit counts as assigned for 16 s after this start"
             ),
             former => tracing::debug!(?former, "quotas of the former process"),
         }

@@ -10,7 +10,7 @@ pub(in crate::cli) struct ClientTlsFlags {
     /// Connect with TLS, and verify the server by these authorities, as PEM.
     #[arg(long, value_name = "FILE", global = true)]
     tls_ca: Option<PathBuf>,
-    /// Certificate chain of this client, as PEM, for servers that require one.
+    /// Certificate chain of this client, as PEM, for servers that require a client certificate.
     #[arg(long, value_name = "FILE", requires = "tls_key", global = true)]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert, as PEM.

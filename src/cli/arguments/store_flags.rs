@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// How to reach a shared store.
 #[derive(Args)]
 pub(in crate::cli) struct StoreFlags {
-    /// Beginning of all keys in the store. Servers with the same one share counters.
+    /// Beginning of all keys in the store. Servers with the same prefix share counters.
     #[arg(
         long,
         env = "TIDEGATE_COUNTERS_PREFIX",

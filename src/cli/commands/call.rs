@@ -57,13 +57,14 @@ pub(in crate::cli) struct Call {
     /// Return hits instead of consuming them.
     #[arg(long)]
     give_back: bool,
-    /// Number of requests to send, one after the other.
+    /// Number of requests to send, in sequence.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
     /// Hold slots and estimates of admitted requests this long after the last response, or until Ctrl-C, then end them.
     #[arg(long, value_name = "TIME", conflicts_with = "give_back", value_parser = humantime::parse_duration)]
     hold: Option<Duration>,
-    /// Renew what is held this often, so that it may be held for longer than `max_hold` of its rule: at most a third of that.
+    /// Renew held slots and estimates at this interval, so that they may be held for longer than `max_hold` of their rule: at
+    /// most a third of that.
     #[arg(long, value_name = "TIME", requires = "hold", default_value = "1s", value_parser = interval)]
     renew_every: Duration,
     /// Actual cost of each request at its end, instead of its estimate, which stays by default; 0 gives it back.

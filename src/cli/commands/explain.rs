@@ -30,7 +30,7 @@ pub(in crate::cli) struct Explain {
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
-    /// The limit that the request sends along with every descriptor, such as 5/minute: it takes the place of the rules.
+    /// A limit that the request sends with every descriptor, such as 5/minute; it applies instead of the rules.
     #[arg(long, value_name = "N/UNIT")]
     own_limit: Option<OwnLimit>,
     /// Explain a server with --global-shadow, which denies nothing.

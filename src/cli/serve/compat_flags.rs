@@ -7,10 +7,10 @@ use tidegate_core::limiter::Compat;
 /// Options of decisions with `--compat reference`.
 #[derive(Args)]
 pub(super) struct CompatFlags {
-    /// Deny a request only if all of its descriptors are over their limits, be they limits of rules or none at all.
+    /// Deny a request only if all of its descriptors are over their limits, descriptors without a limit included.
     #[arg(long, env = "TIDEGATE_QUOTA_MODE")]
     pub(super) quota_mode: bool,
-    /// Count a request that is over a limit in the counters of such limits alone.
+    /// Count a request that is over a limit only in the counters of the limits that it exceeds.
     #[arg(long, env = "TIDEGATE_STOP_COUNTING_OVER_LIMIT")]
     stop_counting_over_limit: bool,
 }

@@ -29,7 +29,7 @@ fn memory_by_default() -> usize {
 /// Bounds on connections.
 #[derive(Args)]
 pub(super) struct ConnectionFlags {
-    /// Maximum number of connections. Beyond it the idlest one is closed, or the new one if none is idle.
+    /// Maximum number of connections. Beyond it the idlest connection is closed, or the new connection if none is idle.
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = at_least_one(10_000))]
     max_connections: NonZeroUsize,
     /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket.
@@ -55,7 +55,7 @@ pub(super) struct ConnectionFlags {
     /// of --max-streaming-calls.
     #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_PEER", value_name = "N")]
     max_streaming_calls_per_peer: Option<usize>,
-    /// Maximum bytes of a request's header list; a larger one gets HTTP status 431.
+    /// Maximum bytes of a request's header list; a larger list gets HTTP status 431.
     #[arg(long, env = "TIDEGATE_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
     max_header_bytes: u32,
     /// Initial flow-control window of a stream, in bytes.
@@ -72,16 +72,16 @@ pub(super) struct ConnectionFlags {
     )]
     connection_window: u32,
     /// Memory for requests that are not complete, of all connections together, in bytes; by default an eighth of the memory of the machine or
-    /// of the cgroup, at most 1 GiB. A connection may hold an eighth of what is free; what exceeds it is refused with ENHANCE_YOUR_CALM or
+    /// of the cgroup, at most 1 GiB. A connection may hold an eighth of what is free; a larger request is refused with ENHANCE_YOUR_CALM or
     /// RESOURCE_EXHAUSTED.
     #[arg(long, env = "TIDEGATE_MAX_BODY_MEMORY", value_name = "BYTES")]
     max_body_memory: Option<NonZeroUsize>,
-    /// Memory for quotas (RLQS): buckets that clients report, and what they have of them, in bytes; by default an eighth of the memory of the
-    /// machine or of the cgroup, at most 1 GiB. A peer may have half of it, also of what outlives its streams; buckets beyond it get no
-    /// assignment.
+    /// Memory for quotas (RLQS): buckets that clients report, and their shares, in bytes; by default an eighth of the memory of the
+    /// machine or of the cgroup, at most 1 GiB. One peer may have half of it, also for buckets that outlive its streams; further
+    /// buckets get no assignment.
     #[arg(long, env = "TIDEGATE_MAX_QUOTA_MEMORY", value_name = "BYTES")]
     max_quota_memory: Option<NonZeroUsize>,
-    /// Time from the start of a connection to the end of its first request, after which it is closed.
+    /// Close a connection whose first request is not complete after this time.
     #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
     first_request_timeout: Duration,
     /// Time without a frame after which a PING is sent.
@@ -99,7 +99,8 @@ pub(super) struct ConnectionFlags {
     /// Time after that age that calls have to complete before the connection is closed.
     #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE_GRACE", value_name = "TIME", value_parser = interval, default_value = "30s")]
     max_connection_age_grace: Duration,
-    /// Time from a unary request's headers to the end of its body, after which the stream is reset; of a stream of quotas, to its first message.
+    /// Time from a unary request's headers to the end of its body, after which the stream is reset; of a stream of quotas, to its
+    /// first message.
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
     body_timeout: Duration,
     /// Time that a client may take to read a response message before the stream is reset, or the connection closed.
@@ -108,7 +109,7 @@ pub(super) struct ConnectionFlags {
     /// Maximum number of control frames (such as PING) within 10 s, beyond eight per request; more end the connection.
     #[arg(long, env = "TIDEGATE_MAX_CONTROL_FRAMES", value_name = "N", default_value_t = Http2Settings::default().control_frames_max)]
     max_control_frames: u32,
-    /// Maximum number of cancelled requests within 10 s, beyond the number of answered ones; more end the connection.
+    /// Maximum number of cancelled requests within 10 s, beyond the number of answered requests; more end the connection.
     #[arg(long, env = "TIDEGATE_MAX_RESETS", value_name = "N", default_value_t = Http2Settings::default().resets_max)]
     max_resets: u32,
 }

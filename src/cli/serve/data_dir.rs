@@ -17,7 +17,8 @@ pub(super) struct DataDir {
     /// Data directory, in which counters survive restarts; created if missing. By default counters are kept in memory only.
     #[arg(long, env = "TIDEGATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Time from the beginning of a snapshot to that of the next; a crash loses at most the hits of it and of one snapshot's duration.
+    /// Time from the start of one snapshot to the start of the next. A crash loses at most the hits of this time and of one
+    /// snapshot's duration.
     #[arg(long, env = "TIDEGATE_SNAPSHOT_INTERVAL", default_value = "10s", value_parser = interval)]
     snapshot_interval: Duration,
     /// Longest time of a single write to the data directory; beyond it the snapshot fails, and a stop does not wait longer.

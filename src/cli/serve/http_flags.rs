@@ -20,13 +20,13 @@ pub(super) struct HttpFlags {
     /// callers of the control API and holders of leases have their roles from it, on the gRPC port too. Read again when it changes.
     #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "uses_of_tokens")]
     http_token_file: Option<PathBuf>,
-    /// Maximum number of HTTP connections. Beyond it the idlest one is closed.
+    /// Maximum number of HTTP connections. Beyond it the idlest connection is closed.
     #[arg(long, env = "TIDEGATE_HTTP_MAX_CONNECTIONS", value_name = "N", default_value = "256")]
     http_max_connections: NonZeroUsize,
     /// Maximum bytes of the line and the headers of an HTTP request; a longer head is refused with 431.
     #[arg(long, env = "TIDEGATE_HTTP_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().header_bytes_max)]
     http_max_header_bytes: usize,
-    /// Maximum bytes of the body of an HTTP request; a longer one is refused with 413.
+    /// Maximum bytes of the body of an HTTP request; a longer body is refused with 413.
     #[arg(long, env = "TIDEGATE_HTTP_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
     http_max_body_bytes: usize,
     /// Time for each of: the headers of an HTTP request, its body, its wait in a queue of its rule, the writing of its response.
@@ -40,7 +40,8 @@ pub(super) struct HttpFlags {
         default_value = "2m"
     )]
     http_idle_timeout: Duration,
-    /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local, .local, .internal,
+    /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local,
+    /// .local, .internal,
     /// .lan, .home.arpa): those of proxies in front of it, and without tokens and TLS every name in the header `host`; `*` allows all.
     #[arg(long, env = "TIDEGATE_HTTP_ALLOWED_HOSTS", value_name = "NAME", value_delimiter = ',')]
     http_allowed_hosts: Vec<String>,

@@ -55,7 +55,7 @@ pub(super) struct MetricsFlags {
     /// Time between pushes to statsd.
     #[arg(long, env = "TIDEGATE_STATSD_INTERVAL", default_value = "10s", value_parser = interval, requires = "statsd")]
     statsd_interval: Duration,
-    /// First part of the names in statsd, in place of `tidegate_`.
+    /// First part of the names in statsd, instead of `tidegate_`.
     #[arg(
         long,
         env = "TIDEGATE_STATSD_PREFIX",

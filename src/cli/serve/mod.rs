@@ -59,9 +59,9 @@ use tls_flags::TlsFlags;
 ///
 /// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`. With --demo it opens the console
 /// for them too.
-/// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
-/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
-/// the process at once.
+/// Rule files are read again when they change, and at SIGHUP; if a file has an error, the rules in force stay.
+/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second signal ends the
+/// process at once.
 /// Traces and metrics are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(in crate::cli) struct Serve {
@@ -110,7 +110,7 @@ pub(in crate::cli) struct Serve {
     /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
     #[arg(long, help_heading = "Queues", env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_queued: usize,
-    /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
+    /// A queued request is released at least this long before its caller's deadline; a request that would be released later is denied.
     #[arg(long, help_heading = "Queues", env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
     queue_margin: Duration,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.

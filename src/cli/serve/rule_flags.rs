@@ -43,11 +43,11 @@ pub(super) struct RuleFlags {
     /// Start although the rule files have errors: requests are refused with UNAVAILABLE until they have none.
     #[arg(long, env = "TIDEGATE_WAIT_FOR_RULES")]
     wait_for_rules: bool,
-    /// Do not start with rules that the data directory has of a former process, where the rule files have errors or the control plane has not
-    /// responded yet.
+    /// Never serve the rules that the data directory has kept from a former process. By default they are served while the rule
+    /// files have errors, or the control plane has not responded yet.
     #[arg(long, env = "TIDEGATE_STRICT_RULES")]
     strict_rules: bool,
-    /// Report health SERVING while the first rules are awaited, be it from a control plane or for lack of valid files.
+    /// Report health SERVING while the server waits for its first rules, from a control plane or from valid files.
     #[arg(long, env = "TIDEGATE_HEALTHY_WITHOUT_RULES")]
     healthy_without_rules: bool,
     /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
@@ -78,7 +78,7 @@ struct XdsFlags {
     /// Connect to the control plane with TLS, and verify it by these authorities, as PEM.
     #[arg(long, env = "TIDEGATE_XDS_TLS_CA", value_name = "FILE")]
     xds_tls_ca: Option<PathBuf>,
-    /// Certificate chain for a control plane that requires one, as PEM. Read again for each connection.
+    /// Certificate chain for a control plane that requires a client certificate, as PEM. Read again for each connection.
     #[arg(long, env = "TIDEGATE_XDS_TLS_CERT", value_name = "FILE", requires_all = ["xds_tls_key", "xds_tls_ca"])]
     xds_tls_cert: Option<PathBuf>,
     /// Private key of --xds-tls-cert, as PEM.

@@ -107,7 +107,7 @@ impl Signals {
                     stopped_at = clock.now();
                 }
                 None if clock.now().since(stopped_at) < SAME_STOP => {
-                    tracing::info!("{name} again: taken for the first, which arrived just before");
+                    tracing::info!("{name} again, just after the first: ignored");
                 }
                 None => {
                     tracing::warn!("{name} again: ending at once, without a last snapshot");

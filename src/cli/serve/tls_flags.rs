@@ -35,7 +35,7 @@ pub(super) struct TlsFlags {
         default_value = "10s"
     )]
     tls_handshake_timeout: Duration,
-    /// Maximum number of TLS handshakes in progress. Beyond it the oldest one is ended.
+    /// Maximum number of TLS handshakes in progress. Beyond it the oldest handshake is ended.
     #[arg(long, env = "TIDEGATE_TLS_MAX_HANDSHAKES", value_name = "N", default_value = "1000")]
     tls_max_handshakes: NonZeroUsize,
     /// Like --tls-cert, for the HTTP port.

@@ -30,10 +30,13 @@ export class Chart {
     this.svg = node("svg", { class: "chart", role: "img" });
     this.legend = h("p", { class: "legend" });
     this.element = h("div", {}, this.svg, this.legend);
+    new ResizeObserver(() => { if (this.drawn) this.update(...this.drawn); }).observe(this.svg);
   }
 
   /** `from` and `to` name both ends; the legend has the last values, with `mean` the means, or with `names` none. */
-  update(series, { from, to, mean = false, names = false }) {
+  update(series, options) {
+    const { from, to, mean = false, names = false } = options;
+    this.drawn = [series, options];
     const width = Math.max(200, this.svg.clientWidth);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const greatest = ceiling(Math.max(1, ...series.flatMap(([, , values]) => values)));

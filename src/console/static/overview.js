@@ -59,7 +59,7 @@ export default {
       const total = of(status) || {};
       // A request with three descriptors is one request, and three hits. Rows of domains have hits, and so has a tile of one domain.
       const name = domain ? "hits" : "requests";
-      const hits = (outcome) => (domain ? null : h("p", { class: "label" }, `${rate(hitsNow(app, outcome))} as hits, the sum of all domains`));
+      const hits = (outcome) => (domain ? null : h("p", { class: "label" }, `${compact(hitsNow(app, outcome))} hits/s in all domains`));
       const all = number(total.admitted) + number(total.denied);
       const latency = status.latency;
       figures.replaceChildren(

@@ -34,7 +34,7 @@ export default {
     signal.addEventListener("abort", () => { list.close(); load?.abort(); });
     const split = h("div", { class: "split whole" },
       h("div", { class: "rules" }, h("div", { class: "columns", "aria-hidden": "true" },
-        ["Rule", "Domain", "Limits", "Admitted hits", "Denied hits", "Denied", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
+        ["Rule", "Domain", "Limits", "Admitted hits", "Denied hits", "Denied share", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
       detail);
     main.append(
       h("div", { class: "title" }, h("h1", {}, "Rules"), h("div", { class: "end" },
@@ -64,7 +64,7 @@ export default {
       const [admitted, denied] = [most(rule, "rates", "admitted"), most(rule, "rates", "denied")];
       const [hits, over] = [most(rule, "hits", "admitted"), most(rule, "hits", "denied")];
       fill(row, [
-        middle(`${sort ? "" : "\u2003".repeat(Math.min(rule.depth || 0, 8))}${rule.rule || ""}`), visible(rule.domain || "", 60),
+        middle(`${sort ? "" : "\u2003\u2003".repeat(Math.min(rule.depth || 0, 8))}${rule.rule || ""}`), visible(rule.domain || "", 60),
         `${limits(rule)}${rule.shadowMode ? " (shadow)" : ""}${rule.quotaMode ? " (quota)" : ""}`,
         rule.limits?.length ? rate(admitted) : "", rule.limits?.length ? rate(denied) : "",
         rule.limits?.length ? percent(over, hits + over) : "", middle(rule.declaredAt || "")]);

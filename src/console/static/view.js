@@ -26,7 +26,7 @@ export function visible(text, long = LONG) {
 }
 
 /** Characters at the end of a text that `middle` keeps; console.css has the same number. */
-const END = 20;
+const END = 14;
 
 /** A text whose middle is left out where the cell is too narrow: paths of rules differ at their ends, and places end with a line. */
 export function middle(text, long = 400) {

@@ -137,7 +137,7 @@ async fn tiles_and_rows_agree_on_hits_and_times_have_their_zone() {
           decisions: { admitted: String(10 * n) }, rules: { loaded: '2026-07-01T10:00:00Z' }, domains: [domain('shop', 20 * n), domain('ads', 10 * n)] });
         window.fetch = (path, options) => String(path).endsWith('Status') ? Promise.resolve(Response.json(status(readings += 2))) : real(path, options)";
     browser.run(advance, &[]).await;
-    for shown in ["30/s as hits", "10/s", "20/s", "Admitted requests", "Admitted hits"] {
+    for shown in ["30 hits/s in all domains", "10/s", "20/s", "Admitted requests", "Admitted hits"] {
         browser.shows(shown).await;
     }
     let zone = "return new Intl.DateTimeFormat('en-GB', { timeZoneName: 'short' }).formatToParts(new Date('2026-07-01T10:00:00Z')).at(-1).value";

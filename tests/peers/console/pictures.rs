@@ -60,6 +60,7 @@ async fn send(mut client: Client) {
 pub async fn take_picture(browser: &Browser, name: &str) {
     let Some(folder) = env::var_os("TIDEGATE_PICTURES") else { return };
     browser.run("scrollTo(0, 0)", &[]).await;
+    browser.until("return !document.getElementById('notice').textContent", "no notice covers the page").await;
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {
         browser.look(width, scheme).await;
         sleep(Duration::from_millis(300)).await;
@@ -87,8 +88,10 @@ async fn pages_show_a_shop_under_load() {
     browser.until(drawn, "the chart is drawn").await;
     take_picture(&browser, "overview").await;
 
-    shop.go(&browser, "rules?domain=shop&rule=user%2Cpath%3D%2Flogin").await;
+    shop.go(&browser, "rules?domain=shop").await;
     browser.shows("/login").await;
+    browser.run("document.querySelectorAll('.list .item')[1].click()", &[]).await;
+    browser.shows("hits admitted").await;
     take_picture(&browser, "rules").await;
 
     shop.go(&browser, "keys").await;

@@ -62,7 +62,7 @@ pub fn load(
             tracing::info!(
                 generation,
                 feed = feed.name(),
-                "rules are valid again; those in force are the present ones"
+                "rules are valid again, and in force"
             );
         }
         config.keep(clock.now());

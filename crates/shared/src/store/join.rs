@@ -45,7 +45,7 @@ impl SharedStore {
         match inner.join().await {
             Err(error) if error.is_temporary() => {
                 let policy = inner.settings.on_failure;
-                tracing::warn!(%error, %policy, "shared store not reached; it is joined as soon as it is");
+                tracing::warn!(%error, %policy, "shared store not reached; trying again");
                 inner.nodes.now().nodes.iter().for_each(|node| _ = node.fail());
             }
             joined => joined?,

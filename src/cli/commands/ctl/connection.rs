@@ -15,8 +15,8 @@ pub(super) struct Connection {
     /// Address of the gRPC port: host:port or unix:/path/of/socket.
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", global = true)]
     pub(super) addr: ListenAddress,
-    /// Bearer token of the caller; better in the variable or in a file than on the command line. At a Unix socket of a server
-    /// of the same user none is needed.
+    /// Bearer token of the caller; better in the variable or in a file than on the command line. A Unix socket of a server of the
+    /// same user needs no token.
     #[arg(long, env = "TIDEGATE_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
     /// File that contains the token.

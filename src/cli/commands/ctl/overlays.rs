@@ -21,7 +21,7 @@ use tonic::Response;
 pub(super) enum OverrideCommand {
     /// The overrides in force.
     List,
-    /// Set an override, or replace the one with the same id.
+    /// Set an override, or replace the override with the same id.
     Set(Box<SetOverride>),
     /// Delete an override.
     Delete(Delete),
@@ -31,7 +31,7 @@ pub(super) enum OverrideCommand {
 pub(super) enum BlockCommand {
     /// The blocks in force.
     List,
-    /// Set a block, or replace the one with the same id.
+    /// Set a block, or replace the block with the same id.
     Set(Box<SetBlock>),
     /// Delete a block.
     Delete(Delete),
@@ -66,8 +66,8 @@ pub(super) struct SetOverride {
 
 #[derive(Args)]
 pub(super) struct SetBlock {
-    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal one. An address or a network such as 10.0.0.0/8 blocks
-    /// all addresses that are meant. With --cidr the key alone.
+    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal `*`. An address or a network such as
+    /// 10.0.0.0/8 blocks all of its addresses. With --cidr the key alone.
     #[arg(value_name = "KEY=VALUE", value_parser = entry)]
     entry: (String, String),
     /// The values that are addresses of this network.

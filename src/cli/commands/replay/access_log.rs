@@ -59,7 +59,7 @@ pub(super) struct AccessLogFlags {
     /// KEY=address(FIELD) takes the port off an address, KEY=FIELD[-1] takes the last element of a list.
     #[arg(long = "descriptor", value_name = "ENTRIES", required_if_eq_any = MAPPED)]
     descriptors: Vec<String>,
-    /// Field with the time; by default the one that the format has, or start_time.
+    /// Field with the time; by default the time of the format, or start_time.
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
     /// Field with the number of hits; without it each request is one hit.

@@ -90,7 +90,7 @@ impl Writer {
         match file.reopen() {
             Ok(()) => tracing::info!(path, "audit log opened again"),
             Err(error) => {
-                tracing::error!(%error, path, "audit log not opened again; the former file goes on")
+                tracing::error!(%error, path, "audit log not opened again; writing to the former file")
             }
         }
     }
@@ -103,7 +103,7 @@ impl Writer {
         match self.append(&lines) {
             Ok(entries) => {
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!("the audit log takes lines again");
+                    tracing::info!("the audit log is written again");
                 }
                 let numbers: Vec<u64> = entries.iter().map(|entry| entry.number).collect();
                 let mut recent = self.recent.lock();
@@ -130,7 +130,7 @@ impl Writer {
     fn not_written(&mut self, lines: Vec<NewEntry>, error: &io::Error) {
         let path = self.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::error!(%error, path, "the audit log takes no lines; changes are refused");
+            tracing::error!(%error, path, "cannot write the audit log; changes are refused");
         }
         for line in lines {
             match line.done {

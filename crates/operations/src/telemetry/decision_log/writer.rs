@@ -153,7 +153,7 @@ impl Writer {
             // The target may have taken any part.
             self.needs_rules = self.in_force.is_some();
             self.written_texts.clear();
-            tracing::error!(%error, "the decision log takes no lines; they are dropped and counted");
+            tracing::error!(%error, "cannot write the decision log; its lines are dropped and counted");
         }
         written.is_ok()
     }
