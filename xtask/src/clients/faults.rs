@@ -138,10 +138,42 @@ fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failu
 /// Replaces a text that occurs once.
 fn plant(folder: &Path, (file, text, replacement): (&str, &str, &str)) -> Result<(), Failure> {
     let path = folder.join(file);
+    let source = source_with_place(folder, file, text)?;
+    fs::write(&path, source.replace(text, replacement))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Reads a source that has the text of a fault once.
+fn source_with_place(folder: &Path, file: &str, text: &str) -> Result<String, Failure> {
+    let path = folder.join(file);
     let source = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     if source.matches(text).count() != 1 {
         return Err(format!("{file} does not have `{text}` once; adapt the fault to the source"));
     }
-    fs::write(&path, source.replace(text, replacement))
-        .map_err(|error| format!("{}: {error}", path.display()))
+    Ok(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::source_with_place;
+    use crate::clients::languages::LANGUAGES;
+    use std::path::Path;
+
+    #[test]
+    fn each_fault_has_its_place_in_the_sources() {
+        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
+        let missing: Vec<String> = LANGUAGES
+            .iter()
+            .flat_map(|language| {
+                language
+                    .faults
+                    .iter()
+                    .flat_map(move |faults| faults.planted.iter().map(move |fault| (language, fault)))
+            })
+            .filter_map(|(language, (file, text, _))| {
+                source_with_place(&clients.join(language.folder), file, text).err()
+            })
+            .collect();
+        assert!(missing.is_empty(), "{}", missing.join("\n"));
+    }
 }
