@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::{
-    algorithm::{Algorithm, Period, Rate, Refill, Schedule},
+    algorithm::Algorithm,
     clock::{Clock, SystemClock},
     rules::LimitInfo,
 };
@@ -178,40 +178,7 @@ fn limit_text(info: &LimitInfo, all: &[LimitInfo]) -> String {
 }
 
 fn numbers(algorithm: &Algorithm) -> String {
-    let every = |rate: &Rate| {
-        let (hits, nanos) = rate.to_parts();
-        format!("{hits} per {}", humantime::format_duration(Duration::from_nanos(nanos)))
-    };
-    match algorithm {
-        Algorithm::SlidingWindow(sliding) => format!("{} per {}", sliding.limit, sliding.window),
-        Algorithm::SlidingLog(log) => format!("{} per {}", log.limit, log.window),
-        Algorithm::SubWindows(sub) => {
-            let length = humantime::format_duration(Duration::from_nanos(sub.length_nanos().get()));
-            format!("{} per {} times {length}", sub.limit, sub.precision())
-        }
-        Algorithm::FixedWindow(fixed) => match &fixed.schedule {
-            Schedule::Clock(window) => format!("{} per {window}", fixed.limit),
-            Schedule::FirstHit(window) => format!("{} per {window} from the first hit", fixed.limit),
-            Schedule::Calendar(calendar) => {
-                let period = match calendar.period() {
-                    Period::Day => "day",
-                    Period::Week => "week",
-                    Period::Month => "month",
-                    Period::Year => "year",
-                };
-                format!("{} per {period} in {}", fixed.limit, calendar.zone().name())
-            }
-        },
-        Algorithm::TokenBucket(bucket) => match &bucket.refill {
-            Refill::Greedy(rate) => format!("{}, refilled by {}", bucket.size, every(rate)),
-            Refill::Intervals { tokens, interval } => {
-                format!("{}, refilled by {tokens} per {interval}", bucket.size)
-            }
-        },
-        Algorithm::Concurrency(slots) => format!("{} in flight for up to {}", slots.limit, slots.max_hold),
-        Algorithm::Ban(ban) => ban.to_string(),
-        Algorithm::LeakyBucket(bucket) => format!("{}, drained by {}", bucket.burst, every(&bucket.rate)),
-    }
+    algorithm.numbers(|length| humantime::format_duration(length).to_string())
 }
 
 /// Whether the argument means standard input or output.

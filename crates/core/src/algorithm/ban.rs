@@ -6,7 +6,7 @@
 //! - nothing is counted while it is in force, so that it is never extended, and none of the denials before it counts after it;
 //! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
-use super::{SlidingLog, State};
+use super::{Algorithm, Freeing, NotShareable, SlidingLog, State, facts::Facts};
 use crate::limit::{Reset, Timestamp, Window};
 use std::{fmt, time::Duration};
 
@@ -95,6 +95,42 @@ impl Ban {
             [end, IN_FORCE] => Timestamp::from_nanos(end),
             _ => self.log().expires(state),
         }
+    }
+}
+
+impl Facts for Ban {
+    const NAME: &'static str = "ban";
+    const KEEPS_WORDS: bool = false;
+    const COUNTS_HITS: bool = false;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Otherwise(self.lasts.nanos().get())
+    }
+
+    /// A ban in force has its own end, and of denials their times are known.
+    fn reads_as(&self, other: &Self) -> bool {
+        self.epoch <= other.epoch
+    }
+
+    fn with_requests(&self, _: u32, _: u32, _: Window) -> Self {
+        *self
+    }
+
+    /// No limit of a rule is a ban.
+    fn replaced(&self, _: u32, _: Window, _: u32) -> Algorithm {
+        Algorithm::Ban(*self)
+    }
+
+    fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        Err(NotShareable::Ban)
+    }
+
+    fn insert(&self, state: State, _: u64, _: u64) -> State {
+        state
+    }
+
+    fn numbers(&self, _: fn(Duration) -> String) -> String {
+        self.to_string()
     }
 }
 

@@ -3,7 +3,7 @@
 //! The binary contains the IANA time zone database (of the `jiff` crate): two machines with the same binary agree on the end of
 //! a month, whatever else is installed on them.
 
-use crate::limit::Timestamp;
+use crate::limit::{Timestamp, Unit};
 use jiff::{
     ToSpan,
     civil::{Date, Time, Weekday},
@@ -22,6 +22,18 @@ pub enum Period {
     Month,
     /// From January the first.
     Year,
+}
+
+impl Period {
+    /// The unit that a rule file has for it.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Self::Day => Unit::Day,
+            Self::Week => Unit::Week,
+            Self::Month => Unit::Month,
+            Self::Year => Unit::Year,
+        }
+    }
 }
 
 /// A time zone of the IANA database.

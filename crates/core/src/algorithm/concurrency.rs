@@ -16,7 +16,9 @@
 //! [`Concurrency::expected_wait`] for an estimate.
 
 use super::{
-    Queue, State,
+    Algorithm, Freeing, NotShareable, Queue, State,
+    facts::Facts,
+    microseconds,
     slots::{NANOS_PER_MILLI, Slot, Slots},
     taken::until_room,
 };
@@ -47,6 +49,9 @@ pub enum Released {
 const MEAN_OF: u64 = 8;
 
 impl Concurrency {
+    /// The most hits in flight: each has a slot in the memory of its counter, and a release searches them.
+    pub const LIMIT_MAX: u32 = 10_000;
+
     /// The longest wait for a slot, unless a rule has another. Envoy sends the end of a request and the next start over two
     /// connections, and either may arrive first.
     pub const WAIT_DEFAULT: Duration = Duration::from_millis(10);
@@ -190,6 +195,57 @@ impl State {
     /// The slots, if it is of this algorithm.
     pub fn slots(&self) -> Option<&Slots> {
         if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+}
+
+impl Facts for Concurrency {
+    const NAME: &'static str = "concurrency";
+    const LIMIT_MAX: u32 = Concurrency::LIMIT_MAX;
+    const KEEPS_WORDS: bool = false;
+    const COUNTS_HITS: bool = false;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Otherwise(self.max_hold.nanos().get())
+    }
+
+    /// Each slot has its own deadline.
+    fn reads_as(&self, _: &Self) -> bool {
+        true
+    }
+
+    fn with_requests(&self, requests: u32, _: u32, _: Window) -> Self {
+        Self { limit: requests, ..*self }
+    }
+
+    /// Requests in flight have no window: it is their number that changes.
+    fn replaced(&self, limit: u32, _: Window, _: u32) -> Algorithm {
+        Algorithm::Concurrency(Self { limit: limit.min(Self::LIMIT_MAX), ..*self })
+    }
+
+    fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        microseconds::whole(self.max_hold).map(|()| *self)
+    }
+
+    fn insert(&self, state: State, _: u64, _: u64) -> State {
+        state
+    }
+
+    fn numbers(&self, _: fn(Duration) -> String) -> String {
+        format!("{} in flight for up to {}", self.limit, self.max_hold)
+    }
+}
+
+impl Algorithm {
+    /// Whether hits are in flight until they are released.
+    #[inline]
+    pub const fn holds_slots(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
+    /// The limit of requests in flight, if it is one.
+    #[inline]
+    pub const fn concurrency(&self) -> Option<&Concurrency> {
+        if let Self::Concurrency(concurrency) = self { Some(concurrency) } else { None }
     }
 }
 

@@ -4,8 +4,10 @@
 //! schedule, and no window moves while it counts. Two bursts around an end can add up to twice the limit in a window's
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
-use super::{Standing, State, Taken, calendar::Calendar};
-use crate::limit::{Reset, Timestamp, Window};
+use super::{
+    Algorithm, Freeing, NotShareable, Standing, State, Taken, calendar::Calendar, facts::Facts, microseconds,
+};
+use crate::limit::{Reset, Timestamp, Unit, Window};
 use std::time::Duration;
 
 /// At most `limit` hits in each window.
@@ -144,28 +146,6 @@ impl FixedWindow {
         count.pack()
     }
 
-    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since. Of a window from
-    /// the first hit, it is the end of the one that these hits would open: they are in that of a hit before them, and it is theirs if they
-    /// are the first.
-    pub(super) fn insert(&self, state: &State, hits: u64, last: u64) -> State {
-        let [open_last, open_hits] = state.words();
-        let open_hits = open_hits as u32;
-        if let Schedule::FirstHit(window) = self.schedule
-            && open_hits > 0
-            && open_last.abs_diff(last) < window.nanos().get()
-        {
-            return Count { last: open_last.min(last), hits: saturating_count(open_hits, hits) }.pack();
-        }
-        let count = if open_hits == 0 || open_last < last {
-            Count { last, hits: saturating_count(0, hits) }
-        } else if open_last == last {
-            Count { last, hits: saturating_count(open_hits, hits) }
-        } else {
-            Count { last: open_last, hits: open_hits }
-        };
-        count.pack()
-    }
-
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut count = Count::read(&state, now);
         count.hits = u64::from(count.hits).saturating_sub(hits) as u32;
@@ -195,6 +175,110 @@ impl FixedWindow {
     #[inline]
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         end(state.words()[0])
+    }
+}
+
+impl Facts for FixedWindow {
+    const NAME: &'static str = "fixed_window";
+    const KEEPS_WORDS: bool = true;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Window(match &self.schedule {
+            Schedule::Clock(window) | Schedule::FirstHit(window) => window.nanos().get(),
+            Schedule::Calendar(_) => u64::MAX,
+        })
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        self.schedule == other.schedule
+    }
+
+    fn with_requests(&self, requests: u32, _: u32, _: Window) -> Self {
+        Self { limit: requests, schedule: self.schedule.clone() }
+    }
+
+    /// A calendar applies to windows that are its period.
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
+        let schedule = match &self.schedule {
+            Schedule::FirstHit(_) => Schedule::FirstHit(window),
+            Schedule::Calendar(calendar) if Unit::of_window(window) == Some(calendar.period().unit()) => {
+                Schedule::Calendar(calendar.clone())
+            }
+            Schedule::Clock(_) | Schedule::Calendar(_) => Schedule::Clock(window),
+        };
+        Algorithm::FixedWindow(Self { limit, schedule })
+    }
+
+    fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        match &self.schedule {
+            Schedule::Clock(window) | Schedule::FirstHit(window) => microseconds::whole(*window)?,
+            Schedule::Calendar(_) => {}
+        }
+        Ok(self.clone())
+    }
+
+    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since. Of a window from
+    /// the first hit, it is the end of the one that these hits would open: they are in that of a hit before them, and it is theirs if they
+    /// are the first.
+    fn insert(&self, state: State, hits: u64, last: u64) -> State {
+        let [open_last, open_hits] = state.words();
+        let open_hits = open_hits as u32;
+        if let Schedule::FirstHit(window) = self.schedule
+            && open_hits > 0
+            && open_last.abs_diff(last) < window.nanos().get()
+        {
+            return Count { last: open_last.min(last), hits: saturating_count(open_hits, hits) }.pack();
+        }
+        let count = if open_hits == 0 || open_last < last {
+            Count { last, hits: saturating_count(0, hits) }
+        } else if open_last == last {
+            Count { last, hits: saturating_count(open_hits, hits) }
+        } else {
+            Count { last: open_last, hits: open_hits }
+        };
+        count.pack()
+    }
+
+    fn numbers(&self, _: fn(Duration) -> String) -> String {
+        let limit = self.limit;
+        match &self.schedule {
+            Schedule::Clock(window) => format!("{limit} per {window}"),
+            Schedule::FirstHit(window) => format!("{limit} per {window} from the first hit"),
+            Schedule::Calendar(calendar) => {
+                format!("{limit} per {} in {}", calendar.period().unit().name(), calendar.zone().name())
+            }
+        }
+    }
+}
+
+impl Algorithm {
+    /// A fixed window whose ends are those of the schedule.
+    pub fn fixed_window(limit: u32, schedule: Schedule) -> Self {
+        Self::FixedWindow(FixedWindow { limit, schedule })
+    }
+
+    /// The fixed window, if it is one: all of its hits cease to count at its end.
+    #[inline]
+    pub const fn fixed(&self) -> Option<&FixedWindow> {
+        if let Self::FixedWindow(fixed) = self { Some(fixed) } else { None }
+    }
+
+    /// Whether windows end at every multiple of their length since the Unix epoch.
+    pub fn is_on_the_clock(&self) -> bool {
+        matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::Clock(_), .. }))
+    }
+
+    /// Whether windows begin with their first hit.
+    pub fn is_from_first_hit(&self) -> bool {
+        matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
+    }
+
+    /// The last nanosecond of the window that a hit would open now, if windows begin with their first hit.
+    pub(super) fn last_from_first_hit(&self, now: Timestamp) -> Option<u64> {
+        match self {
+            Self::FixedWindow(fixed) if self.is_from_first_hit() => Some(fixed.schedule.last(now)),
+            _ => None,
+        }
     }
 }
 

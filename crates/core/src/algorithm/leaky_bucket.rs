@@ -8,11 +8,13 @@
 //! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
 
 use super::{
-    State,
-    meter::{self, Rate},
+    Algorithm, Freeing, NotShareable, State,
+    facts::Facts,
+    meter::{self, Rate, hits_per_window},
+    microseconds,
     taken::{Taken, until_room},
 };
-use crate::limit::{Reset, Timestamp};
+use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
 /// A bucket that leaks.
@@ -158,6 +160,56 @@ impl LeakyBucket {
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         self.rate.dries(state)
+    }
+}
+
+impl Facts for LeakyBucket {
+    const NAME: &'static str = "leaky_bucket";
+    const KEEPS_WORDS: bool = true;
+
+    #[inline]
+    fn capacity(&self) -> Option<u32> {
+        Some(self.burst)
+    }
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Evenly(self.rate)
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        self.rate == other.rate
+    }
+
+    fn with_requests(&self, requests: u32, former: u32, window: Window) -> Self {
+        let burst = if self.burst == former { requests } else { self.burst };
+        Self { burst, rate: Rate::new(hits_per_window(requests), window), queue: self.queue }
+    }
+
+    fn replaced(&self, limit: u32, window: Window, size: u32) -> Algorithm {
+        Algorithm::leaky_bucket(size, limit, window, self.queue)
+    }
+
+    fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        if self.queue.is_some() {
+            return Err(NotShareable::Queue);
+        }
+        microseconds::drains(self.rate, most(self.burst)).map(|()| *self)
+    }
+
+    fn insert(&self, state: State, _: u64, _: u64) -> State {
+        state
+    }
+
+    fn numbers(&self, length: fn(Duration) -> String) -> String {
+        format!("{}, drained by {}", self.burst, self.rate.text(length))
+    }
+}
+
+impl Algorithm {
+    /// A bucket that leaks `requests` in every window, with room for `burst`.
+    pub fn leaky_bucket(burst: u32, requests: u32, window: Window, queue: Option<Queue>) -> Self {
+        let rate = Rate::new(hits_per_window(requests), window);
+        Self::LeakyBucket(LeakyBucket { burst, rate, queue })
     }
 }
 

@@ -10,7 +10,7 @@
 //! - hits of quota count the same way ([`Assigned`]): those that clients may spend at any moment as hits of the present, those that
 //!   they may spend at a rate as time passes.
 
-use super::{Algorithm, Assigned, FixedWindow, Lease, Leased, Refill, Schedule, State, TokenBucket};
+use super::{Algorithm, Assigned, Lease, Leased, State};
 use crate::limit::Timestamp;
 use std::borrow::Cow;
 
@@ -171,19 +171,6 @@ impl Leased {
 }
 
 impl Algorithm {
-    /// Whether hits drain one by one, at a rate.
-    pub fn drains_evenly(&self) -> bool {
-        matches!(
-            self,
-            Self::LeakyBucket(_) | Self::TokenBucket(TokenBucket { refill: Refill::Greedy(_), .. })
-        )
-    }
-
-    /// Whether windows begin with their first hit.
-    pub fn is_from_first_hit(&self) -> bool {
-        matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
-    }
-
     /// As [`Algorithm::add`], to a counter with outstanding credits.
     #[cold]
     pub(super) fn add_leased(&self, mut leased: Leased, hits: u64, now: Timestamp) -> State {
@@ -204,7 +191,10 @@ impl Algorithm {
 #[cfg(test)]
 mod tests {
     use super::{super::assigned::MILLIHIT_SECONDS, *};
-    use crate::{algorithm::SlidingLog, limit::Window};
+    use crate::{
+        algorithm::{SlidingLog, TokenBucket},
+        limit::Window,
+    };
     use proptest::prelude::*;
 
     fn log() -> Algorithm {

@@ -42,6 +42,11 @@ impl Rate {
         (self.hits, self.nanos)
     }
 
+    /// `7 per 10s`.
+    pub(super) fn text(&self, length: fn(Duration) -> String) -> String {
+        format!("{} per {}", self.hits, length(Duration::from_nanos(self.nanos)))
+    }
+
     /// `now` in parts. At most 96 bits: 64 of time, 32 of the rate.
     #[inline]
     pub(super) fn parts(&self, now: Timestamp) -> u128 {
@@ -167,6 +172,11 @@ pub(super) fn dry_state(dry: u128) -> State {
 #[inline]
 fn words_of(dry: u128) -> [u64; 2] {
     [dry as u64, (dry >> 64) as u64]
+}
+
+/// The rate of a bucket. A bucket without room admits nothing, at whatever rate.
+pub(super) fn hits_per_window(requests: u32) -> NonZeroU32 {
+    NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN)
 }
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

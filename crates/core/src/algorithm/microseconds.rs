@@ -3,17 +3,10 @@
 //! A store computes with doubles, which are exact up to 2^53: enough for microseconds since 1970, not for nanoseconds. An
 //! algorithm in this form has the same results there as here, at every whole microsecond.
 
-use super::{
-    Algorithm, Concurrency, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, State, SubWindows,
-    TokenBucket,
-};
+use super::{Algorithm, Rate, State, facts::Facts, sliding_log};
 use crate::limit::{Timestamp, Window};
-use std::num::NonZeroU64;
 
-const NANOS: u64 = 1_000;
-
-/// The largest sliding log of a shared store, which copies all of it for each decision.
-const SHARED_LOG_LIMIT_MAX: u32 = 10_000;
+pub(super) const NANOS: u64 = 1_000;
 
 /// The longest time in which a full bucket of a shared store drains.
 const DRAIN_MICROS_MAX: u128 = 100 * 365 * 86_400 * 1_000_000;
@@ -29,7 +22,8 @@ pub enum NotShareable {
     Ban,
     /// A log that is too large to be copied for each decision.
     #[error(
-        "a shared log holds at most {SHARED_LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
+        "a shared log holds at most {} hits; write `algorithm: sliding_window` and `precision: 60`",
+        sliding_log::SHARED_LIMIT_MAX
     )]
     Log,
     /// A bucket whose times exceed what doubles represent exactly.
@@ -47,56 +41,27 @@ impl Algorithm {
     /// The algorithm in whole microseconds. Sub-windows differ, which are rounded up, and requests in flight: none waits for a slot, since
     /// a queue is the memory of one process.
     pub fn in_microseconds(&self) -> Result<Self, NotShareable> {
-        self.in_microseconds_with(|limit| limit)
+        self.in_microseconds_with(&|limit| limit)
     }
 
     /// The same for a counter in this state, whose hits alone are bounded: the number that its limit admits may not be known.
     pub fn in_microseconds_of(&self, state: &State, now: Timestamp) -> Result<Self, NotShareable> {
         let used = u32::try_from(self.used(state, now)).unwrap_or(u32::MAX);
-        self.in_microseconds_with(|_| used)
+        self.in_microseconds_with(&|_| used)
     }
 
-    /// The same where a counter has at most `most` hits of the limit.
-    fn in_microseconds_with(&self, most: impl Fn(u32) -> u32) -> Result<Self, NotShareable> {
-        let whole = |window: Window| match window.nanos().get() % NANOS {
-            0 => Ok(()),
-            _ => Err(NotShareable::Window),
-        };
-        match self {
-            Self::SlidingWindow(sliding) => whole(sliding.window)?,
-            Self::SubWindows(sub) => {
-                let length =
-                    sub.length_nanos().get().checked_next_multiple_of(NANOS).and_then(NonZeroU64::new);
-                let sub =
-                    length.and_then(|length| SubWindows::from_parts(sub.limit, sub.precision(), length));
-                return sub.map(Self::SubWindows).ok_or(NotShareable::Window);
-            }
-            Self::SlidingLog(SlidingLog { limit, window }) => {
-                whole(*window)?;
-                if most(*limit) > SHARED_LOG_LIMIT_MAX {
-                    return Err(NotShareable::Log);
-                }
-            }
-            Self::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
-                Schedule::Clock(window) | Schedule::FirstHit(window) => whole(*window)?,
-                Schedule::Calendar(_) => {}
-            },
-            Self::TokenBucket(TokenBucket { refill: Refill::Intervals { interval, .. }, .. }) => {
-                whole(*interval)?
-            }
-            Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => {
-                drains(*rate, most(*size))?;
-            }
-            Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
-            Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, most(*burst))?,
-            Self::Concurrency(Concurrency { max_hold, .. }) => whole(*max_hold)?,
-            Self::Ban(_) => return Err(NotShareable::Ban),
-        }
-        Ok(self.clone())
+    fn in_microseconds_with(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        Ok(map_each!(self, algorithm => algorithm.in_microseconds(most)?))
     }
 }
 
-fn drains(rate: Rate, size: u32) -> Result<(), NotShareable> {
+/// Whether a window is a whole number of microseconds.
+pub(super) fn whole(window: Window) -> Result<(), NotShareable> {
+    if window.nanos().get().is_multiple_of(NANOS) { Ok(()) } else { Err(NotShareable::Window) }
+}
+
+/// Whether a full bucket drains in time.
+pub(super) fn drains(rate: Rate, size: u32) -> Result<(), NotShareable> {
     let (hits, nanos) = rate.to_parts();
     let micros = u128::from(size) * u128::from(nanos) / u128::from(hits) / u128::from(NANOS);
     if micros <= DRAIN_MICROS_MAX { Ok(()) } else { Err(NotShareable::Bucket) }

@@ -12,12 +12,58 @@
 //!
 //! docs/algorithms.md draws what each of them counts.
 
+/// Every algorithm: calls the macro with the arguments and the names of all of them.
+macro_rules! for_all {
+    ($call:ident!($($arguments:tt)*)) => {
+        $call!(
+            ($($arguments)*)
+            SlidingWindow SubWindows SlidingLog FixedWindow TokenBucket LeakyBucket Concurrency Ban
+        )
+    };
+}
+
+/// Dispatches to the algorithm.
+macro_rules! each {
+    (($self:expr, $algorithm:ident => $answer:expr) $($name:ident)*) => {
+        match $self {
+            $($crate::algorithm::Algorithm::$name($algorithm) => $answer,)*
+        }
+    };
+    ($self:expr, $algorithm:ident => $answer:expr) => {
+        for_all!(each!($self, $algorithm => $answer))
+    };
+}
+
+/// Dispatches to the algorithm, and returns one of the same kind.
+macro_rules! map_each {
+    (($self:expr, $algorithm:ident => $answer:expr) $($name:ident)*) => {
+        match $self {
+            $($crate::algorithm::Algorithm::$name($algorithm) => $crate::algorithm::Algorithm::$name($answer),)*
+        }
+    };
+    ($self:expr, $algorithm:ident => $answer:expr) => {
+        for_all!(map_each!($self, $algorithm => $answer))
+    };
+}
+
+/// Whether the states of two algorithms mean the same.
+macro_rules! reads_as {
+    (($one:expr, $other:expr) $($name:ident)*) => {
+        match ($one, $other) {
+            $((Algorithm::$name(one), Algorithm::$name(other)) => one.reads_as(other),)*
+            _ => false,
+        }
+    };
+}
+
 mod assigned;
 mod ban;
 mod calendar;
 mod concurrency;
 mod counts;
+mod facts;
 mod fixed_window;
+mod freeing;
 mod leaky_bucket;
 mod leased;
 mod meter;
@@ -44,6 +90,7 @@ pub use calendar::{Calendar, Period, Zone};
 pub use concurrency::{Concurrency, Released};
 pub use counts::Counts;
 pub use fixed_window::{FixedWindow, Schedule};
+pub use freeing::Freeing;
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
@@ -58,8 +105,9 @@ pub use taken::{Standing, Taken};
 pub use timetable::{DAY_NAMES, Hours, Overlap, Timetable};
 pub use token_bucket::{Refill, TokenBucket};
 
-use crate::limit::{Reset, Timestamp, Window};
-use std::{num::NonZeroU32, time::Duration};
+use crate::limit::{Reset, Timestamp};
+use facts::Facts;
+use std::time::Duration;
 
 /// An algorithm with its parameters: the whole arithmetic of one limit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -80,22 +128,6 @@ pub enum Algorithm {
     Concurrency(Concurrency),
     /// Denials of a limit, and the bans that they begin.
     Ban(Ban),
-}
-
-/// Dispatches to the algorithm.
-macro_rules! each {
-    ($self:expr, $algorithm:ident => $answer:expr) => {
-        match $self {
-            Algorithm::SlidingWindow($algorithm) => $answer,
-            Algorithm::SubWindows($algorithm) => $answer,
-            Algorithm::SlidingLog($algorithm) => $answer,
-            Algorithm::FixedWindow($algorithm) => $answer,
-            Algorithm::TokenBucket($algorithm) => $answer,
-            Algorithm::LeakyBucket($algorithm) => $answer,
-            Algorithm::Concurrency($algorithm) => $answer,
-            Algorithm::Ban($algorithm) => $answer,
-        }
-    };
 }
 
 /// The state, of which outstanding credits are hits of this moment, and with the estimates of open reservations.
@@ -124,40 +156,6 @@ macro_rules! standing {
 }
 
 impl Algorithm {
-    /// The name in rule files.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::SlidingWindow(_) | Self::SubWindows(_) => "sliding_window",
-            Self::SlidingLog(_) => "sliding_log",
-            Self::FixedWindow(_) => "fixed_window",
-            Self::TokenBucket(_) => "token_bucket",
-            Self::LeakyBucket(_) => "leaky_bucket",
-            Self::Concurrency(_) => "concurrency",
-            Self::Ban(_) => "ban",
-        }
-    }
-
-    /// Whether its states are two words.
-    pub const fn keeps_words(&self) -> bool {
-        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_) | Self::Ban(_))
-    }
-
-    /// The most hits of a bucket at once, if it is one.
-    #[inline]
-    pub fn capacity(&self) -> Option<u32> {
-        match self {
-            Self::TokenBucket(bucket) => Some(bucket.size),
-            Self::LeakyBucket(bucket) => Some(bucket.burst),
-            _ => None,
-        }
-    }
-
-    /// Whether hits are in flight until they are released.
-    #[inline]
-    pub const fn holds_slots(&self) -> bool {
-        matches!(self, Self::Concurrency(_))
-    }
-
     /// Hits counted against the limit now, those beyond it too.
     #[inline]
     pub fn used(&self, state: &State, now: Timestamp) -> u64 {
@@ -347,59 +345,14 @@ impl Algorithm {
         }
         match former.used(&state, now) {
             0 => State::EMPTY,
-            // Of requests that another algorithm counted, it is not known whether they are in flight.
-            _ if matches!(self, Self::Concurrency(_)) => State::EMPTY,
-            // Hits are no denials.
-            _ if matches!(self, Self::Ban(_)) => State::EMPTY,
+            // Of requests that another algorithm counted, it is not known whether they are in flight; and hits are no denials.
+            _ if !self.counts_hits() => State::EMPTY,
             used => self.add(State::EMPTY, used, now),
-        }
-    }
-
-    /// The same algorithm for another number of requests per window. A bucket as large as its requests per window stays so;
-    /// another size is kept.
-    pub fn with_requests(&self, requests: u32, former: u32, window: Window) -> Self {
-        let size = |size: u32| if size == former { requests } else { size };
-        let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
-        match self {
-            Self::SlidingWindow(sliding) => {
-                Self::SlidingWindow(SlidingWindow { limit: requests, ..*sliding })
-            }
-            Self::SubWindows(sub_windows) => Self::SubWindows(sub_windows.with_limit(requests)),
-            Self::SlidingLog(log) => Self::SlidingLog(SlidingLog { limit: requests, ..*log }),
-            Self::FixedWindow(fixed) => Self::FixedWindow(FixedWindow { limit: requests, ..fixed.clone() }),
-            Self::TokenBucket(bucket) => {
-                let of_refill = match bucket.refill {
-                    Refill::Greedy(_) => TokenBucket::greedy,
-                    Refill::Intervals { .. } => TokenBucket::by_intervals,
-                };
-                Self::TokenBucket(of_refill(size(bucket.size), rate, window))
-            }
-            Self::LeakyBucket(bucket) => Self::LeakyBucket(LeakyBucket {
-                burst: size(bucket.burst),
-                rate: Rate::new(rate, window),
-                queue: bucket.queue,
-            }),
-            Self::Concurrency(concurrency) => {
-                Self::Concurrency(Concurrency { limit: requests, ..*concurrency })
-            }
-            Self::Ban(ban) => Self::Ban(*ban),
         }
     }
 
     /// Whether a state of the other's means the same under this one: only the number admitted differs.
     pub fn reads_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::SlidingWindow(a), Self::SlidingWindow(b)) => a.window == b.window,
-            (Self::SubWindows(a), Self::SubWindows(b)) => a.cuts_as(b),
-            (Self::SlidingLog(a), Self::SlidingLog(b)) => a.window == b.window,
-            (Self::FixedWindow(a), Self::FixedWindow(b)) => a.schedule == b.schedule,
-            (Self::TokenBucket(a), Self::TokenBucket(b)) => a.refill == b.refill,
-            (Self::LeakyBucket(a), Self::LeakyBucket(b)) => a.rate == b.rate,
-            // Each slot has its own deadline.
-            (Self::Concurrency(_), Self::Concurrency(_)) => true,
-            // So has a ban in force, and of denials their times are known.
-            (Self::Ban(a), Self::Ban(b)) => a.epoch <= b.epoch,
-            _ => false,
-        }
+        for_all!(reads_as!(self, other))
     }
 }

@@ -7,12 +7,17 @@
 //! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
 
 use super::{
-    State,
+    Algorithm, Freeing, NotShareable, State,
+    facts::Facts,
+    microseconds,
     runs::{Run, Runs},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
+
+/// The largest limit in a shared store, which copies the whole log for each decision.
+pub(super) const SHARED_LIMIT_MAX: u32 = 10_000;
 
 /// At most `limit` hits in any stretch of the window's length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,6 +29,9 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
+    /// The largest limit: every hit that counts is remembered, in up to nine bytes.
+    pub const LIMIT_MAX: u32 = 1_000_000;
+
     /// The moment at which a hit of the instant ceases to count.
     fn end(&self, at: u64) -> Timestamp {
         Timestamp::from_nanos(at).saturating_add_nanos(self.window.nanos().get())
@@ -73,19 +81,6 @@ impl SlidingLog {
         State::Log(runs)
     }
 
-    /// Counts hits at this instant, unless they have expired by the newest hit.
-    pub(super) fn insert(&self, state: State, hits: u64, at: u64) -> State {
-        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
-        let mut runs = if let State::Log(runs) = state { runs } else { Box::default() };
-        let is_past = runs.total() > 0 && self.end(at).as_nanos() <= runs.newest();
-        if hits > 0 && !is_past {
-            runs.insert(at, hits);
-            self.forget(&mut runs, Timestamp::from_nanos(at));
-            runs.join_beyond(u64::from(self.limit));
-        }
-        if runs.total() == 0 { State::EMPTY } else { State::Log(runs) }
-    }
-
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let State::Log(mut runs) = state else {
             return State::EMPTY;
@@ -132,6 +127,54 @@ impl SlidingLog {
                 Timestamp::EPOCH
             }
         }
+    }
+}
+
+impl Facts for SlidingLog {
+    const NAME: &'static str = "sliding_log";
+    const LIMIT_MAX: u32 = SlidingLog::LIMIT_MAX;
+    const KEEPS_WORDS: bool = false;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Window(self.window.nanos().get())
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        self.window == other.window
+    }
+
+    fn with_requests(&self, requests: u32, _: u32, _: Window) -> Self {
+        Self { limit: requests, ..*self }
+    }
+
+    /// A limit that is too large for a log counts by a sliding window.
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
+        if limit > Self::LIMIT_MAX {
+            return Algorithm::sliding_window(limit, window, 1);
+        }
+        Algorithm::SlidingLog(Self { limit, window })
+    }
+
+    fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        microseconds::whole(self.window)?;
+        if most(self.limit) > SHARED_LIMIT_MAX { Err(NotShareable::Log) } else { Ok(*self) }
+    }
+
+    /// Counts hits at this instant, unless they have expired by the newest hit.
+    fn insert(&self, state: State, hits: u64, at: u64) -> State {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        let mut runs = if let State::Log(runs) = state { runs } else { Box::default() };
+        let is_past = runs.total() > 0 && self.end(at).as_nanos() <= runs.newest();
+        if hits > 0 && !is_past {
+            runs.insert(at, hits);
+            self.forget(&mut runs, Timestamp::from_nanos(at));
+            runs.join_beyond(u64::from(self.limit));
+        }
+        if runs.total() == 0 { State::EMPTY } else { State::Log(runs) }
+    }
+
+    fn numbers(&self, _: fn(Duration) -> String) -> String {
+        format!("{} per {}", self.limit, self.window)
     }
 }
 

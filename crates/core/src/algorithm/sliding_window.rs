@@ -8,8 +8,10 @@
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
 use super::{
-    State,
+    Algorithm, Freeing, NotShareable, State, SubWindows,
+    facts::Facts,
     fixed_window::saturating_count,
+    microseconds,
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -144,25 +146,6 @@ impl SlidingWindow {
         buckets.pack()
     }
 
-    /// Counts hits in the window of this number: the current one, the previous one, or a later one.
-    pub(super) fn insert(&self, state: &State, hits: u64, number: u64) -> State {
-        let [current_number, counts] = state.words();
-        let (previous, current) = ((counts >> 32) as u32, counts as u32);
-        let buckets = Buckets { number: current_number, previous, current, elapsed: 0 };
-        let buckets = match number.checked_sub(current_number) {
-            Some(0) => Buckets { current: saturating_count(current, hits), ..buckets },
-            Some(after) => {
-                let previous = if after == 1 { current } else { 0 };
-                Buckets { number, previous, current: saturating_count(0, hits), elapsed: 0 }
-            }
-            None if current_number - number == 1 => {
-                Buckets { previous: saturating_count(previous, hits), ..buckets }
-            }
-            None => buckets,
-        };
-        buckets.pack()
-    }
-
     /// The current window holds the newest hits: they go first, then those of the window before.
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut buckets = self.buckets(state.words(), now);
@@ -238,6 +221,64 @@ impl SlidingWindow {
     #[inline]
     fn expires_of(&self, number: u64) -> Timestamp {
         Timestamp::from_nanos(number.saturating_add(2).saturating_mul(self.length()))
+    }
+}
+
+impl Facts for SlidingWindow {
+    const NAME: &'static str = "sliding_window";
+    const KEEPS_WORDS: bool = true;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Window(self.length())
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        self.window == other.window
+    }
+
+    fn with_requests(&self, requests: u32, _: u32, _: Window) -> Self {
+        Self { limit: requests, ..*self }
+    }
+
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
+        Algorithm::SlidingWindow(Self { limit, window })
+    }
+
+    fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        microseconds::whole(self.window).map(|()| *self)
+    }
+
+    /// Counts hits in the window of this number: the current one, the previous one, or a later one.
+    fn insert(&self, state: State, hits: u64, number: u64) -> State {
+        let [current_number, counts] = state.words();
+        let (previous, current) = ((counts >> 32) as u32, counts as u32);
+        let buckets = Buckets { number: current_number, previous, current, elapsed: 0 };
+        let buckets = match number.checked_sub(current_number) {
+            Some(0) => Buckets { current: saturating_count(current, hits), ..buckets },
+            Some(after) => {
+                let previous = if after == 1 { current } else { 0 };
+                Buckets { number, previous, current: saturating_count(0, hits), elapsed: 0 }
+            }
+            None if current_number - number == 1 => {
+                Buckets { previous: saturating_count(previous, hits), ..buckets }
+            }
+            None => buckets,
+        };
+        buckets.pack()
+    }
+
+    fn numbers(&self, _: fn(Duration) -> String) -> String {
+        format!("{} per {}", self.limit, self.window)
+    }
+}
+
+impl Algorithm {
+    /// A sliding window with so many sub-windows. One takes two words, several take a list.
+    pub fn sliding_window(limit: u32, window: Window, precision: u8) -> Self {
+        match precision {
+            0 | 1 => Self::SlidingWindow(SlidingWindow { limit, window }),
+            precision => Self::SubWindows(SubWindows::new(limit, window, precision)),
+        }
     }
 }
 

@@ -13,7 +13,10 @@
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
-use super::{State, counts::Counts, fixed_window::saturating_count, taken::until_room};
+use super::{
+    Algorithm, Freeing, NotShareable, State, counts::Counts, facts::Facts, fixed_window::saturating_count,
+    microseconds, taken::until_room,
+};
 use crate::limit::{Reset, Timestamp, Window};
 use std::{num::NonZeroU64, time::Duration};
 
@@ -38,11 +41,6 @@ struct View<'s> {
 }
 
 impl SubWindows {
-    /// The same with another limit.
-    pub(super) fn with_limit(&self, limit: u32) -> Self {
-        Self { limit, ..*self }
-    }
-
     /// A window cut into `precision` sub-windows, at least one. A sub-window is rounded up to a
     /// whole nanosecond, so that the window is longer by less than `precision` nanoseconds.
     pub const fn new(limit: u32, window: Window, precision: u8) -> Self {
@@ -71,11 +69,6 @@ impl SubWindows {
     /// Length of a sub-window in nanoseconds.
     pub const fn length_nanos(&self) -> NonZeroU64 {
         self.length
-    }
-
-    /// Whether the counts mean the same under the other.
-    pub(super) fn cuts_as(&self, other: &Self) -> bool {
-        (self.precision, self.length) == (other.precision, other.length)
     }
 
     /// The counts of the state; empty if they are of another precision.
@@ -167,26 +160,6 @@ impl SubWindows {
         State::Counts(counts)
     }
 
-    /// Counts hits in the sub-window of this number, if it is not past.
-    pub(super) fn insert(&self, state: State, hits: u64, number: u64) -> State {
-        match state {
-            State::Counts(mut counts)
-                if counts.number > number && counts.hits.len() == usize::from(self.precision) + 1 =>
-            {
-                let before = usize::try_from(counts.number - number).unwrap_or(usize::MAX);
-                let index = (counts.hits.len() - 1).checked_sub(before);
-                if let Some(of_number) = index.and_then(|index| counts.hits.get_mut(index)) {
-                    *of_number = saturating_count(*of_number, hits);
-                }
-                State::Counts(counts)
-            }
-            state => {
-                let start = number.saturating_mul(self.length.get());
-                self.add(state, hits, Timestamp::from_nanos(start))
-            }
-        }
-    }
-
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut counts = self.moved_on(state, now);
         let mut left = hits;
@@ -254,6 +227,60 @@ impl SubWindows {
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         let (number, hits) = self.counts(state);
         self.start(number.saturating_add(hits.len() as u64))
+    }
+}
+
+impl Facts for SubWindows {
+    const NAME: &'static str = "sliding_window";
+    const KEEPS_WORDS: bool = false;
+
+    fn freeing(&self) -> Freeing {
+        Freeing::Window(u64::from(self.precision).saturating_mul(self.length.get()))
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        (self.precision, self.length) == (other.precision, other.length)
+    }
+
+    fn with_requests(&self, requests: u32, _: u32, _: Window) -> Self {
+        Self { limit: requests, ..*self }
+    }
+
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
+        Algorithm::SubWindows(Self::new(limit, window, self.precision))
+    }
+
+    fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        let length = self.length.get().checked_next_multiple_of(microseconds::NANOS);
+        let sub = length
+            .and_then(NonZeroU64::new)
+            .and_then(|length| Self::from_parts(self.limit, self.precision, length));
+        sub.ok_or(NotShareable::Window)
+    }
+
+    /// Counts hits in the sub-window of this number, if it is not past.
+    fn insert(&self, state: State, hits: u64, number: u64) -> State {
+        match state {
+            State::Counts(mut counts)
+                if counts.number > number && counts.hits.len() == usize::from(self.precision) + 1 =>
+            {
+                let before = usize::try_from(counts.number - number).unwrap_or(usize::MAX);
+                let index = (counts.hits.len() - 1).checked_sub(before);
+                if let Some(of_number) = index.and_then(|index| counts.hits.get_mut(index)) {
+                    *of_number = saturating_count(*of_number, hits);
+                }
+                State::Counts(counts)
+            }
+            state => {
+                let start = number.saturating_mul(self.length.get());
+                self.add(state, hits, Timestamp::from_nanos(start))
+            }
+        }
+    }
+
+    fn numbers(&self, length: fn(Duration) -> String) -> String {
+        let of_part = length(Duration::from_nanos(self.length.get()));
+        format!("{} per {} times {of_part}", self.limit, self.precision)
     }
 }
 

@@ -5,9 +5,11 @@
 //! admitted than `size` and the tokens refilled meanwhile.
 
 use super::{
-    State,
+    Algorithm, Freeing, NotShareable, State,
+    facts::Facts,
     fixed_window::saturating_count,
-    meter::Rate,
+    meter::{Rate, hits_per_window},
+    microseconds,
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -193,6 +195,69 @@ impl TokenBucket {
                 Missing::read(state, tokens, interval, Timestamp::EPOCH).at_most(0, tokens, interval)
             }
         }
+    }
+}
+
+impl Facts for TokenBucket {
+    const NAME: &'static str = "token_bucket";
+    const KEEPS_WORDS: bool = true;
+
+    #[inline]
+    fn capacity(&self) -> Option<u32> {
+        Some(self.size)
+    }
+
+    fn freeing(&self) -> Freeing {
+        match self.refill {
+            Refill::Greedy(rate) => Freeing::Evenly(rate),
+            Refill::Intervals { tokens, interval } => Freeing::Intervals { tokens, interval },
+        }
+    }
+
+    fn reads_as(&self, other: &Self) -> bool {
+        self.refill == other.refill
+    }
+
+    fn with_requests(&self, requests: u32, former: u32, window: Window) -> Self {
+        let of_refill = match self.refill {
+            Refill::Greedy(_) => Self::greedy,
+            Refill::Intervals { .. } => Self::by_intervals,
+        };
+        let size = if self.size == former { requests } else { self.size };
+        of_refill(size, hits_per_window(requests), window)
+    }
+
+    /// Tokens are refilled one by one.
+    fn replaced(&self, limit: u32, window: Window, size: u32) -> Algorithm {
+        Algorithm::token_bucket(size, limit, window)
+    }
+
+    fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
+        match self.refill {
+            Refill::Greedy(rate) => microseconds::drains(rate, most(self.size))?,
+            Refill::Intervals { interval, .. } => microseconds::whole(interval)?,
+        }
+        Ok(*self)
+    }
+
+    fn insert(&self, state: State, _: u64, _: u64) -> State {
+        state
+    }
+
+    fn numbers(&self, length: fn(Duration) -> String) -> String {
+        match &self.refill {
+            Refill::Greedy(rate) => format!("{}, refilled by {}", self.size, rate.text(length)),
+            Refill::Intervals { tokens, interval } => {
+                format!("{}, refilled by {tokens} per {interval}", self.size)
+            }
+        }
+    }
+}
+
+impl Algorithm {
+    /// A bucket of `size` tokens that gets back `requests` of them in every window, one by one.
+    pub fn token_bucket(size: u32, requests: u32, window: Window) -> Self {
+        Self::TokenBucket(TokenBucket::greedy(size, hits_per_window(requests), window))
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     plan::{Charge, Plan, PlannedCounter, counters},
 };
 use crate::{
-    algorithm::{Algorithm, Slot, State},
+    algorithm::{Slot, State},
     limit::{HeldSlot, HeldSlots, Hits, Request, ReservedHits, Reset, ServiceLimit, Timestamp},
     rules::RuleLimit,
 };
@@ -199,7 +199,7 @@ fn held_slots(state: &State, now: Timestamp) -> HeldSlots {
 /// The quota of a limit, and the time in which it becomes available.
 fn policy(limit: &RuleLimit) -> (u32, Duration) {
     let window = limit.window.duration();
-    if !matches!(limit.algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) {
+    if !limit.algorithm.is_bucket() {
         return (limit.requests, window);
     }
     let quota = limit.capacity;

@@ -155,15 +155,14 @@ impl<'d> SlotCharges<'d> {
         (key, state): (Key, State),
         now: Timestamp,
     ) -> Standing {
-        let state = match (&limit.algorithm, reserve) {
-            (Algorithm::Concurrency(concurrency), _) => {
-                self.take((limit.id, concurrency), (key, state), counted.taken, now)
-            }
-            (algorithm, Some(reserve)) => {
+        let algorithm = &limit.algorithm;
+        let state = match (algorithm.concurrency(), reserve) {
+            (Some(concurrency), _) => self.take((limit.id, concurrency), (key, state), counted.taken, now),
+            (None, Some(reserve)) => {
                 let state = give_back(counted.given, algorithm, state, now);
                 self.reserve(algorithm, reserve, (key, state), counted.taken, now)
             }
-            (algorithm, None) => return apply(counted, algorithm, state, now),
+            (None, None) => return apply(counted, algorithm, state, now),
         };
         limit.algorithm.standing(state, now)
     }
@@ -268,12 +267,5 @@ impl TakenSlots {
     /// The slots as the response has them. Allocates: called when no lock is owned.
     pub(super) fn granted(self) -> Box<GrantedSlot> {
         Box::new(GrantedSlot { ticket: self.ticket.text(), cost: self.cost })
-    }
-}
-
-impl Algorithm {
-    /// The limit of requests in flight, if it is one.
-    pub(super) fn concurrency(&self) -> Option<&Concurrency> {
-        if let Self::Concurrency(concurrency) = self { Some(concurrency) } else { None }
     }
 }

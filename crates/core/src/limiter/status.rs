@@ -40,21 +40,20 @@ pub(super) fn report<'s>(
     now: Timestamp,
 ) {
     let algorithm = &charge.limit.algorithm;
-    let reset = match (charge.limit.semantics, algorithm, code(charge, is_shadow)) {
-        (_, _, Code::OverLimit) if charge.fit == Fit::NoRoom => return,
-        // The reference server always reports the end of the window.
-        (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
-            Reset::After(fixed.until_window_ends(&state(), now))
-        }
-        (_, _, Code::Ok) => Reset::After(match reading.until_full {
+    // The reference server always reports the end of the window.
+    let of_reference = if charge.limit.semantics == Semantics::Reference { algorithm.fixed() } else { None };
+    let reset = match (code(charge, is_shadow), of_reference, algorithm.concurrency()) {
+        (Code::OverLimit, ..) if charge.fit == Fit::NoRoom => return,
+        (_, Some(fixed), _) => Reset::After(fixed.until_window_ends(&state(), now)),
+        (Code::Ok, ..) => Reset::After(match reading.until_full {
             Some(until_full) => until_full,
             None => algorithm.until_full(&state(), now),
         }),
-        (_, Algorithm::Concurrency(concurrency), Code::OverLimit) => {
+        (Code::OverLimit, _, Some(concurrency)) => {
             let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
             concurrency.expected_wait(&state(), taken, now)
         }
-        (_, _, Code::OverLimit) => {
+        (Code::OverLimit, ..) => {
             charge.until_admits(&after_give_back(algorithm, state(), hits, now), hits.taken, now)
         }
     };

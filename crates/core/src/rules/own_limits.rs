@@ -9,7 +9,7 @@ use super::{
     limits::{Registrar, tag_of_override},
 };
 use crate::{
-    algorithm::{Algorithm, FixedWindow, Schedule, SlidingWindow, SubWindows},
+    algorithm::{Algorithm, Schedule},
     limit::{LimitId, RequestLimit, Unit, Window},
 };
 use std::{fmt, sync::Arc};
@@ -27,18 +27,18 @@ pub struct OwnLimitSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OwnAlgorithm {
     /// With so many sub-windows.
-    SlidingWindow { precision: u8 },
+    Sliding { precision: u8 },
     /// Aligned to the clock, or from the first hit on.
-    FixedWindow { from_first_hit: bool },
+    Fixed { from_first_hit: bool },
 }
 
 impl OwnLimitSettings {
     /// Those of a domain that states none: as a rule that names no algorithm.
     pub(super) fn new(semantics: Semantics) -> Self {
         let (algorithm, charge) = match semantics {
-            Semantics::Exact => (OwnAlgorithm::SlidingWindow { precision: 1 }, ChargePolicy::Admitted),
+            Semantics::Exact => (OwnAlgorithm::Sliding { precision: 1 }, ChargePolicy::Admitted),
             Semantics::Reference => {
-                (OwnAlgorithm::FixedWindow { from_first_hit: false }, ChargePolicy::Always)
+                (OwnAlgorithm::Fixed { from_first_hit: false }, ChargePolicy::Always)
             }
         };
         Self { algorithm, charge, debt_max: None, reserve: None }
@@ -49,10 +49,10 @@ impl OwnLimitSettings {
 impl fmt::Display for OwnLimitSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.algorithm {
-            OwnAlgorithm::SlidingWindow { precision: 0 | 1 } => f.write_str("sliding_window")?,
-            OwnAlgorithm::SlidingWindow { precision } => write!(f, "sliding_window, precision: {precision}")?,
-            OwnAlgorithm::FixedWindow { from_first_hit: false } => f.write_str("fixed_window")?,
-            OwnAlgorithm::FixedWindow { from_first_hit: true } => {
+            OwnAlgorithm::Sliding { precision: 0 | 1 } => f.write_str("sliding_window")?,
+            OwnAlgorithm::Sliding { precision } => write!(f, "sliding_window, precision: {precision}")?,
+            OwnAlgorithm::Fixed { from_first_hit: false } => f.write_str("fixed_window")?,
+            OwnAlgorithm::Fixed { from_first_hit: true } => {
                 f.write_str("fixed_window, aligned: first_hit")?;
             }
         }
@@ -69,16 +69,10 @@ impl fmt::Display for OwnLimitSettings {
 impl OwnAlgorithm {
     fn of(self, limit: u32, window: Window, is_shared: bool) -> Algorithm {
         let algorithm = match self {
-            Self::SlidingWindow { precision: 0 | 1 } => {
-                Algorithm::SlidingWindow(SlidingWindow { limit, window })
-            }
-            Self::SlidingWindow { precision } => {
-                Algorithm::SubWindows(SubWindows::new(limit, window, precision))
-            }
-            Self::FixedWindow { from_first_hit } => {
-                let schedule =
-                    if from_first_hit { Schedule::FirstHit(window) } else { Schedule::Clock(window) };
-                Algorithm::FixedWindow(FixedWindow { limit, schedule })
+            Self::Sliding { precision } => Algorithm::sliding_window(limit, window, precision),
+            Self::Fixed { from_first_hit: false } => Algorithm::fixed_window(limit, Schedule::Clock(window)),
+            Self::Fixed { from_first_hit: true } => {
+                Algorithm::fixed_window(limit, Schedule::FirstHit(window))
             }
         };
         // Whole seconds are whole microseconds, and sub-windows are rounded up.

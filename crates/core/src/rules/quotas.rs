@@ -9,7 +9,6 @@ use super::{
     percent::Percent,
     semantics::ChargePolicy,
 };
-use crate::algorithm::Algorithm;
 use std::time::Duration;
 
 /// Interval between two reports of Envoy, which it does not read from its configuration.
@@ -212,8 +211,7 @@ fn is_sliced(limit: &RuleLimit) -> bool {
 
 /// Whether servers that share a store can have parts of a limit.
 fn is_divided_in_store(limit: &RuleLimit) -> bool {
-    let is_refilled_at_once =
-        matches!(limit.algorithm, Algorithm::TokenBucket(_)) && !limit.algorithm.drains_evenly();
+    let is_refilled_at_once = limit.algorithm.is_bucket() && !limit.algorithm.drains_evenly();
     limit.requests == 0 || !is_refilled_at_once || is_sliced(limit)
 }
 

@@ -1,7 +1,7 @@
 //! Semantics of decisions, and the requests that are charged.
 
 use crate::{
-    algorithm::{Algorithm, FixedWindow, Schedule as Ends, SlidingWindow},
+    algorithm::{Algorithm, Schedule},
     limit::{Unit, Window},
 };
 
@@ -28,16 +28,14 @@ pub enum Semantics {
 impl Semantics {
     /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
     pub(super) fn joins(self, algorithm: &Algorithm, charge: ChargePolicy, unit: Option<Unit>) -> bool {
-        let is_on_the_clock =
-            matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Ends::Clock(_), .. }));
-        self == Self::Reference && is_on_the_clock && charge == ChargePolicy::Always && unit.is_some()
+        self == Self::Reference && algorithm.is_on_the_clock() && charge == ChargePolicy::Always && unit.is_some()
     }
 
     /// The algorithm of a limit that names none, unless [`LoadOptions`](super::LoadOptions) have a default.
     pub(super) fn algorithm(self, limit: u32, window: Window) -> Algorithm {
         match self {
-            Self::Exact => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
-            Self::Reference => Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, window)),
+            Self::Exact => Algorithm::sliding_window(limit, window, 1),
+            Self::Reference => Algorithm::fixed_window(limit, Schedule::Clock(window)),
         }
     }
 }

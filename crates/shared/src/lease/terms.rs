@@ -3,7 +3,7 @@
 use super::message::less_drift;
 use std::time::Duration;
 use tidegate_core::{
-    algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket},
+    algorithm::{Algorithm, State},
     limit::Timestamp,
 };
 
@@ -164,38 +164,9 @@ impl<'a> Terms<'a> {
         let terms = Self { algorithm, settings };
         let is_leased = terms.settings.length > Duration::ZERO
             && algorithm.queueing().is_none()
-            && terms.span_nanos() >= settings.length_nanos()
+            && algorithm.span_nanos() >= settings.length_nanos()
             && settings.length_nanos() >= LENGTH_NANOS_MIN;
         is_leased.then_some(terms)
-    }
-
-    /// Time that a hit counts: the window's length, or the time in which a full bucket drains.
-    fn span_nanos(&self) -> u64 {
-        let drains = |hits: u32, rate: Rate| {
-            let (per, nanos) = rate.to_parts();
-            u64::try_from(u128::from(hits) * u128::from(nanos) / u128::from(per)).unwrap_or(u64::MAX)
-        };
-        match self.algorithm {
-            Algorithm::SlidingWindow(sliding) => sliding.window.nanos().get(),
-            Algorithm::SubWindows(sliding) => {
-                u64::from(sliding.precision()).saturating_mul(sliding.length_nanos().get())
-            }
-            Algorithm::SlidingLog(log) => log.window.nanos().get(),
-            Algorithm::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
-                Schedule::Clock(window) | Schedule::FirstHit(window) => window.nanos().get(),
-                Schedule::Calendar(_) => u64::MAX,
-            },
-            Algorithm::TokenBucket(TokenBucket { size, refill }) => match *refill {
-                Refill::Greedy(rate) => drains(*size, rate),
-                Refill::Intervals { tokens, interval } => {
-                    let intervals = u64::from(size.div_ceil(tokens.get()));
-                    interval.nanos().get().saturating_mul(intervals)
-                }
-            },
-            Algorithm::LeakyBucket(LeakyBucket { burst, rate, .. }) => drains(*burst, *rate),
-            Algorithm::Concurrency(concurrency) => concurrency.max_hold.nanos().get(),
-            Algorithm::Ban(ban) => ban.lasts.nanos().get(),
-        }
     }
 
     /// The numbers of which the store computes grants.
@@ -203,7 +174,7 @@ impl<'a> Terms<'a> {
         let HolderTerms { limit, span, .. } = self.for_holder();
         let (length, report_min) =
             (self.settings.length_nanos() / MICRO, self.for_holder().report_micros_min());
-        let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
+        let is_fixed = self.algorithm.fixed().is_some();
         let reports = 2 * report_min;
         let horizon_min = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
         let freed_per_report = (u128::from(limit) * u128::from(report_min) / u128::from(span.max(1))) as u64;
@@ -215,7 +186,7 @@ impl<'a> Terms<'a> {
     /// end are in it. None if nothing can be granted: a window from the first hit has to be opened by an exact decision.
     pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
         let end = now.saturating_add_nanos(self.settings.length_nanos());
-        let Algorithm::FixedWindow(fixed) = self.algorithm else { return Some(end) };
+        let Some(fixed) = self.algorithm.fixed() else { return Some(end) };
         let is_open = self.algorithm.used(state, now) > 0;
         if self.algorithm.is_from_first_hit() && !is_open {
             return None;
@@ -229,11 +200,11 @@ impl<'a> Terms<'a> {
     /// The request arrived after it was sent, so that they are not dated before the last of them. Hits of a bucket are dated
     /// at the report: had hits been given back meanwhile, the bucket would have drained by both.
     pub(super) fn spent_at(&self, spent_ago: u64, now: Timestamp) -> Timestamp {
-        match self.algorithm {
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => now,
-            // In whole microseconds, as the store counts: rounded to the later one.
-            _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago) / MICRO * MICRO)),
+        if self.algorithm.is_bucket() {
+            return now;
         }
+        // In whole microseconds, as the store counts: rounded to the later one.
+        Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago) / MICRO * MICRO))
     }
 
     /// See [`HolderTerms::is_small`].
@@ -243,7 +214,7 @@ impl<'a> Terms<'a> {
 
     /// The numbers that a node has to know.
     pub fn for_holder(&self) -> HolderTerms {
-        let span = (self.span_nanos() / MICRO).min(SPAN_MICROS_MAX);
+        let span = (self.algorithm.span_nanos() / MICRO).min(SPAN_MICROS_MAX);
         HolderTerms { settings: self.settings, limit: self.limit(), span }
     }
 

@@ -1,7 +1,7 @@
 //! How a limit is divided among clients of quota, by its algorithm alone.
 
 use tidegate_core::{
-    algorithm::{Algorithm, FixedWindow, LeakyBucket, Refill, Schedule, TokenBucket},
+    algorithm::{Algorithm, Freeing},
     limit::Timestamp,
     rules::{burst_of_window, is_window_sliced},
 };
@@ -91,26 +91,13 @@ impl Terms {
             return Err(Indivisible::Queues);
         }
         let limit = algorithm.remaining(&Default::default(), Timestamp::EPOCH);
-        let (hits, nanos, span) = match algorithm {
-            Algorithm::Concurrency(_) | Algorithm::Ban(_) => {
-                return Err(Indivisible::Algorithm { name: algorithm.name() });
+        let (hits, nanos, span) = match algorithm.freeing() {
+            Freeing::Window(nanos) => (limit, nanos, nanos),
+            Freeing::Evenly(rate) => (rate.to_parts().0, rate.to_parts().1, 0),
+            Freeing::Intervals { tokens, interval } => {
+                (u64::from(tokens.get()), interval.nanos().get(), interval.nanos().get())
             }
-            Algorithm::SlidingWindow(sliding) => window(limit, sliding.window.nanos().get()),
-            Algorithm::SubWindows(sub_windows) => {
-                window(limit, sub_windows.length_nanos().get() * u64::from(sub_windows.precision()))
-            }
-            Algorithm::SlidingLog(log) => window(limit, log.window.nanos().get()),
-            Algorithm::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
-                Schedule::Clock(length) | Schedule::FirstHit(length) => window(limit, length.nanos().get()),
-                Schedule::Calendar(_) => (limit, u64::MAX, u64::MAX),
-            },
-            Algorithm::TokenBucket(TokenBucket { refill, .. }) => match refill {
-                Refill::Greedy(rate) => (rate.to_parts().0, rate.to_parts().1, 0),
-                Refill::Intervals { tokens, interval } => {
-                    (u64::from(tokens.get()), interval.nanos().get(), interval.nanos().get())
-                }
-            },
-            Algorithm::LeakyBucket(LeakyBucket { rate, .. }) => (rate.to_parts().0, rate.to_parts().1, 0),
+            Freeing::Otherwise(_) => return Err(Indivisible::Algorithm { name: algorithm.name() }),
         };
         let rate = millihits(hits, nanos);
         let filled = u128::from(limit) * 1_000 * u128::from(SECOND) / u128::from(rate.max(1));
@@ -122,7 +109,7 @@ impl Terms {
                 false => Err(Indivisible::TooSmall),
             };
         }
-        let accrues = matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_));
+        let accrues = algorithm.is_bucket();
         let in_span = u128::from(rate) * u128::from(span) / (1_000 * u128::from(SECOND));
         // Of a window, and of a bucket that is refilled at once, what clients spend at once is missing from the rate.
         let beyond_span = limit.saturating_sub(u64::try_from(in_span).unwrap_or(u64::MAX));
@@ -135,11 +122,6 @@ impl Terms {
             false => Ok(Self::Rates(RateTerms { rate, burst, span, accrues })),
         }
     }
-}
-
-/// The rate and the span of a window.
-fn window(limit: u64, nanos: u64) -> (u64, u64, u64) {
-    (limit, nanos, nanos)
 }
 
 /// Hits in so many nanoseconds as thousandths of a hit per second, rounded down.
@@ -175,7 +157,10 @@ impl RateTerms {
 mod tests {
     use super::*;
     use std::num::NonZeroU32;
-    use tidegate_core::{algorithm::SlidingWindow, limit::Window};
+    use tidegate_core::{
+        algorithm::{Refill, SlidingWindow, TokenBucket},
+        limit::Window,
+    };
 
     fn bucket(size: u32, hits: u32, secs: u64) -> Algorithm {
         let window = Window::from_secs(secs).unwrap();

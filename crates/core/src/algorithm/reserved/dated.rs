@@ -1,7 +1,7 @@
 //! Hits at an earlier time: where they are in a state, and how more are inserted there.
 
 use crate::{
-    algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket, meter},
+    algorithm::{Algorithm, Freeing, Rate, State, facts::Facts, meter},
     limit::{Timestamp, Window},
 };
 use std::num::NonZeroU32;
@@ -69,21 +69,18 @@ impl Drain {
 impl Algorithm {
     /// The bucket, if it is one.
     pub(super) fn drain(&self) -> Option<Drain> {
-        match *self {
-            Self::TokenBucket(TokenBucket { refill: Refill::Greedy(rate), .. })
-            | Self::LeakyBucket(LeakyBucket { rate, .. }) => Some(Drain::Greedy(rate)),
-            Self::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, interval }, .. }) => {
-                Some(Drain::Intervals { tokens, interval })
-            }
-            _ => None,
+        match self.freeing() {
+            Freeing::Evenly(rate) => Some(Drain::Greedy(rate)),
+            Freeing::Intervals { tokens, interval } => Some(Drain::Intervals { tokens, interval }),
+            Freeing::Window(_) | Freeing::Otherwise(_) => None,
         }
     }
 
     /// The place of the hits that were added last, now, to a state of a window or a log: the end of their window, or the number of
     /// their (sub-)window, or their instant. Of a window from the first hit it is the end of the one that they would open alone.
     pub(super) fn place_at(&self, state: &State, now: Timestamp) -> u128 {
-        if let Self::FixedWindow(FixedWindow { schedule: schedule @ Schedule::FirstHit(_), .. }) = self {
-            return schedule.last(now).into();
+        if let Some(last) = self.last_from_first_hit(now) {
+            return last.into();
         }
         match state {
             State::Words([number, _]) => (*number).into(),
@@ -107,12 +104,6 @@ impl Algorithm {
     /// that no later state would count are left out.
     pub(super) fn insert(&self, state: State, hits: u64, place: u128) -> State {
         let place = u64::try_from(place).unwrap_or(u64::MAX);
-        match self {
-            Self::SlidingWindow(sliding) => sliding.insert(&state, hits, place),
-            Self::SubWindows(sub_windows) => sub_windows.insert(state, hits, place),
-            Self::SlidingLog(log) => log.insert(state, hits, place),
-            Self::FixedWindow(fixed) => fixed.insert(&state, hits, place),
-            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Ban(_) => state,
-        }
+        each!(self, algorithm => Facts::insert(algorithm, state, hits, place))
     }
 }

@@ -307,7 +307,7 @@ impl Reserved {
 impl Algorithm {
     /// Whether hits can be reserved: not of requests in flight, which have slots, and not of denials.
     pub const fn can_reserve(&self) -> bool {
-        !matches!(self, Self::Concurrency(_) | Self::Ban(_))
+        self.counts_hits()
     }
 
     /// Counts the estimate of a reservation, whether it fits or not. Returns also the number of reservations that had passed their

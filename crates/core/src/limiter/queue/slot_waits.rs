@@ -10,7 +10,6 @@
 
 use super::slot_lines::WantedSlots;
 use crate::{
-    algorithm::Algorithm,
     limit::{Code, Hits, Reset, Timestamp},
     limiter::{
         counters::Counters,
@@ -184,7 +183,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             if self.fit_of(counter) != Fit::Behind {
                 continue;
             }
-            let Algorithm::Concurrency(limit) = self.first(counter).limit.algorithm else { continue };
+            let Some(limit) = self.first(counter).limit.algorithm.concurrency() else { continue };
             let before = queues.slots.hits_before(counter.key, number).unwrap_or(0);
             let hits = before.saturating_add(counter.hits.taken).min(u64::from(limit.limit));
             let state = self.shards.state(counter);

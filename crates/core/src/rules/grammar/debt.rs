@@ -11,7 +11,7 @@ const BUCKET_DEFAULT: u32 = 2;
 
 /// The bound of a limit that states none.
 pub(in crate::rules) fn debt_max_default(algorithm: &Algorithm) -> Option<u32> {
-    matches!(algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)).then_some(BUCKET_DEFAULT)
+    algorithm.is_bucket().then_some(BUCKET_DEFAULT)
 }
 
 impl Walk<'_, '_> {

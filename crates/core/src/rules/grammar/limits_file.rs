@@ -2,7 +2,7 @@
 
 use super::{DefaultAlgorithm, debt_max_default, declared::DeclaredDomain};
 use crate::{
-    algorithm::{Algorithm, FixedWindow, Schedule},
+    algorithm::{Algorithm, Schedule},
     limit::Window,
     rules::{
         Origin, Rule, RuleLimit,
@@ -173,8 +173,7 @@ fn counting(
     window: Window,
     report: &mut Report<'_>,
 ) -> Option<Algorithm> {
-    let fixed =
-        || Algorithm::FixedWindow(FixedWindow { limit: requests, schedule: Schedule::FirstHit(window) });
+    let fixed = || Algorithm::fixed_window(requests, Schedule::FirstHit(window));
     let Some(field) = named else { return Some(fixed()) };
     let text = field.text(report)?;
     if text == "fixed_window" {

@@ -22,7 +22,6 @@ mod walk;
 mod window;
 
 pub use algorithm::DefaultAlgorithm;
-pub(super) use algorithm::{IN_FLIGHT_MAX, LOG_LIMIT_MAX};
 pub(super) use debt::debt_max_default;
 pub(super) use declared::{Declared, DeclaredDomain, DeclaredKey, DeclaredQuotas, DeclaredValue};
 pub(super) use extension::{ExtensionDocuments, Extensions};

@@ -5,7 +5,7 @@ use super::{
     walk::{Walk, home},
 };
 use crate::{
-    algorithm::{Algorithm, SlidingWindow},
+    algorithm::Algorithm,
     limit::Unit,
     rules::{
         own_limits::{OwnAlgorithm, OwnLimitSettings},
@@ -23,11 +23,7 @@ impl Walk<'_, '_> {
         let algorithm = self.own_algorithm(&mut fields);
         // A number that no estimate exceeds.
         let window = Unit::Minute.window();
-        let counting = Counting {
-            requests: 0,
-            window,
-            algorithm: Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }),
-        };
+        let counting = Counting { requests: 0, window, algorithm: Algorithm::sliding_window(0, window, 1) };
         let reserve = self.reserve(&mut fields, &counting);
         let charge = if reserve.is_some() { ChargePolicy::Admitted } else { self.charge(&mut fields) };
         let debt_max = self.debt_max(&mut fields, &counting, charge, reserve);
@@ -52,14 +48,14 @@ impl Walk<'_, '_> {
             None => None,
         };
         match (name, default) {
-            (Some("sliding_window"), _) | (None, OwnAlgorithm::SlidingWindow { .. }) => {
+            (Some("sliding_window"), _) | (None, OwnAlgorithm::Sliding { .. }) => {
                 let precision = precision(fields, &mut self.report).unwrap_or(1);
-                Some(OwnAlgorithm::SlidingWindow { precision })
+                Some(OwnAlgorithm::Sliding { precision })
             }
-            (Some("fixed_window"), _) | (None, OwnAlgorithm::FixedWindow { .. }) => {
+            (Some("fixed_window"), _) | (None, OwnAlgorithm::Fixed { .. }) => {
                 let aligned = fields.take("aligned");
                 let from_first_hit = is_from_first_hit(aligned.as_ref(), &mut self.report);
-                Some(OwnAlgorithm::FixedWindow { from_first_hit })
+                Some(OwnAlgorithm::Fixed { from_first_hit })
             }
             (Some(name), _) => {
                 let message = refusal(name);

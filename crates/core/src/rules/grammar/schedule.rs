@@ -1,11 +1,11 @@
 //! `schedule` of a limit: other numbers at times of the week.
 
 use super::{
-    algorithm::{Counting, LOG_LIMIT_MAX, zone},
+    algorithm::{Counting, zone},
     walk::Walk,
 };
 use crate::{
-    algorithm::{Algorithm, DAY_NAMES, Hours, Timetable, Zone},
+    algorithm::{DAY_NAMES, Hours, Timetable, Zone},
     rules::{
         rule_limit::LimitSchedule,
         yaml::{Field, Fields, Report, quoted},
@@ -35,11 +35,7 @@ impl Walk<'_, '_> {
             Some(field) => zone(&field, report),
             None => Some(Zone::UTC),
         };
-        let of_windows = !matches!(
-            counting.algorithm,
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)
-        );
-        if !of_windows {
+        if !counting.algorithm.has_window() {
             let message = "is for limits of windows: the level of a bucket is counted in units of its rate; remove it, or write `algorithm: sliding_window` (or sliding_log, fixed_window)";
             field.reject(report, message);
             return None;
@@ -56,8 +52,7 @@ impl Walk<'_, '_> {
             field.reject(report, message);
             return None;
         }
-        let most =
-            if matches!(counting.algorithm, Algorithm::SlidingLog(_)) { LOG_LIMIT_MAX } else { u32::MAX };
+        let most = counting.algorithm.limit_max();
         let entries: Vec<_> = items.iter().map(|item| entry(item, most, report)).collect();
         let (hours, requests): (Vec<_>, _) =
             entries.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();

@@ -1,15 +1,9 @@
 //! One limit of an override, and its JSON.
 
 use crate::{
-    algorithm::{
-        Algorithm, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
-        SubWindows, TokenBucket,
-    },
+    algorithm::Algorithm,
     limit::{Unit, Window},
-    rules::{
-        DefaultAlgorithm, Semantics,
-        grammar::{IN_FLIGHT_MAX, LOG_LIMIT_MAX, parse_window},
-    },
+    rules::{DefaultAlgorithm, Semantics, grammar::parse_window},
 };
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -46,9 +40,16 @@ pub enum OverrideLimitError {
     /// Windows have no burst.
     #[error("{0} has no burst; leave it out, or write token_bucket or leaky_bucket")]
     Burst(&'static str),
-    /// The log would be too long.
-    #[error("a sliding_log of {0} hits is too large (at most {LOG_LIMIT_MAX}); write sliding_window")]
-    Log(u32),
+    /// The algorithm does not have such large limits.
+    #[error("a {name} of {requests} hits is too large (at most {most}); write sliding_window")]
+    TooLarge {
+        /// The algorithm.
+        name: &'static str,
+        /// The number.
+        requests: u32,
+        /// The largest number.
+        most: u32,
+    },
     /// The bucket would never be filled again.
     #[error("a bucket with 0 per window is never refilled; write 1 or more, or leave the burst out")]
     NeverRefilled,
@@ -89,12 +90,14 @@ impl OverrideLimit {
             DefaultAlgorithm::named(name).ok_or_else(|| OverrideLimitError::Algorithm(name.to_owned()))
         };
         let algorithm = algorithm.map(named).transpose()?;
-        match algorithm.map(DefaultAlgorithm::name) {
-            Some(name @ ("sliding_window" | "sliding_log" | "fixed_window")) if burst.is_some() => {
+        if let Some(algorithm) = algorithm {
+            let (name, like) = (algorithm.name(), algorithm.of(requests, window, requests));
+            if burst.is_some() && !like.is_bucket() {
                 return Err(OverrideLimitError::Burst(name));
             }
-            Some("sliding_log") if requests > LOG_LIMIT_MAX => return Err(OverrideLimitError::Log(requests)),
-            _ => {}
+            if requests > like.limit_max() {
+                return Err(OverrideLimitError::TooLarge { name, requests, most: like.limit_max() });
+            }
         }
         match (requests, burst) {
             (0, Some(1..)) => Err(OverrideLimitError::NeverRefilled),
@@ -134,23 +137,21 @@ impl OverrideLimit {
         behind: Option<(u32, &Algorithm)>,
     ) -> Algorithm {
         let Self { requests, window, algorithm, burst } = *self;
-        match (algorithm.map(DefaultAlgorithm::name), behind) {
+        match (algorithm, behind) {
             (None, Some((former, behind))) => self.like(former, behind),
             (None, None) if burst.is_some() => self.token_bucket(requests),
             (None, None) => semantics.algorithm(requests, window),
-            (Some("sliding_log"), _) => Algorithm::SlidingLog(SlidingLog { limit: requests, window }),
-            (Some("fixed_window"), _) => {
-                Algorithm::FixedWindow(FixedWindow { limit: requests, schedule: Schedule::Clock(window) })
-            }
-            (Some("token_bucket"), _) => self.token_bucket(requests),
-            (Some("leaky_bucket"), _) => Algorithm::LeakyBucket(self.leaky_bucket(requests)),
-            (Some(_), _) => Algorithm::SlidingWindow(SlidingWindow { limit: requests, window }),
+            (Some(algorithm), _) => algorithm.of(requests, window, burst.unwrap_or(requests)),
         }
     }
 
     /// The algorithm of a limit with other numbers. A bucket keeps its size in proportion to its requests.
     fn like(&self, former: u32, behind: &Algorithm) -> Algorithm {
         let Self { requests: limit, window, burst, .. } = *self;
+        // Windows have no burst.
+        if burst.is_some() && behind.has_window() {
+            return self.token_bucket(limit);
+        }
         let in_proportion = |size: u32| match NonZeroU32::new(former) {
             Some(former) => {
                 let size = (u64::from(size) * u64::from(limit)).div_ceil(u64::from(former.get()));
@@ -158,73 +159,12 @@ impl OverrideLimit {
             }
             None => limit,
         };
-        match behind {
-            // A burst is wanted, which windows do not have.
-            Algorithm::SlidingWindow(_)
-            | Algorithm::SubWindows(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::FixedWindow(_)
-                if burst.is_some() =>
-            {
-                self.token_bucket(limit)
-            }
-            Algorithm::SlidingLog(_) if limit <= LOG_LIMIT_MAX => {
-                Algorithm::SlidingLog(SlidingLog { limit, window })
-            }
-            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                Algorithm::SlidingWindow(SlidingWindow { limit, window })
-            }
-            Algorithm::SubWindows(parts) => {
-                Algorithm::SubWindows(SubWindows::new(limit, window, parts.precision()))
-            }
-            Algorithm::FixedWindow(fixed) => {
-                let schedule = match &fixed.schedule {
-                    Schedule::FirstHit(_) => Schedule::FirstHit(window),
-                    Schedule::Calendar(calendar)
-                        if Unit::of_window(window) == Some(unit_of(calendar.period())) =>
-                    {
-                        Schedule::Calendar(calendar.clone())
-                    }
-                    Schedule::Clock(_) | Schedule::Calendar(_) => Schedule::Clock(window),
-                };
-                Algorithm::FixedWindow(FixedWindow { limit, schedule })
-            }
-            // Requests in flight have no window: what an override changes is their number.
-            Algorithm::Concurrency(slots) => {
-                Algorithm::Concurrency(Concurrency { limit: limit.min(IN_FLIGHT_MAX), ..*slots })
-            }
-            // No limit of a rule is a ban.
-            Algorithm::Ban(_) => behind.clone(),
-            Algorithm::TokenBucket(bucket) => self.token_bucket(in_proportion(bucket.size)),
-            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(LeakyBucket {
-                queue: bucket.queue,
-                ..self.leaky_bucket(in_proportion(bucket.burst))
-            }),
-        }
-    }
-
-    fn rate(&self) -> NonZeroU32 {
-        // A bucket without room admits nothing, at whatever rate.
-        NonZeroU32::new(self.requests).unwrap_or(NonZeroU32::MIN)
+        let size = burst.or(behind.capacity().map(in_proportion)).unwrap_or(limit);
+        behind.replaced(limit, window, size)
     }
 
     fn token_bucket(&self, size: u32) -> Algorithm {
-        Algorithm::TokenBucket(TokenBucket::greedy(self.burst.unwrap_or(size), self.rate(), self.window))
-    }
-
-    fn leaky_bucket(&self, size: u32) -> LeakyBucket {
-        let (burst, rate) = (self.burst.unwrap_or(size), Rate::new(self.rate(), self.window));
-        LeakyBucket { burst, rate, queue: None }
-    }
-}
-
-/// The unit that a rule file has for a period.
-fn unit_of(period: Period) -> Unit {
-    match period {
-        Period::Day => Unit::Day,
-        Period::Week => Unit::Week,
-        Period::Month => Unit::Month,
-        Period::Year => Unit::Year,
+        Algorithm::token_bucket(self.burst.unwrap_or(size), self.requests, self.window)
     }
 }
 

@@ -12,10 +12,7 @@ use super::{
     series::UsedSeries,
     text_map::TextMap,
 };
-use crate::{
-    algorithm::Algorithm,
-    limit::{LimitId, SeriesId},
-};
+use crate::limit::{LimitId, SeriesId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::{
@@ -278,7 +275,7 @@ impl RuleSet {
     /// The limits of requests in flight, those of overrides too, with their series.
     pub fn slot_limits(&self) -> impl Iterator<Item = (&LimitIdentity, SeriesId)> {
         let limits = self.registered.iter().zip(&*self.series);
-        let of_slots = limits.filter(|(limit, _)| matches!(limit.info.algorithm, Algorithm::Concurrency(_)));
+        let of_slots = limits.filter(|(limit, _)| limit.info.algorithm.holds_slots());
         of_slots.map(|(limit, series)| (&limit.info.identity, series.id))
     }
 

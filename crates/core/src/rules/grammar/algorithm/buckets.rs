@@ -6,7 +6,7 @@ use super::{
     queue::queue,
 };
 use crate::{
-    algorithm::{Algorithm, LeakyBucket, Rate, TokenBucket},
+    algorithm::{Algorithm, TokenBucket},
     limit::Window,
     rules::{
         semantics::Semantics,
@@ -34,9 +34,13 @@ pub(super) fn leaky_bucket(
     report: &mut Report<'_>,
 ) -> Option<Counting> {
     let queue = queue(fields, None, report);
-    let DeclaredBucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
-    let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue };
-    Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
+    let DeclaredBucket { requests, window, size, .. } = bucket("burst", fields, semantics, report)?;
+    Some(Counting { requests, window, algorithm: Algorithm::leaky_bucket(size, requests, window, queue) })
+}
+
+/// A leaky bucket without other keys.
+pub(super) fn leaky(requests: u32, window: Window, size: u32) -> Algorithm {
+    Algorithm::leaky_bucket(size, requests, window, None)
 }
 
 /// The parameters of both buckets: a rate, and a size.

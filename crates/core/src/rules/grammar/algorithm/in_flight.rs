@@ -11,9 +11,6 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The most requests in flight: each has a slot in the memory of its counter, and a release searches them.
-pub(in crate::rules) const IN_FLIGHT_MAX: u32 = 10_000;
-
 /// The longest time that a slot is held.
 const HOLD_MAX: Duration = Duration::from_secs(86_400);
 
@@ -55,11 +52,14 @@ pub(super) fn concurrency(
         return None;
     };
     let limit = field.whole(report).filter(|limit| {
-        let fits = *limit <= IN_FLIGHT_MAX;
+        let fits = *limit <= Concurrency::LIMIT_MAX;
         if !fits {
             field.reject(
                 report,
-                format!("at most {IN_FLIGHT_MAX} requests are in flight; write a number up to that"),
+                format!(
+                    "at most {} requests are in flight; write a number up to that",
+                    Concurrency::LIMIT_MAX
+                ),
             );
         }
         fits

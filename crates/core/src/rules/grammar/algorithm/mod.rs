@@ -11,11 +11,14 @@ mod windows;
 pub(super) use common::Counting;
 pub(super) use in_flight::hold;
 pub(super) use windows::{is_from_first_hit, precision, zone};
-pub(in crate::rules) use {in_flight::IN_FLIGHT_MAX, windows::LOG_LIMIT_MAX};
 
-use crate::rules::{
-    semantics::Semantics,
-    yaml::{Fields, Report},
+use crate::{
+    algorithm::{Algorithm, Schedule},
+    limit::Window,
+    rules::{
+        semantics::Semantics,
+        yaml::{Fields, Report},
+    },
 };
 use buckets::{leaky_bucket, token_bucket};
 use common::choice;
@@ -25,7 +28,19 @@ use windows::{fixed_window, sliding_log, sliding_window};
 /// Reads the keys of one algorithm; none if they are invalid, which is reported.
 type Read = fn(&mut Fields<'_>, Semantics, &mut Report<'_>) -> Option<Counting>;
 
-/// The first [`WITH_WINDOWS`] read the same keys: any of them can be the default.
+/// The algorithm of a limit without any other keys, from its number, its window and the size that it has if it is a bucket.
+type Plain = fn(u32, Window, u32) -> Algorithm;
+
+/// Those that read the same keys: any of them can be the default.
+const PLAIN: [Plain; WITH_WINDOWS] = [
+    |limit, window, _| Algorithm::sliding_window(limit, window, 1),
+    windows::log,
+    |limit, window, _| Algorithm::fixed_window(limit, Schedule::Clock(window)),
+    |limit, window, size| Algorithm::token_bucket(size, limit, window),
+    buckets::leaky,
+];
+
+/// The first [`WITH_WINDOWS`] are in the order of [`PLAIN`].
 const ALGORITHMS: [(&str, Read); 6] = [
     ("sliding_window", sliding_window),
     ("sliding_log", sliding_log),
@@ -59,6 +74,11 @@ impl DefaultAlgorithm {
     /// Its name.
     pub fn name(self) -> &'static str {
         Self::NAMES[self.index]
+    }
+
+    /// The algorithm of a limit that states no more than its number and its window, and of a bucket its size.
+    pub(in crate::rules) fn of(self, requests: u32, window: Window, size: u32) -> Algorithm {
+        PLAIN[self.index](requests, window, size)
     }
 
     /// The algorithm of this name.

@@ -5,18 +5,13 @@ use super::{
     common::{Counting, choice, requests_and_window},
 };
 use crate::{
-    algorithm::{
-        Algorithm, Calendar, FixedWindow, Period, Schedule, SlidingLog, SlidingWindow, SubWindows, Zone,
-    },
+    algorithm::{Algorithm, Calendar, Period, Schedule, SlidingLog, Zone},
     limit::{Unit, Window},
     rules::{
         semantics::Semantics,
         yaml::{Field, Fields, Report, quoted},
     },
 };
-
-/// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
-pub(in crate::rules) const LOG_LIMIT_MAX: u32 = 1_000_000;
 
 pub(super) fn sliding_window(
     fields: &mut Fields<'_>,
@@ -28,10 +23,7 @@ pub(super) fn sliding_window(
     if semantics == Semantics::Exact && matches!(precision, None | Some(1)) {
         doubt_window_of_one(fields, limit, report);
     }
-    let algorithm = match precision {
-        None | Some(1) => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
-        Some(precision) => Algorithm::SubWindows(SubWindows::new(limit, window, precision)),
-    };
+    let algorithm = Algorithm::sliding_window(limit, window, precision.unwrap_or(1));
     Some(Counting { requests: limit, window, algorithm })
 }
 
@@ -57,15 +49,21 @@ pub(super) fn sliding_log(
     report: &mut Report<'_>,
 ) -> Option<Counting> {
     let (limit, window) = requests_and_window(fields, semantics, report)?;
-    if let Some(field) = fields.take("requests_per_unit").filter(|_| limit > LOG_LIMIT_MAX) {
+    if let Some(field) = fields.take("requests_per_unit").filter(|_| limit > SlidingLog::LIMIT_MAX) {
         let message = format!(
-            "a log of {limit} hits is too large (at most {LOG_LIMIT_MAX}); \
-             write `algorithm: sliding_window` and `precision: 60`"
+            "a log of {limit} hits is too large (at most {}); \
+             write `algorithm: sliding_window` and `precision: 60`",
+            SlidingLog::LIMIT_MAX
         );
         field.reject(report, message);
         return None;
     }
-    Some(Counting { requests: limit, window, algorithm: Algorithm::SlidingLog(SlidingLog { limit, window }) })
+    Some(Counting { requests: limit, window, algorithm: log(limit, window, limit) })
+}
+
+/// A log without other keys.
+pub(super) fn log(limit: u32, window: Window, _: u32) -> Algorithm {
+    Algorithm::SlidingLog(SlidingLog { limit, window })
 }
 
 pub(super) fn fixed_window(
@@ -94,11 +92,7 @@ pub(super) fn fixed_window(
             false => Schedule::Clock(window),
         }
     };
-    Some(Counting {
-        requests: limit,
-        window,
-        algorithm: Algorithm::FixedWindow(FixedWindow { limit, schedule }),
-    })
+    Some(Counting { requests: limit, window, algorithm: Algorithm::fixed_window(limit, schedule) })
 }
 
 fn calendar(
