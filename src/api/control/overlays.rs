@@ -337,7 +337,7 @@ fn limit(field: &str, of: &pb::OverrideLimit) -> Result<OverrideLimit, Error> {
             OverrideLimitError::Window { .. } => "unit",
             OverrideLimitError::Algorithm(_) => "algorithm",
             OverrideLimitError::Burst(_) | OverrideLimitError::NeverRefilled => "burst",
-            OverrideLimitError::Log(_) => "requests",
+            OverrideLimitError::TooLarge { .. } => "requests",
         };
         Error::invalid(format!("{field}.{name}"), error.to_string())
     })

@@ -6,7 +6,10 @@
 //! - nothing is counted while it is in force, so that it is never extended, and none of the denials before it counts after it;
 //! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
-use super::{Algorithm, Freeing, NotShareable, SlidingLog, State, facts::Facts};
+use super::{
+    Algorithm, Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers, facts::Facts,
+    stored::Stored,
+};
 use crate::limit::{Reset, Timestamp, Window};
 use std::{fmt, time::Duration};
 
@@ -95,6 +98,33 @@ impl Ban {
             [end, IN_FORCE] => Timestamp::from_nanos(end),
             _ => self.log().expires(state),
         }
+    }
+}
+
+/// Bans are refused in shared stores: no value there has this letter.
+impl Stored for Ban {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.push(b'B');
+    }
+
+    fn of_signature(_: u8, _: &mut StoredNumbers<'_>) -> Option<Self> {
+        None
+    }
+
+    fn read(&self, _: &mut StoredNumbers<'_>) -> Option<State> {
+        None
+    }
+
+    fn write(&self, _: &State, _: &mut StoredBytes) -> Option<()> {
+        None
+    }
+
+    fn place_from_store(&self, _: u128, _: u128) -> Option<u128> {
+        None
+    }
+
+    fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
+        None
     }
 }
 

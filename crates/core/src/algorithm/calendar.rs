@@ -34,6 +34,21 @@ impl Period {
             Self::Year => Unit::Year,
         }
     }
+
+    /// Its letter in a shared store.
+    pub(super) const fn letter(self) -> u8 {
+        match self {
+            Self::Day => b'd',
+            Self::Week => b'w',
+            Self::Month => b'm',
+            Self::Year => b'y',
+        }
+    }
+
+    /// The period of this letter.
+    pub(super) fn of_letter(letter: u8) -> Option<Self> {
+        [Self::Day, Self::Week, Self::Month, Self::Year].into_iter().find(|period| period.letter() == letter)
+    }
 }
 
 /// A time zone of the IANA database.

@@ -16,10 +16,11 @@
 //! [`Concurrency::expected_wait`] for an estimate.
 
 use super::{
-    Algorithm, Freeing, NotShareable, Queue, State,
+    Algorithm, Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
     microseconds,
     slots::{NANOS_PER_MILLI, Slot, Slots},
+    stored::{self, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -195,6 +196,64 @@ impl State {
     /// The slots, if it is of this algorithm.
     pub fn slots(&self) -> Option<&Slots> {
         if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+}
+
+/// The signature of limits of requests in flight, with its length before it. Each slot has its own deadline, so that no parameter is in it.
+pub const SLOT_SIGNATURE: &[u8] = b"\x01N";
+
+/// The longest hold, which the store does not have either.
+const HOLD_MAX_SECS: u64 = 86_400;
+
+/// Bytes of a slot in the store.
+const STORED_SLOT_BYTES: usize = 24;
+
+impl Stored for Concurrency {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.extend_from_slice(&SLOT_SIGNATURE[1..]);
+    }
+
+    fn write_parameters(&self, _: Timestamp, out: &mut StoredBytes) {
+        stored::double(out, self.limit.into());
+        stored::window(out, self.max_hold);
+    }
+
+    fn of_signature(letter: u8, _: &mut StoredNumbers<'_>) -> Option<Self> {
+        (letter == b'N').then_some(())?;
+        Some(Self { limit: u32::MAX, max_hold: Window::from_secs(HOLD_MAX_SECS).ok()?, queue: None })
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let (mean_hold_nanos, _total) = (numbers.double()?, numbers.double()?);
+        let mut held = Vec::with_capacity(numbers.0.len() / STORED_SLOT_BYTES);
+        while !numbers.is_empty() {
+            let (id, deadline) = (numbers.id()?, numbers.nanos()?);
+            let (hits, hold_millis) = (numbers.count()?, numbers.count()?);
+            held.push(Slot::new(id, Timestamp::from_nanos(deadline), hits, hold_millis)?);
+        }
+        Some(State::Slots(Slots::from_ascending(&held, mean_hold_nanos)?))
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Slots(slots) = state else { return None };
+        stored::double(out, slots.mean_hold().map_or(0, |mean| mean.as_nanos() as u64));
+        stored::double(out, slots.all().map(|slot| u64::from(slot.hits)).sum());
+        for slot in slots.all() {
+            out.extend_from_slice(&slot.id.to_le_bytes());
+            stored::double(out, slot.deadline().as_nanos().div_ceil(microseconds::NANOS));
+            stored::count(out, slot.hits);
+            stored::count(out, slot.hold_millis());
+        }
+        Some(())
+    }
+
+    /// Requests in flight are not reserved.
+    fn place_from_store(&self, _: u128, _: u128) -> Option<u128> {
+        None
+    }
+
+    fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
+        None
     }
 }
 

@@ -5,7 +5,11 @@
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
 use super::{
-    Algorithm, Freeing, NotShareable, Standing, State, Taken, calendar::Calendar, facts::Facts, microseconds,
+    Algorithm, Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
+    calendar::{Calendar, Period, Zone},
+    facts::Facts,
+    microseconds,
+    stored::{self, Stored},
 };
 use crate::limit::{Reset, Timestamp, Unit, Window};
 use std::time::Duration;
@@ -175,6 +179,76 @@ impl FixedWindow {
     #[inline]
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         end(state.words()[0])
+    }
+}
+
+/// Difference between the clocks of a server and of the store that a calendar allows.
+const CLOCK_DIFFERENCE: Duration = Duration::from_hours(1);
+
+impl Stored for FixedWindow {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        match &self.schedule {
+            Schedule::Clock(window) => {
+                out.push(b'C');
+                stored::window(out, *window);
+            }
+            Schedule::FirstHit(window) => {
+                out.push(b'H');
+                stored::window(out, *window);
+            }
+            Schedule::Calendar(calendar) => {
+                out.push(b'K');
+                out.push(calendar.period().letter());
+                out.extend_from_slice(calendar.zone().name().as_bytes());
+            }
+        }
+    }
+
+    /// Of a calendar: the time from which on its ends are known, and the three ends after it.
+    fn write_parameters(&self, now: Timestamp, out: &mut StoredBytes) {
+        let Schedule::Calendar(calendar) = &self.schedule else { return };
+        let begin = now.as_nanos().saturating_sub(CLOCK_DIFFERENCE.as_nanos() as u64);
+        let mut at = Timestamp::from_nanos(begin);
+        stored::double(out, at.as_nanos() / microseconds::NANOS);
+        for _ in 0..3 {
+            at = calendar.end(at);
+            stored::double(out, at.as_nanos() / microseconds::NANOS);
+        }
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        let schedule = match letter {
+            b'C' => Schedule::Clock(parameters.window()?),
+            b'H' => Schedule::FirstHit(parameters.window()?),
+            b'K' => {
+                let period = Period::of_letter(parameters.byte()?)?;
+                let zone = Zone::named(str::from_utf8(parameters.rest()).ok()?)?;
+                Schedule::Calendar(Calendar::new(period, zone))
+            }
+            _ => return None,
+        };
+        Some(Self { limit: u32::MAX, schedule })
+    }
+
+    /// The store has the end of the window, and the state its last nanosecond.
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let (end, hits) = (numbers.nanos()?, numbers.count()?);
+        Some(State::Words([end.checked_sub(1)?, u64::from(hits)]))
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Words([last, hits]) = state else { return None };
+        stored::double(out, last.checked_add(1)?.div_ceil(microseconds::NANOS));
+        stored::count(out, u32::try_from(*hits).ok()?);
+        Some(())
+    }
+
+    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
+        (place * u128::from(microseconds::NANOS)).checked_sub(1)
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some((place.checked_add(1)?.div_ceil(microseconds::NANOS.into()), 0))
     }
 }
 

@@ -8,10 +8,11 @@
 //! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State,
+    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     meter::{self, Rate, hits_per_window},
     microseconds,
+    stored::Stored,
     taken::{Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -160,6 +161,34 @@ impl LeakyBucket {
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         self.rate.dries(state)
+    }
+}
+
+impl Stored for LeakyBucket {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.push(b'L');
+        self.rate.in_micros().write_signature(out);
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        (letter == b'L').then_some(())?;
+        Some(Self { burst: u32::MAX, rate: Rate::of_signature(parameters)?, queue: None })
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        self.rate.in_micros().read(numbers)
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        self.rate.in_micros().write(state, out)
+    }
+
+    fn place_from_store(&self, place: u128, part: u128) -> Option<u128> {
+        Some(self.rate.in_micros().place_from_store(place, part))
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some(self.rate.in_micros().place_to_store(place))
     }
 }
 

@@ -8,7 +8,9 @@
 //! Invariant: adding a hit moves that moment by exactly `nanos` parts; waiting moves it not at all.
 
 use super::{
-    State,
+    State, StoredBytes, StoredNumbers,
+    microseconds::NANOS,
+    stored,
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Timestamp, Window};
@@ -172,6 +174,60 @@ pub(super) fn dry_state(dry: u128) -> State {
 #[inline]
 fn words_of(dry: u128) -> [u64; 2] {
     [dry as u64, (dry >> 64) as u64]
+}
+
+/// A rate in lowest terms as a shared store has it: `hits` in every `micros` microseconds. A level there is whole microseconds, and parts of one.
+#[derive(Clone, Copy)]
+pub(super) struct MicroRate {
+    hits: u64,
+    micros: u64,
+    /// Parts of a nanosecond, as [`Rate`] counts them, in a part of a microsecond.
+    parts: u64,
+}
+
+impl Rate {
+    pub(super) fn in_micros(self) -> MicroRate {
+        let divisor = greatest_common_divisor(self.nanos, self.hits * NANOS);
+        MicroRate { hits: self.hits * NANOS / divisor, micros: self.nanos / divisor, parts: divisor }
+    }
+
+    /// The rate of a signature.
+    pub(super) fn of_signature(parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        let (hits, nanos) = (parameters.double()?, parameters.nanos()?);
+        let divisor = greatest_common_divisor(nanos, hits);
+        Self::from_parts(hits.checked_div(divisor)?, nanos.checked_div(divisor)?)
+    }
+}
+
+impl MicroRate {
+    pub(super) fn write_signature(self, out: &mut StoredBytes) {
+        stored::double(out, self.hits);
+        stored::double(out, self.micros);
+    }
+
+    pub(super) fn read(self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let (dry, part) = (numbers.double()?, numbers.double()?);
+        Some(dry_state(self.place_from_store(dry.into(), part.into())))
+    }
+
+    pub(super) fn write(self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Words([low, high]) = state else { return None };
+        let (dry, part) = self.place_to_store(u128::from(*low) | u128::from(*high) << 64);
+        stored::double(out, u64::try_from(dry).ok()?);
+        stored::double(out, u64::try_from(part).ok()?);
+        Some(())
+    }
+
+    /// A moment in parts, from microseconds and parts of one.
+    pub(super) fn place_from_store(self, micros: u128, part: u128) -> u128 {
+        (micros * u128::from(self.hits) + part) * u128::from(self.parts)
+    }
+
+    /// Rounded up.
+    pub(super) fn place_to_store(self, parts: u128) -> (u128, u128) {
+        let (parts, hits) = (parts.div_ceil(self.parts.into()), u128::from(self.hits));
+        (parts / hits, parts % hits)
+    }
 }
 
 /// The rate of a bucket. A bucket without room admits nothing, at whatever rate.

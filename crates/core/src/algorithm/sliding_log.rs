@@ -7,10 +7,11 @@
 //! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State,
+    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     microseconds,
     runs::{Run, Runs},
+    stored::{self, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -127,6 +128,61 @@ impl SlidingLog {
                 Timestamp::EPOCH
             }
         }
+    }
+}
+
+impl Stored for SlidingLog {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.push(b'G');
+        stored::window(out, self.window);
+    }
+
+    fn write_parameters(&self, _: Timestamp, out: &mut StoredBytes) {
+        stored::double(out, self.limit.into());
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        (letter == b'G').then_some(())?;
+        Some(Self { limit: u32::MAX, window: parameters.window()? })
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let _total = numbers.double()?;
+        let mut runs = Vec::with_capacity(numbers.0.len() / 12);
+        while !numbers.is_empty() {
+            runs.push(Run { at: numbers.nanos()?, hits: numbers.count()? });
+        }
+        Some(State::Log(Box::new(Runs::from_ascending(runs)?)))
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Log(runs) = state else { return None };
+        let mut rounded: Vec<(u64, u32)> = Vec::new();
+        for run in runs.iter() {
+            let at = run.at.div_ceil(microseconds::NANOS);
+            match rounded.last_mut().filter(|(last, _)| *last == at) {
+                Some((_, hits)) => *hits = hits.saturating_add(run.hits),
+                None => rounded.push((at, run.hits)),
+            }
+        }
+        stored::double(out, rounded.iter().map(|&(_, hits)| u64::from(hits)).sum());
+        for (at, hits) in rounded {
+            stored::double(out, at);
+            stored::count(out, hits);
+        }
+        Some(())
+    }
+
+    fn number_of_reserved(&self) -> u32 {
+        self.limit
+    }
+
+    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
+        Some(place * u128::from(microseconds::NANOS))
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some((place.div_ceil(microseconds::NANOS.into()), 0))
     }
 }
 

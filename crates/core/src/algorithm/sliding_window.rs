@@ -8,10 +8,11 @@
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, SubWindows,
+    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers, SubWindows,
     facts::Facts,
     fixed_window::saturating_count,
     microseconds,
+    stored::{self, Stored},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -221,6 +222,39 @@ impl SlidingWindow {
     #[inline]
     fn expires_of(&self, number: u64) -> Timestamp {
         Timestamp::from_nanos(number.saturating_add(2).saturating_mul(self.length()))
+    }
+}
+
+impl Stored for SlidingWindow {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.push(b'W');
+        stored::window(out, self.window);
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        (letter == b'W').then_some(())?;
+        Some(Self { limit: u32::MAX, window: parameters.window()? })
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
+        Some(Buckets { number, previous, current, elapsed: 0 }.pack())
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Words([number, hits]) = state else { return None };
+        stored::double(out, *number);
+        stored::count(out, (hits >> 32) as u32);
+        stored::count(out, *hits as u32);
+        Some(())
+    }
+
+    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
+        Some(place)
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some((place, 0))
     }
 }
 

@@ -14,8 +14,13 @@
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, counts::Counts, facts::Facts, fixed_window::saturating_count,
-    microseconds, taken::until_room,
+    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
+    counts::Counts,
+    facts::Facts,
+    fixed_window::saturating_count,
+    microseconds,
+    stored::{self, Stored},
+    taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
 use std::{num::NonZeroU64, time::Duration};
@@ -227,6 +232,50 @@ impl SubWindows {
     pub(super) fn expires(&self, state: &State) -> Timestamp {
         let (number, hits) = self.counts(state);
         self.start(number.saturating_add(hits.len() as u64))
+    }
+}
+
+impl Stored for SubWindows {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        out.push(b'S');
+        stored::double(out, self.length.get() / microseconds::NANOS);
+        out.push(self.precision);
+    }
+
+    fn write_parameters(&self, _: Timestamp, out: &mut StoredBytes) {
+        stored::double(out, self.allowance());
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        (letter == b'S').then_some(())?;
+        let length = NonZeroU64::new(parameters.nanos()?)?;
+        Self::from_parts(u32::MAX, parameters.byte()?, length)
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        let (number, _allowance) = (numbers.double()?, numbers.count()?);
+        let hits: Option<Vec<u32>> = (0..=self.precision).map(|_| numbers.count()).collect();
+        Some(State::Counts(Box::new(Counts::new(number, hits?.into())?)))
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Counts(counts) = state else { return None };
+        stored::double(out, counts.number);
+        stored::count(out, self.number_of_reserved());
+        counts.hits.iter().for_each(|&hits| stored::count(out, hits));
+        Some(())
+    }
+
+    fn number_of_reserved(&self) -> u32 {
+        self.limit / u32::from(self.precision)
+    }
+
+    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
+        Some(place)
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some((place, 0))
     }
 }
 

@@ -5,11 +5,12 @@
 //! admitted than `size` and the tokens refilled meanwhile.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State,
+    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     fixed_window::saturating_count,
     meter::{Rate, hits_per_window},
     microseconds,
+    stored::{self, Stored},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -195,6 +196,71 @@ impl TokenBucket {
                 Missing::read(state, tokens, interval, Timestamp::EPOCH).at_most(0, tokens, interval)
             }
         }
+    }
+}
+
+impl Stored for TokenBucket {
+    fn write_signature(&self, out: &mut StoredBytes) {
+        match self.refill {
+            Refill::Greedy(rate) => {
+                out.push(b'T');
+                rate.in_micros().write_signature(out);
+            }
+            Refill::Intervals { tokens, interval } => {
+                out.push(b'I');
+                stored::window(out, interval);
+                stored::double(out, tokens.get().into());
+            }
+        }
+    }
+
+    fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
+        let refill = match letter {
+            b'T' => Refill::Greedy(Rate::of_signature(parameters)?),
+            b'I' => {
+                let interval = parameters.window()?;
+                let tokens = NonZeroU32::new(u32::try_from(parameters.double()?).ok()?)?;
+                Refill::Intervals { tokens, interval }
+            }
+            _ => return None,
+        };
+        Some(Self { size: u32::MAX, refill })
+    }
+
+    fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+        match self.refill {
+            Refill::Greedy(rate) => rate.in_micros().read(numbers),
+            Refill::Intervals { .. } => Some(State::Words([numbers.double()?, u64::from(numbers.count()?)])),
+        }
+    }
+
+    fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
+        let State::Words([number, tokens]) = state else { return None };
+        match self.refill {
+            Refill::Greedy(rate) => rate.in_micros().write(state, out),
+            Refill::Intervals { .. } => {
+                stored::double(out, *number);
+                stored::count(out, u32::try_from(*tokens).ok()?);
+                Some(())
+            }
+        }
+    }
+
+    fn place_from_store(&self, place: u128, part: u128) -> Option<u128> {
+        Some(match self.refill {
+            Refill::Greedy(rate) => rate.in_micros().place_from_store(place, part),
+            Refill::Intervals { tokens, .. } => place * u128::from(tokens.get()) + part,
+        })
+    }
+
+    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
+        Some(match self.refill {
+            Refill::Greedy(rate) => rate.in_micros().place_to_store(place),
+            Refill::Intervals { tokens, .. } => {
+                let tokens = u128::from(tokens.get());
+                (place / tokens, place % tokens)
+            }
+        })
     }
 }
 

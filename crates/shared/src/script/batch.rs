@@ -1,11 +1,12 @@
 //! Arguments of the script: a batch of requests, with each counter and each limit named once.
 
-use super::signature::{Bytes, NANOS, parameters};
+use super::NANOS;
 use crate::lease::{LeaseRequest, Terms};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::num::NonZeroU8;
 use tidegate_core::{
+    algorithm::StoredBytes,
     limit::Timestamp,
     limiter::{DeniesWhen, RemoteCharge, RemoteRequest, StoredReservation},
     store::Key,
@@ -34,7 +35,7 @@ pub struct EncodedRequest {
 pub(super) struct EncodedCounter {
     pub(super) key: Key,
     pub(super) group: u16,
-    pub(super) limit: Bytes,
+    pub(super) limit: StoredBytes,
     /// One more than the most hits that count, debts included; 0 if nothing bounds them.
     pub(super) counted_at_most: u64,
     pub(super) given: u64,
@@ -54,7 +55,7 @@ impl EncodedRequest {
         let counters = counters.map(|(counter, charges)| EncodedCounter {
             key: counter.key,
             group: counter.group,
-            limit: parameters(&counter.limit.algorithm, now),
+            limit: counter.limit.algorithm.parameters_in_store(now),
             counted_at_most: counter.limit.counted_at_most().map_or(0, |most| most.saturating_add(1)),
             given: counter.given,
             slot: counter.slot,
@@ -114,7 +115,7 @@ impl EncodedRequest {
 pub struct Batch {
     keys: Vec<Key>,
     places: HashMap<Key, u16, foldhash::fast::FixedState>,
-    limits: Vec<Bytes>,
+    limits: Vec<StoredBytes>,
     requests: Vec<u8>,
     /// Counters that hits are given back to.
     given: Vec<Key>,
@@ -172,7 +173,8 @@ impl Batch {
     /// is the time of this machine.
     pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
         let numbers = terms.numbers();
-        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now), [0, numbers.limit]));
+        let (key, limit) =
+            (self.key(key), self.limit(&terms.algorithm.parameters_in_store(now), [0, numbers.limit]));
         let out = &mut self.lease_requests;
         self.leases += 1;
         write_u16(out, key);
@@ -233,12 +235,12 @@ impl Batch {
 
     /// The place of a limit with these bounds: one more than the hits that count at most, and those that it admits. Requests of one batch
     /// have few limits.
-    fn limit(&mut self, limit: &Bytes, bounds: [u64; 2]) -> usize {
+    fn limit(&mut self, limit: &StoredBytes, bounds: [u64; 2]) -> usize {
         let mut bytes = [0; 16];
         let (counted, admitted) = bytes.split_at_mut(8);
         counted.copy_from_slice(&to_double(bounds[0]).to_le_bytes());
         admitted.copy_from_slice(&to_double(bounds[1]).to_le_bytes());
-        let is_same = |known: &Bytes| known.strip_suffix(&bytes[..]) == Some(&limit[..]);
+        let is_same = |known: &StoredBytes| known.strip_suffix(&bytes[..]) == Some(&limit[..]);
         let known = self.limits.iter().position(is_same);
         known.unwrap_or_else(|| {
             let mut argument = limit.clone();

@@ -14,8 +14,6 @@ mod release;
 mod renewal;
 mod reply;
 mod reserved;
-mod signature;
-mod state;
 mod stored;
 mod undo;
 mod value;
@@ -30,6 +28,8 @@ pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
 pub use value::{algorithm_of, decode as decode_state};
+
+const NANOS: u64 = 1_000;
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 3;

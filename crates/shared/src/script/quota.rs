@@ -1,8 +1,10 @@
 //! Requests of servers for their parts of quota, as the script reads them, and its grants.
 
-use super::{signature::parameters, state::whole};
 use crate::quota::{OtherPart, PART_LIFE, Part, PartGrant, PartRequest};
-use tidegate_core::{algorithm::Algorithm, limit::Timestamp};
+use tidegate_core::{
+    algorithm::{Algorithm, whole_double},
+    limit::Timestamp,
+};
 
 /// The life of a part, in microseconds, as the third argument of the script.
 pub const LIFE_ARGUMENT: u64 = PART_LIFE.as_micros() as u64;
@@ -22,7 +24,7 @@ pub fn encode_part(request: &PartRequest, algorithm: &Algorithm, now: Timestamp)
     [wanted.rate, wanted.burst, rate_max, span, most, demand, clients]
         .into_iter()
         .for_each(|number| write(number as f64));
-    out.extend_from_slice(&parameters(algorithm, now));
+    out.extend_from_slice(&algorithm.parameters_in_store(now));
     out
 }
 
@@ -46,7 +48,7 @@ fn decode_part(bytes: &[u8]) -> Option<PartGrant> {
 }
 
 fn five(bytes: &[u8]) -> Option<[u64; 5]> {
-    let mut numbers = bytes.as_chunks::<8>().0.iter().map(|double| whole(*double));
+    let mut numbers = bytes.as_chunks::<8>().0.iter().map(|double| whole_double(*double));
     let mut next = || numbers.next()?;
     Some([next()?, next()?, next()?, next()?, next()?])
 }

@@ -1,11 +1,11 @@
 //! The reply of the script: the time, a verdict for each request, and the states that each request read.
 
-use super::{batch::Batch, signature::NANOS, state, value};
+use super::{NANOS, batch::Batch, value};
 use crate::lease::{CounterState, StoreGrant, Supply};
 use smallvec::SmallVec;
 use std::time::Duration;
 use tidegate_core::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, whole_double},
     limit::{Code, Decision, Timestamp},
     limiter::{ListedLimits, RemoteRequest},
     store::Key,
@@ -75,7 +75,7 @@ impl Reply {
         let mut items = items.into_iter();
         let mut next = || items.next().ok_or(ReplyError::Malformed);
         let (now, codes, flags) = (next()?, next()?, next()?);
-        let now = now.try_into().ok().and_then(state::whole);
+        let now = now.try_into().ok().and_then(whole_double);
         let now = now.and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
         let now = Timestamp::from_nanos(now);
         let letters = flags.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
@@ -125,7 +125,7 @@ impl EncodedGrant {
     pub fn decode(&self, algorithm: &Algorithm) -> Result<StoreGrant, ReplyError> {
         let double = |at: usize| {
             let bytes = self.numbers[at..].first_chunk().expect("the numbers have this many bytes");
-            state::whole(*bytes).ok_or(ReplyError::Malformed)
+            whole_double(*bytes).ok_or(ReplyError::Malformed)
         };
         let supply = match self.numbers[16] {
             0 => Supply::Ample,

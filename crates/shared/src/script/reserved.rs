@@ -1,11 +1,8 @@
 //! Counters with open reservations as the store keeps them: a byte, the signature of their limit, a head, two states, and the reservations.
 
-use super::{
-    signature::{MicroRate, NANOS, meter, signature},
-    state::{Numbers, decode_plain},
-};
+use super::NANOS;
 use tidegate_core::{
-    algorithm::{Algorithm, Refill, Reservation, Reserved, State, TokenBucket},
+    algorithm::{Algorithm, Reservation, Reserved, State, StoredNumbers},
     limit::Timestamp,
 };
 
@@ -41,18 +38,19 @@ pub(super) fn seen_bytes(rest: &[u8]) -> Option<&[u8]> {
 
 /// Decodes a value with reservations; none if it is damaged, or of another limit.
 pub(super) fn decode(value: &[u8], algorithm: &Algorithm) -> Option<State> {
-    let rest = value.strip_prefix(&[RESERVED])?.strip_prefix(&signature(algorithm)[..])?;
+    let rest = value.strip_prefix(&[RESERVED])?.strip_prefix(&algorithm.signature()[..])?;
     let (settled, seen, open) = states(rest)?;
     let mut reservations = Vec::with_capacity(open.len() / OPEN_BYTES);
-    let mut numbers = Numbers(open);
-    while !numbers.0.is_empty() {
+    let mut numbers = StoredNumbers(open);
+    while !numbers.is_empty() {
         let (id, deadline) = (numbers.id()?, numbers.double()?);
         let (place, part) = (numbers.double()?, numbers.double()?);
         let (hits, returns) = (numbers.count()?, numbers.byte()? == 1);
         let deadline = Timestamp::from_nanos(deadline.checked_mul(NANOS)?);
-        reservations.push((Reservation { id, hits, deadline, returns }, place_from(algorithm, place, part)?));
+        reservations
+            .push((Reservation { id, hits, deadline, returns }, algorithm.place_from_store(place, part)?));
     }
-    let (settled, seen) = (decode_plain(settled, algorithm)?, decode_plain(seen, algorithm)?);
+    let (settled, seen) = (algorithm.decode_stored(settled)?, algorithm.decode_stored(seen)?);
     Some(State::Reserved(Box::new(Reserved::from_parts(settled, seen, reservations)?)))
 }
 
@@ -66,14 +64,9 @@ pub(super) fn encode(
     let state = |state: &State| if *state == State::EMPTY { Some(Vec::new()) } else { plain(state) };
     let (settled, seen) = (state(settled)?, state(seen)?);
     let deadlines = || reserved.open().map(|open| open.deadline.as_nanos().div_ceil(NANOS) as f64);
-    let number = match algorithm {
-        Algorithm::SubWindows(sub) => sub.limit / u32::from(sub.precision()),
-        Algorithm::SlidingLog(log) => log.limit,
-        _ => 0,
-    };
-    let mut bytes = [&[RESERVED], &signature(algorithm)[..]].concat();
+    let mut bytes = [&[RESERVED], &algorithm.signature()[..]].concat();
     let double = |bytes: &mut Vec<u8>, number: f64| bytes.extend_from_slice(&number.to_le_bytes());
-    double(&mut bytes, number.into());
+    double(&mut bytes, algorithm.number_of_reserved().into());
     double(&mut bytes, deadlines().fold(f64::INFINITY, f64::min));
     double(&mut bytes, deadlines().fold(0.0, f64::max));
     for length in [settled.len(), seen.len()] {
@@ -84,52 +77,11 @@ pub(super) fn encode(
     for (Reservation { id, hits, deadline, returns }, place) in open {
         bytes.extend_from_slice(&id.to_le_bytes());
         double(&mut bytes, deadline.as_nanos().div_ceil(NANOS) as f64);
-        let (place, part) = place_to(algorithm, place)?;
+        let (place, part) = algorithm.place_to_store(place)?;
         double(&mut bytes, place as f64);
         double(&mut bytes, part as f64);
         bytes.extend_from_slice(&hits.to_le_bytes());
         bytes.push(u8::from(*returns));
     }
     Some(bytes)
-}
-
-/// The place of hits from the two numbers of the store.
-fn place_from(algorithm: &Algorithm, place: u64, part: u64) -> Option<u128> {
-    let (place, part) = (u128::from(place), u128::from(part));
-    let nanos = u128::from(NANOS);
-    Some(match algorithm {
-        Algorithm::SlidingWindow(_) | Algorithm::SubWindows(_) => place,
-        Algorithm::SlidingLog(_) => place * nanos,
-        // The last moment of a window, instead of its end.
-        Algorithm::FixedWindow(_) => (place * nanos).checked_sub(1)?,
-        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, .. }, .. }) => {
-            place * u128::from(tokens.get()) + part
-        }
-        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
-            let MicroRate { hits, parts, .. } = meter(algorithm)?;
-            (place * u128::from(hits) + part) * u128::from(parts)
-        }
-        Algorithm::Concurrency(_) | Algorithm::Ban(_) => return None,
-    })
-}
-
-/// The two numbers of the store for the place of hits.
-fn place_to(algorithm: &Algorithm, place: u128) -> Option<(u64, u64)> {
-    let nanos = u128::from(NANOS);
-    let (place, part) = match algorithm {
-        Algorithm::SlidingWindow(_) | Algorithm::SubWindows(_) => (place, 0),
-        Algorithm::SlidingLog(_) => (place.div_ceil(nanos), 0),
-        Algorithm::FixedWindow(_) => (place.checked_add(1)?.div_ceil(nanos), 0),
-        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { tokens, .. }, .. }) => {
-            let tokens = u128::from(tokens.get());
-            (place / tokens, place % tokens)
-        }
-        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
-            let MicroRate { hits, parts, .. } = meter(algorithm)?;
-            let (place, hits) = (place.div_ceil(u128::from(parts)), u128::from(hits));
-            (place / hits, place % hits)
-        }
-        Algorithm::Concurrency(_) | Algorithm::Ban(_) => return None,
-    };
-    Some((u64::try_from(place).ok()?, u64::try_from(part).ok()?))
 }

@@ -2,17 +2,11 @@
 
 use super::{
     reserved,
-    signature::{MicroRate, NANOS, meter, signature},
-    state::Numbers,
-    value::{decode, out_of_leases},
+    value::{decode, out_of_leases, signature_of_state},
 };
-use std::num::{NonZeroU32, NonZeroU64};
 use tidegate_core::{
-    algorithm::{
-        Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Refill, Schedule,
-        SlidingLog, SlidingWindow, State, SubWindows, TokenBucket, Zone,
-    },
-    limit::{Timestamp, Window},
+    algorithm::{Algorithm, State, StoredBytes},
+    limit::Timestamp,
 };
 
 /// The algorithm and the state in the value of a counter; none if the value is damaged. The store does not have the number that the
@@ -24,82 +18,12 @@ pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, Sta
     }
     let signature = match reserved::signature_of(bytes) {
         Some((signature, _)) => signature,
-        None => {
-            let (&length, rest) = bytes.split_first()?;
-            rest.get(..usize::from(length))?
-        }
+        None => signature_of_state(bytes)?,
     };
-    let algorithm = algorithm_with(signature)?;
+    let algorithm = Algorithm::of_signature(signature)?;
     let state = decode(bytes, &algorithm)?;
     let state = if out > 0 { algorithm.add(state, out, now) } else { state };
     Some(Some((algorithm, state)))
-}
-
-/// The longest hold of a request in flight, which the store does not have either.
-const DAY_SECS: u64 = 86_400;
-
-/// The algorithm with this signature.
-fn algorithm_with(signature: &[u8]) -> Option<Algorithm> {
-    let (&kind, parameters) = signature.split_first()?;
-    let (limit, mut numbers) = (u32::MAX, Numbers(parameters));
-    let window = |micros: u64| Window::from_nanos(micros.checked_mul(NANOS)?).ok();
-    let fixed = |schedule| Some(Algorithm::FixedWindow(FixedWindow { limit, schedule }));
-    let algorithm = match kind {
-        b'W' => Algorithm::SlidingWindow(SlidingWindow { limit, window: window(numbers.double()?)? }),
-        b'G' => Algorithm::SlidingLog(SlidingLog { limit, window: window(numbers.double()?)? }),
-        b'C' => fixed(Schedule::Clock(window(numbers.double()?)?))?,
-        b'H' => fixed(Schedule::FirstHit(window(numbers.double()?)?))?,
-        b'K' => {
-            let (period, zone) = parameters.split_first()?;
-            let period = match period {
-                b'd' => Period::Day,
-                b'w' => Period::Week,
-                b'm' => Period::Month,
-                b'y' => Period::Year,
-                _ => return None,
-            };
-            let zone = Zone::named(str::from_utf8(zone).ok()?)?;
-            return fixed(Schedule::Calendar(Calendar::new(period, zone)));
-        }
-        b'S' => {
-            let length = NonZeroU64::new(numbers.double()?.checked_mul(NANOS)?)?;
-            let (&precision, rest) = numbers.0.split_first()?;
-            numbers.0 = rest;
-            Algorithm::SubWindows(SubWindows::from_parts(limit, precision, length)?)
-        }
-        b'T' => {
-            let rate = rate(numbers.double()?, numbers.double()?)?;
-            Algorithm::TokenBucket(TokenBucket { size: limit, refill: Refill::Greedy(rate) })
-        }
-        b'I' => {
-            let interval = window(numbers.double()?)?;
-            let tokens = NonZeroU32::new(u32::try_from(numbers.double()?).ok()?)?;
-            Algorithm::TokenBucket(TokenBucket {
-                size: limit,
-                refill: Refill::Intervals { tokens, interval },
-            })
-        }
-        b'L' => {
-            let rate = rate(numbers.double()?, numbers.double()?)?;
-            Algorithm::LeakyBucket(LeakyBucket { burst: limit, rate, queue: None })
-        }
-        b'N' => {
-            let max_hold = Window::from_secs(DAY_SECS).ok()?;
-            Algorithm::Concurrency(Concurrency { limit, max_hold, queue: None })
-        }
-        _ => return None,
-    };
-    numbers.0.is_empty().then_some(algorithm)
-}
-
-/// A rate of so many hits in every `micros` microseconds.
-fn rate(hits: u64, micros: u64) -> Option<Rate> {
-    let (mut divisor, mut rest) = (micros.checked_mul(NANOS)?, hits);
-    let nanos = divisor;
-    while rest != 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    Rate::from_parts(hits.checked_div(divisor)?, nanos.checked_div(divisor)?)
 }
 
 /// Encodes a state of an algorithm [in microseconds](Algorithm::in_microseconds) as the value of a counter; none for a state of
@@ -108,71 +32,20 @@ pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
     if let State::Reserved(of_open) = state {
         return reserved::encode(of_open, algorithm, |state| encode(state, algorithm));
     }
-    let mut bytes = signature(algorithm).to_vec();
-    let double = |bytes: &mut Vec<u8>, number: u64| bytes.extend_from_slice(&(number as f64).to_le_bytes());
-    let count = |bytes: &mut Vec<u8>, number: u32| bytes.extend_from_slice(&number.to_le_bytes());
-    match (algorithm, state) {
-        (Algorithm::SlidingWindow(_), State::Words([number, hits])) => {
-            double(&mut bytes, *number);
-            count(&mut bytes, (hits >> 32) as u32);
-            count(&mut bytes, *hits as u32);
-        }
-        (Algorithm::FixedWindow(_), State::Words([last, hits])) => {
-            double(&mut bytes, last.checked_add(1)?.div_ceil(NANOS));
-            count(&mut bytes, u32::try_from(*hits).ok()?);
-        }
-        (
-            Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { .. }, .. }),
-            State::Words([number, tokens]),
-        ) => {
-            double(&mut bytes, *number);
-            count(&mut bytes, u32::try_from(*tokens).ok()?);
-        }
-        (Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_), State::Words([low, high])) => {
-            let MicroRate { hits, parts, .. } = meter(algorithm)?;
-            let dry = (u128::from(*low) | u128::from(*high) << 64).div_ceil(u128::from(parts));
-            double(&mut bytes, u64::try_from(dry / u128::from(hits)).ok()?);
-            double(&mut bytes, (dry % u128::from(hits)) as u64);
-        }
-        (Algorithm::SubWindows(sub), State::Counts(counts)) => {
-            double(&mut bytes, counts.number());
-            count(&mut bytes, sub.limit / u32::from(sub.precision()));
-            counts.hits().iter().for_each(|&hits| count(&mut bytes, hits));
-        }
-        (Algorithm::SlidingLog(_), State::Log(runs)) => {
-            let mut rounded: Vec<(u64, u32)> = Vec::new();
-            for run in runs.iter() {
-                let at = run.at.div_ceil(NANOS);
-                match rounded.last_mut().filter(|(last, _)| *last == at) {
-                    Some((_, hits)) => *hits = hits.saturating_add(run.hits),
-                    None => rounded.push((at, run.hits)),
-                }
-            }
-            double(&mut bytes, rounded.iter().map(|&(_, hits)| u64::from(hits)).sum());
-            for (at, hits) in rounded {
-                double(&mut bytes, at);
-                count(&mut bytes, hits);
-            }
-        }
-        (Algorithm::Concurrency(_), State::Slots(slots)) => {
-            double(&mut bytes, slots.mean_hold().map_or(0, |mean| mean.as_nanos() as u64));
-            double(&mut bytes, slots.all().map(|slot| u64::from(slot.hits)).sum());
-            for slot in slots.all() {
-                bytes.extend_from_slice(&slot.id.to_le_bytes());
-                double(&mut bytes, slot.deadline().as_nanos().div_ceil(NANOS));
-                count(&mut bytes, slot.hits);
-                count(&mut bytes, slot.hold_millis());
-            }
-        }
-        _ => return None,
-    }
-    Some(bytes)
+    algorithm.encode_stored(state).map(StoredBytes::into_vec)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::value::algorithm_of, *};
-    use tidegate_core::algorithm::Reservation;
+    use std::num::NonZeroU32;
+    use tidegate_core::{
+        algorithm::{
+            Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Refill, Reservation, Schedule,
+            SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
+        },
+        limit::Window,
+    };
 
     const HOUR: u64 = 3_600_000_000_000;
 

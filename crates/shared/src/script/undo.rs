@@ -1,11 +1,11 @@
 //! Arguments of the script that takes hits back.
 
-use super::{
-    batch::EncodedCounter,
-    reserved::RESERVED,
-    signature::{Bytes, NANOS, SLOT_SIGNATURE},
+use super::{NANOS, batch::EncodedCounter, reserved::RESERVED};
+use tidegate_core::{
+    algorithm::{SLOT_SIGNATURE, StoredBytes},
+    limit::Timestamp,
+    store::Key,
 };
-use tidegate_core::{limit::Timestamp, store::Key};
 
 /// The script that takes hits back, which were charged for a request that was denied elsewhere.
 pub const UNDO_SCRIPT: &str = concat!(
@@ -30,7 +30,7 @@ pub struct Undo {
 #[derive(Clone, Debug)]
 pub(super) struct UndoneCounter {
     pub(super) key: Key,
-    pub(super) limit: Bytes,
+    pub(super) limit: StoredBytes,
     /// Its state before the charge; of a limit of requests in flight the signature and the id of the slot, of one that reserves a
     /// byte and the id of the reservation.
     pub(super) before: Vec<u8>,

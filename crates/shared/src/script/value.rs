@@ -1,17 +1,14 @@
 //! Values of counters as the store keeps them: leases, if there are any, and a state, with or without open reservations.
 
-use super::{
-    reserved,
-    state::{algorithm_of_state, decode_plain, name_of, whole},
-};
-use tidegate_core::algorithm::{Algorithm, State};
+use super::reserved;
+use tidegate_core::algorithm::{Algorithm, State, whole_double};
 
 /// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
 /// an empty counter.
 pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     match bytes.first() {
         Some(&reserved::RESERVED) => reserved::decode(bytes, algorithm),
-        _ => decode_plain(bytes, algorithm),
+        _ => algorithm.decode_stored(bytes),
     }
 }
 
@@ -22,13 +19,18 @@ pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
         ([], leases) if leases > 0 => return Some("empty"),
         (state, _) => state,
     };
-    if let Some((signature, rest)) = reserved::signature_of(bytes) {
-        return match reserved::seen_bytes(rest)? {
-            [] => signature.first().and_then(name_of),
-            seen => algorithm_of_state(seen),
-        };
-    }
-    algorithm_of_state(bytes)
+    let (signature, state) = match reserved::signature_of(bytes) {
+        Some((signature, rest)) => (signature, reserved::seen_bytes(rest)?),
+        None => (signature_of_state(bytes)?, bytes),
+    };
+    let algorithm = Algorithm::of_signature(signature)?;
+    algorithm.decode_stored(state).map(|_| algorithm.name())
+}
+
+/// The signature of a state without reservations.
+pub(super) fn signature_of_state(bytes: &[u8]) -> Option<&[u8]> {
+    let (&length, rest) = bytes.split_first()?;
+    rest.get(..usize::from(length))
 }
 
 /// Bytes of one lease in the value of a counter, and of what precedes the leases: a zero byte, their number, and the hits of
@@ -54,7 +56,7 @@ pub(super) fn out_of_leases(value: &[u8]) -> Option<(&[u8], u64)> {
     let mut out = 0;
     for lease in 0..leases {
         let at = LEASES_HEAD + lease * LEASE_BYTES + CREDITS_AT;
-        out += whole(*value.get(at..)?.first_chunk()?)?;
+        out += whole_double(*value.get(at..)?.first_chunk()?)?;
     }
     Some((state, out))
 }
