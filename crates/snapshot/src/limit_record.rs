@@ -1,20 +1,10 @@
 //! Limits as the snapshot format writes them: in records, and in the exported file.
 //!
-//! The names and types here are format 1. They are separate from the types that count, so that renaming a field there
-//! cannot change the format. Every value is checked on the way back: a limit read from a file is as valid as one from a
-//! rule file.
+//! The names here are format 1, and each algorithm states the record of its parameters ([`AlgorithmRecord`]).
 
 use serde::{Deserialize, Serialize};
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
 use tidegate_core::{
-    algorithm::{
-        Algorithm, Ban, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Queue, Rate, Refill,
-        Schedule, SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
-    },
-    limit::Window,
+    algorithm::AlgorithmRecord,
     rules::{LimitIdentity, LimitInfo},
 };
 
@@ -27,94 +17,6 @@ pub(super) struct LimitRecord {
     /// Distinguishes the limits of one rule.
     tag: u32,
     algorithm: AlgorithmRecord,
-}
-
-/// Windows and lengths are in nanoseconds.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AlgorithmRecord {
-    SlidingWindow {
-        limit: u32,
-        window: u64,
-    },
-    SubWindows {
-        limit: u32,
-        precision: u8,
-        length: u64,
-    },
-    SlidingLog {
-        limit: u32,
-        window: u64,
-    },
-    FixedWindow {
-        limit: u32,
-        schedule: ScheduleRecord,
-    },
-    TokenBucket {
-        size: u32,
-        refill: RefillRecord,
-    },
-    LeakyBucket {
-        burst: u32,
-        rate: RateRecord,
-        queue: Option<QueueRecord>,
-    },
-    Concurrency {
-        limit: u32,
-        max_hold: u64,
-        #[serde(default)]
-        queue: Option<QueueRecord>,
-    },
-    Ban {
-        after: u32,
-        within: u64,
-        lasts: u64,
-        #[serde(default, skip_serializing_if = "is_zero")]
-        epoch: u32,
-    },
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ScheduleRecord {
-    Clock(u64),
-    FirstHit(u64),
-    Calendar { period: PeriodRecord, zone: String },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum PeriodRecord {
-    Day,
-    Week,
-    Month,
-    Year,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RefillRecord {
-    Greedy(RateRecord),
-    Intervals { tokens: NonZeroU32, interval: u64 },
-}
-
-/// `hits` in every `nanos` nanoseconds, in lowest terms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct RateRecord {
-    hits: u64,
-    nanos: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct QueueRecord {
-    wait_max: DurationRecord,
-    hits_max: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct DurationRecord {
-    secs: u64,
-    nanos: u32,
 }
 
 impl From<&LimitInfo> for LimitRecord {
@@ -142,186 +44,17 @@ impl TryFrom<LimitRecord> for LimitInfo {
     }
 }
 
-impl From<&Algorithm> for AlgorithmRecord {
-    fn from(algorithm: &Algorithm) -> Self {
-        match algorithm {
-            Algorithm::SlidingWindow(SlidingWindow { limit, window }) => {
-                Self::SlidingWindow { limit: *limit, window: (*window).into() }
-            }
-            Algorithm::SubWindows(sub) => Self::SubWindows {
-                limit: sub.limit,
-                precision: sub.precision(),
-                length: sub.length_nanos().get(),
-            },
-            Algorithm::SlidingLog(SlidingLog { limit, window }) => {
-                Self::SlidingLog { limit: *limit, window: (*window).into() }
-            }
-            Algorithm::FixedWindow(FixedWindow { limit, schedule }) => {
-                Self::FixedWindow { limit: *limit, schedule: schedule.into() }
-            }
-            Algorithm::TokenBucket(TokenBucket { size, refill }) => {
-                Self::TokenBucket { size: *size, refill: refill.into() }
-            }
-            Algorithm::LeakyBucket(LeakyBucket { burst, rate, queue }) => {
-                Self::LeakyBucket { burst: *burst, rate: rate.into(), queue: queue.map(QueueRecord::from) }
-            }
-            Algorithm::Concurrency(Concurrency { limit, max_hold, queue }) => Self::Concurrency {
-                limit: *limit,
-                max_hold: (*max_hold).into(),
-                queue: queue.map(QueueRecord::from),
-            },
-            Algorithm::Ban(Ban { after, within, lasts, epoch }) => {
-                Self::Ban { after: *after, within: (*within).into(), lasts: (*lasts).into(), epoch: *epoch }
-            }
-        }
-    }
-}
-
-fn is_zero(epoch: &u32) -> bool {
-    *epoch == 0
-}
-
-impl AlgorithmRecord {
-    /// The algorithm, if every parameter is within the bounds of rule files.
-    fn decode(self) -> Result<Algorithm, String> {
-        Ok(match self {
-            Self::SlidingWindow { limit, window } => {
-                Algorithm::SlidingWindow(SlidingWindow { limit, window: decode_window(window)? })
-            }
-            Self::SubWindows { limit, precision, length } => {
-                let sub = NonZeroU64::new(length)
-                    .and_then(|length| SubWindows::from_parts(limit, precision, length))
-                    .ok_or_else(|| format!("{precision} sub-windows of {length} ns are out of bounds"))?;
-                Algorithm::SubWindows(sub)
-            }
-            Self::SlidingLog { limit, window } => {
-                Algorithm::SlidingLog(SlidingLog { limit, window: decode_window(window)? })
-            }
-            Self::FixedWindow { limit, schedule } => {
-                Algorithm::FixedWindow(FixedWindow { limit, schedule: schedule.decode()? })
-            }
-            Self::TokenBucket { size, refill } => {
-                Algorithm::TokenBucket(TokenBucket { size, refill: refill.decode()? })
-            }
-            Self::LeakyBucket { burst, rate, queue } => Algorithm::LeakyBucket(LeakyBucket {
-                burst,
-                rate: rate.decode()?,
-                queue: queue.map(QueueRecord::decode).transpose()?,
-            }),
-            Self::Concurrency { limit, max_hold, queue } => Algorithm::Concurrency(Concurrency {
-                limit,
-                max_hold: decode_window(max_hold)?,
-                queue: queue.map(QueueRecord::decode).transpose()?,
-            }),
-            Self::Ban { after, within, lasts, epoch } => {
-                if !(1..=Ban::AFTER_MAX).contains(&after) {
-                    return Err(format!("a ban after {after} denials is out of bounds"));
-                }
-                let (within, lasts) = (decode_window(within)?, decode_window(lasts)?);
-                Algorithm::Ban(Ban { after, within, lasts, epoch })
-            }
-        })
-    }
-}
-
-impl From<&Schedule> for ScheduleRecord {
-    fn from(schedule: &Schedule) -> Self {
-        match schedule {
-            Schedule::Clock(window) => Self::Clock((*window).into()),
-            Schedule::FirstHit(window) => Self::FirstHit((*window).into()),
-            Schedule::Calendar(calendar) => {
-                let period = match calendar.period() {
-                    Period::Day => PeriodRecord::Day,
-                    Period::Week => PeriodRecord::Week,
-                    Period::Month => PeriodRecord::Month,
-                    Period::Year => PeriodRecord::Year,
-                };
-                Self::Calendar { period, zone: calendar.zone().name().into() }
-            }
-        }
-    }
-}
-
-impl ScheduleRecord {
-    fn decode(self) -> Result<Schedule, String> {
-        Ok(match self {
-            Self::Clock(window) => Schedule::Clock(decode_window(window)?),
-            Self::FirstHit(window) => Schedule::FirstHit(decode_window(window)?),
-            Self::Calendar { period, zone } => {
-                let period = match period {
-                    PeriodRecord::Day => Period::Day,
-                    PeriodRecord::Week => Period::Week,
-                    PeriodRecord::Month => Period::Month,
-                    PeriodRecord::Year => Period::Year,
-                };
-                let zone = Zone::named(&zone).ok_or_else(|| format!("there is no time zone {zone:?}"))?;
-                Schedule::Calendar(Calendar::new(period, zone))
-            }
-        })
-    }
-}
-
-impl From<&Refill> for RefillRecord {
-    fn from(refill: &Refill) -> Self {
-        match refill {
-            Refill::Greedy(rate) => Self::Greedy(rate.into()),
-            Refill::Intervals { tokens, interval } => {
-                Self::Intervals { tokens: *tokens, interval: (*interval).into() }
-            }
-        }
-    }
-}
-
-impl RefillRecord {
-    fn decode(self) -> Result<Refill, String> {
-        Ok(match self {
-            Self::Greedy(rate) => Refill::Greedy(rate.decode()?),
-            Self::Intervals { tokens, interval } => {
-                Refill::Intervals { tokens, interval: decode_window(interval)? }
-            }
-        })
-    }
-}
-
-impl From<&Rate> for RateRecord {
-    fn from(rate: &Rate) -> Self {
-        let (hits, nanos) = rate.to_parts();
-        Self { hits, nanos }
-    }
-}
-
-impl RateRecord {
-    fn decode(self) -> Result<Rate, String> {
-        let Self { hits, nanos } = self;
-        Rate::from_parts(hits, nanos)
-            .ok_or_else(|| format!("a rate of {hits} hits in {nanos} ns is out of bounds"))
-    }
-}
-
-impl From<Queue> for QueueRecord {
-    fn from(Queue { wait_max, hits_max }: Queue) -> Self {
-        let wait_max = DurationRecord { secs: wait_max.as_secs(), nanos: wait_max.subsec_nanos() };
-        Self { wait_max, hits_max }
-    }
-}
-
-impl QueueRecord {
-    fn decode(self) -> Result<Queue, String> {
-        let Self { wait_max: DurationRecord { secs, nanos }, hits_max } = self;
-        if nanos >= 1_000_000_000 {
-            return Err(format!("{nanos} ns are a second or more"));
-        }
-        Ok(Queue { wait_max: Duration::new(secs, nanos), hits_max })
-    }
-}
-
-fn decode_window(nanos: u64) -> Result<Window, String> {
-    Window::from_nanos(nanos).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{num::NonZeroU32, time::Duration};
+    use tidegate_core::{
+        algorithm::{
+            Algorithm, Ban, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule, SlidingLog,
+            SlidingWindow, SubWindows, TokenBucket, Zone,
+        },
+        limit::Window,
+    };
 
     /// Every algorithm and every variant of its parameters, as format 1 writes it. These lines never change: a change
     /// here makes existing snapshots unreadable.

@@ -7,10 +7,13 @@
 //! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
 use super::{
-    Algorithm, Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers, facts::Facts,
+    Algorithm, Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers,
+    facts::Facts,
+    record::{self, Recorded},
     stored::Stored,
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
 /// When a key is banned, and for how long.
@@ -125,6 +128,36 @@ impl Stored for Ban {
 
     fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
         None
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    after: u32,
+    within: u64,
+    lasts: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    epoch: u32,
+}
+
+fn is_zero(epoch: &u32) -> bool {
+    *epoch == 0
+}
+
+impl Recorded for Ban {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        let Self { after, within, lasts, epoch } = *self;
+        Record { after, within: within.into(), lasts: lasts.into(), epoch }
+    }
+
+    fn of_record(Record { after, within, lasts, epoch }: Record) -> Result<Self, String> {
+        if !(1..=Self::AFTER_MAX).contains(&after) {
+            return Err(format!("a ban after {after} denials is out of bounds"));
+        }
+        Ok(Self { after, within: record::window(within)?, lasts: record::window(lasts)?, epoch })
     }
 }
 

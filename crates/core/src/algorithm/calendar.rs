@@ -9,6 +9,7 @@ use jiff::{
     civil::{Date, Time, Weekday},
     tz::TimeZone,
 };
+use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
 /// A period of the calendar.
@@ -48,6 +49,38 @@ impl Period {
     /// The period of this letter.
     pub(super) fn of_letter(letter: u8) -> Option<Self> {
         [Self::Day, Self::Week, Self::Month, Self::Year].into_iter().find(|period| period.letter() == letter)
+    }
+}
+
+/// A period as format 1 of snapshots has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PeriodRecord {
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl From<Period> for PeriodRecord {
+    fn from(period: Period) -> Self {
+        match period {
+            Period::Day => Self::Day,
+            Period::Week => Self::Week,
+            Period::Month => Self::Month,
+            Period::Year => Self::Year,
+        }
+    }
+}
+
+impl From<PeriodRecord> for Period {
+    fn from(record: PeriodRecord) -> Self {
+        match record {
+            PeriodRecord::Day => Self::Day,
+            PeriodRecord::Week => Self::Week,
+            PeriodRecord::Month => Self::Month,
+            PeriodRecord::Year => Self::Year,
+        }
     }
 }
 

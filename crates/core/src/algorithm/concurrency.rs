@@ -18,12 +18,15 @@
 use super::{
     Algorithm, Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
+    leaky_bucket::QueueRecord,
     microseconds,
+    record::{self, Recorded},
     slots::{NANOS_PER_MILLI, Slot, Slots},
     stored::{self, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in flight.
@@ -254,6 +257,29 @@ impl Stored for Concurrency {
 
     fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
         None
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    limit: u32,
+    max_hold: u64,
+    #[serde(default)]
+    queue: Option<QueueRecord>,
+}
+
+impl Recorded for Concurrency {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        let queue = self.queue.map(QueueRecord::from);
+        Record { limit: self.limit, max_hold: self.max_hold.into(), queue }
+    }
+
+    fn of_record(Record { limit, max_hold, queue }: Record) -> Result<Self, String> {
+        let queue = queue.map(QueueRecord::decode).transpose()?;
+        Ok(Self { limit, max_hold: record::window(max_hold)?, queue })
     }
 }
 

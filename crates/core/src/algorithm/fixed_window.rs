@@ -6,12 +6,14 @@
 
 use super::{
     Algorithm, Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
-    calendar::{Calendar, Period, Zone},
+    calendar::{Calendar, Period, PeriodRecord, Zone},
     facts::Facts,
     microseconds,
+    record::{self, Recorded},
     stored::{self, Stored},
 };
 use crate::limit::{Reset, Timestamp, Unit, Window};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in each window.
@@ -249,6 +251,49 @@ impl Stored for FixedWindow {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place.checked_add(1)?.div_ceil(microseconds::NANOS.into()), 0))
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    limit: u32,
+    schedule: ScheduleRecord,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ScheduleRecord {
+    Clock(u64),
+    FirstHit(u64),
+    Calendar { period: PeriodRecord, zone: String },
+}
+
+impl Recorded for FixedWindow {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        let schedule = match &self.schedule {
+            Schedule::Clock(window) => ScheduleRecord::Clock((*window).into()),
+            Schedule::FirstHit(window) => ScheduleRecord::FirstHit((*window).into()),
+            Schedule::Calendar(calendar) => ScheduleRecord::Calendar {
+                period: calendar.period().into(),
+                zone: calendar.zone().name().into(),
+            },
+        };
+        Record { limit: self.limit, schedule }
+    }
+
+    fn of_record(Record { limit, schedule }: Record) -> Result<Self, String> {
+        let schedule = match schedule {
+            ScheduleRecord::Clock(window) => Schedule::Clock(record::window(window)?),
+            ScheduleRecord::FirstHit(window) => Schedule::FirstHit(record::window(window)?),
+            ScheduleRecord::Calendar { period, zone } => {
+                let zone = Zone::named(&zone).ok_or_else(|| format!("there is no time zone {zone:?}"))?;
+                Schedule::Calendar(Calendar::new(period.into(), zone))
+            }
+        };
+        Ok(Self { limit, schedule })
     }
 }
 

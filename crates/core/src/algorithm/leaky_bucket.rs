@@ -10,12 +10,14 @@
 use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
-    meter::{self, Rate, hits_per_window},
+    meter::{self, Rate, RateRecord, hits_per_window},
     microseconds,
+    record::Recorded,
     stored::Stored,
     taken::{Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A bucket that leaks.
@@ -189,6 +191,57 @@ impl Stored for LeakyBucket {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some(self.rate.in_micros().place_to_store(place))
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    burst: u32,
+    rate: RateRecord,
+    queue: Option<QueueRecord>,
+}
+
+impl Recorded for LeakyBucket {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        Record { burst: self.burst, rate: self.rate.into(), queue: self.queue.map(QueueRecord::from) }
+    }
+
+    fn of_record(Record { burst, rate, queue }: Record) -> Result<Self, String> {
+        let queue = queue.map(QueueRecord::decode).transpose()?;
+        Ok(Self { burst, rate: rate.decode()?, queue })
+    }
+}
+
+/// A queue as format 1 has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct QueueRecord {
+    wait_max: DurationRecord,
+    hits_max: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct DurationRecord {
+    secs: u64,
+    nanos: u32,
+}
+
+impl From<Queue> for QueueRecord {
+    fn from(Queue { wait_max, hits_max }: Queue) -> Self {
+        let wait_max = DurationRecord { secs: wait_max.as_secs(), nanos: wait_max.subsec_nanos() };
+        Self { wait_max, hits_max }
+    }
+}
+
+impl QueueRecord {
+    pub(super) fn decode(self) -> Result<Queue, String> {
+        let Self { wait_max: DurationRecord { secs, nanos }, hits_max } = self;
+        if nanos >= 1_000_000_000 {
+            return Err(format!("{nanos} ns are a second or more"));
+        }
+        Ok(Queue { wait_max: Duration::new(secs, nanos), hits_max })
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// Rate at which a meter drains.
@@ -227,6 +228,27 @@ impl MicroRate {
     pub(super) fn place_to_store(self, parts: u128) -> (u128, u128) {
         let (parts, hits) = (parts.div_ceil(self.parts.into()), u128::from(self.hits));
         (parts / hits, parts % hits)
+    }
+}
+
+/// A rate as format 1 of snapshots has it: `hits` in every `nanos` nanoseconds, in lowest terms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct RateRecord {
+    hits: u64,
+    nanos: u64,
+}
+
+impl From<Rate> for RateRecord {
+    fn from(Rate { hits, nanos }: Rate) -> Self {
+        Self { hits, nanos }
+    }
+}
+
+impl RateRecord {
+    pub(super) fn decode(self) -> Result<Rate, String> {
+        let Self { hits, nanos } = self;
+        Rate::from_parts(hits, nanos)
+            .ok_or_else(|| format!("a rate of {hits} hits in {nanos} ns is out of bounds"))
     }
 }
 

@@ -15,10 +15,10 @@
 /// Every algorithm: calls the macro with the arguments and the names of all of them.
 macro_rules! for_all {
     ($call:ident!($($arguments:tt)*)) => {
-        $call!(
+        $call! {
             ($($arguments)*)
             SlidingWindow SubWindows SlidingLog FixedWindow TokenBucket LeakyBucket Concurrency Ban
-        )
+        }
     };
 }
 
@@ -68,6 +68,7 @@ mod leaky_bucket;
 mod leased;
 mod meter;
 mod microseconds;
+mod record;
 mod reserved;
 mod runs;
 mod sliding_log;
@@ -95,6 +96,7 @@ pub use freeing::Freeing;
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use meter::Rate;
 pub use microseconds::NotShareable;
+pub use record::AlgorithmRecord;
 pub use reserved::{Ended, RESERVATIONS_MAX};
 pub use runs::{Run, Runs};
 pub use sliding_log::SlidingLog;

@@ -10,11 +10,13 @@ use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     microseconds,
+    record::{self, Recorded},
     runs::{Run, Runs},
     stored::{self, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The largest limit in a shared store, which copies the whole log for each decision.
@@ -183,6 +185,25 @@ impl Stored for SlidingLog {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place.div_ceil(microseconds::NANOS.into()), 0))
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    limit: u32,
+    window: u64,
+}
+
+impl Recorded for SlidingLog {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        Record { limit: self.limit, window: self.window.into() }
+    }
+
+    fn of_record(Record { limit, window }: Record) -> Result<Self, String> {
+        Ok(Self { limit, window: record::window(window)? })
     }
 }
 

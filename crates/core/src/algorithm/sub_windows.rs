@@ -19,10 +19,12 @@ use super::{
     facts::Facts,
     fixed_window::saturating_count,
     microseconds,
+    record::Recorded,
     stored::{self, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.
@@ -276,6 +278,28 @@ impl Stored for SubWindows {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place, 0))
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    limit: u32,
+    precision: u8,
+    length: u64,
+}
+
+impl Recorded for SubWindows {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        Record { limit: self.limit, precision: self.precision, length: self.length.get() }
+    }
+
+    fn of_record(Record { limit, precision, length }: Record) -> Result<Self, String> {
+        NonZeroU64::new(length)
+            .and_then(|length| Self::from_parts(limit, precision, length))
+            .ok_or_else(|| format!("{precision} sub-windows of {length} ns are out of bounds"))
     }
 }
 

@@ -8,12 +8,14 @@ use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     fixed_window::saturating_count,
-    meter::{Rate, hits_per_window},
+    meter::{Rate, RateRecord, hits_per_window},
     microseconds,
+    record::{self, Recorded},
     stored::{self, Stored},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// A bucket of `size` tokens.
@@ -261,6 +263,44 @@ impl Stored for TokenBucket {
                 (place / tokens, place % tokens)
             }
         })
+    }
+}
+
+/// The parameters as format 1 has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    size: u32,
+    refill: RefillRecord,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RefillRecord {
+    Greedy(RateRecord),
+    Intervals { tokens: NonZeroU32, interval: u64 },
+}
+
+impl Recorded for TokenBucket {
+    type Record = Record;
+
+    fn record(&self) -> Record {
+        let refill = match self.refill {
+            Refill::Greedy(rate) => RefillRecord::Greedy(rate.into()),
+            Refill::Intervals { tokens, interval } => {
+                RefillRecord::Intervals { tokens, interval: interval.into() }
+            }
+        };
+        Record { size: self.size, refill }
+    }
+
+    fn of_record(Record { size, refill }: Record) -> Result<Self, String> {
+        let refill = match refill {
+            RefillRecord::Greedy(rate) => Refill::Greedy(rate.decode()?),
+            RefillRecord::Intervals { tokens, interval } => {
+                Refill::Intervals { tokens, interval: record::window(interval)? }
+            }
+        };
+        Ok(Self { size, refill })
     }
 }
 
