@@ -185,7 +185,7 @@ impl Facts for Ban {
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
-        Err(NotShareable::Ban)
+        Err(NotShareable::Bans)
     }
 
     fn insert(&self, state: State, _: u64, _: u64) -> State {

@@ -19,7 +19,7 @@ pub enum NotShareable {
     Queue,
     /// A ban is in the memory of one process.
     #[error("denials are counted by one process")]
-    Ban,
+    Bans,
     /// A log that is too large to be copied for each decision.
     #[error(
         "a shared log holds at most {} hits; write `algorithm: sliding_window` and `precision: 60`",
