@@ -78,7 +78,7 @@ impl Work {
                     move_beside_the_server(core)
                 }))
             }
-            Beside::HalfHandshakes => Self::half_handshakes(running.address, running, machine)?,
+            Beside::HalfHandshakes => Self::half_handshakes(running.address(), running, machine)?,
             Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, running, machine)?,
             Beside::Reloads => Self::reloads(scenario, binaries, core)?,
         }))

@@ -19,7 +19,7 @@ pub(super) fn tail(
     binaries: &Binaries,
 ) -> Result<Child, Failure> {
     let mut command = machine.on_core(1, &binaries.tidegate);
-    command.args(["ctl", "tail", "--json", "--addr"]).arg(running.address.to_string());
+    command.args(["ctl", "tail", "--json", "--addr"]).arg(running.address().to_string());
     command.arg("--token-file").arg(binaries.token()).args(args);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
     command.spawn().map_err(|error| format!("no reader of decisions: {error}"))

@@ -1,6 +1,7 @@
 //! One run: a fresh server, a load, and the measurements.
 
 use super::{
+    bench::Report,
     beside::Work,
     machine::{CoreUse, Machine, stolen},
     results::Figure,
@@ -8,8 +9,6 @@ use super::{
     server::{Binaries, Running, Server},
 };
 use crate::Failure;
-use serde_json::Value;
-use std::process::Command;
 
 /// Measurements of one run.
 pub(super) struct Run {
@@ -66,7 +65,7 @@ pub(super) fn measure(
     if scenario.counters_before > 0 {
         let count = scenario.counters_before.to_string();
         // The keys of the load, in order.
-        bench(&running, machine, binaries, scenario.load, &["--in-order", "--requests", &count])?;
+        bench(&running, machine, binaries, &[scenario.load, &["--in-order", "--requests", &count]])?;
     }
     let duration = format!("{seconds}s");
     measure_period(&running, scenario, scenario.beside, &["--duration", &duration], machine, binaries)
@@ -85,23 +84,17 @@ pub(super) fn measure_period(
     let work = Work::start(beside, scenario, running, machine, binaries)?;
     let before = CoreUse::read(machine.core(0), running.pid())?;
     let stolen_before = stolen()?;
-    let report = bench(running, machine, binaries, scenario.load, length)?;
+    let report = bench(running, machine, binaries, &[scenario.load, length])
+        .map_err(|failure| format!("{}: {failure}", scenario.name))?;
     let stolen = stolen()? - stolen_before;
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
     let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
-
-    let number = |pointer: &str| {
-        report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
-    };
-    if number("/errors")? > 0.0 {
-        return Err(format!("calls of {} failed: {}", scenario.name, report["errors_by_kind"]));
-    }
     Ok(Run {
-        per_second: number("/per_second")?,
-        cpu_micros: number("/server_cpu_us_per_request")?,
-        p50_micros: number("/latency_us/p50")?,
-        p99_micros: number("/latency_us/p99")?,
-        p999_micros: number("/latency_us/p99.9")?,
+        per_second: report.number("/per_second")?,
+        cpu_micros: report.number("/server_cpu_us_per_request")?,
+        p50_micros: report.number("/latency_us/p50")?,
+        p99_micros: report.number("/latency_us/p99")?,
+        p999_micros: report.number("/latency_us/p99.9")?,
         resident_mib,
         of_work,
         disturbance,
@@ -109,20 +102,11 @@ pub(super) fn measure_period(
     })
 }
 
-/// Runs `tidegate bench` on the second core and reads its report.
 fn bench(
     running: &Running,
     machine: &Machine,
     binaries: &Binaries,
-    load: &[&str],
-    length: &[&str],
-) -> Result<Value, Failure> {
-    let mut command: Command = machine.on_core(1, &binaries.tidegate);
-    command.arg("bench").arg(running.address.to_string()).args(load).args(length);
-    command.args(["--domain", "edge", "--json", "--timeout", "5s", "--pid", &running.pid().to_string()]);
-    let output = command.output().map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("tidegate bench printed no JSON: {error}"))
+    load: &[&[&str]],
+) -> Result<Report, Failure> {
+    Report::of(machine, &binaries.tidegate, (running.address(), running.pid()), load)
 }

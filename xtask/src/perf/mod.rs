@@ -6,6 +6,7 @@
 //! periods ([`pairs`]); of those of a round the lower quartiles are compared.
 
 mod bars;
+mod bench;
 mod beside;
 mod control;
 pub(crate) mod envoy;
@@ -24,6 +25,7 @@ pub(crate) mod shared;
 
 use crate::Failure;
 use bars::{BARS, Bar};
+use bench::Length;
 use clap::Args;
 use comfy_table::{Table, presets};
 use machine::Machine;
@@ -43,28 +45,18 @@ const ATTEMPTS: u32 = 3;
 /// Measures the server beside servers that return a constant, and compares the figures with their bars.
 #[derive(Args)]
 pub(crate) struct Perf {
-    /// Rounds over all scenarios and servers.
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// Seconds per measurement.
-    #[arg(long, default_value_t = 3)]
-    seconds: u32,
-    /// One short round as a smoke test: writes nothing, and no bar can fail.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    length: Length,
     /// Measures only scenarios whose names contain one of these texts: writes nothing, and bars without figures are left out.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Folder with built programs, instead of a release build.
-    #[arg(long, value_name = "FOLDER")]
-    programs: Option<PathBuf>,
 }
 
 impl Perf {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let (rounds, seconds) = if self.quick { (1, 1) } else { (self.rounds.max(1), self.seconds.max(1)) };
+        let (rounds, seconds) = (self.length.rounds(), self.length.seconds());
         let machine = Machine::here()?;
-        let binaries = self.programs.as_deref().map_or_else(build, Binaries::in_folder)?;
+        let binaries = self.length.programs.as_deref().map_or_else(build, Binaries::in_folder)?;
         machine.leave_the_servers_core()?;
         println!("{machine}");
         if machine.cores < 2 {
@@ -80,7 +72,7 @@ impl Perf {
                 measure(scenario, round, seconds, &machine, &binaries, &mut results)?;
             }
             for pair in PAIRS.iter().filter(|pair| is_chosen(pair.scenario.name)) {
-                pairs::measure(pair, round, self.quick, &machine, &binaries, &mut results)?;
+                pairs::measure(pair, round, self.length.quick, &machine, &binaries, &mut results)?;
             }
             if is_whole {
                 in_process::measure(round, &machine, &binaries, &mut results)?;
@@ -95,7 +87,7 @@ impl Perf {
             figures(&results).trim_fmt(),
             bars(BARS.iter().filter(is_due), &results).trim_fmt()
         );
-        if self.quick {
+        if self.length.quick {
             return Ok(ExitCode::SUCCESS);
         }
         if is_whole {

@@ -1,14 +1,11 @@
 //! The reference server, and the store that it counts in.
 
-use super::{machine::Machine, server::free_port};
+use super::{bench::Process, machine::Machine, server::free_port};
 use crate::Failure;
 use std::{
     fs,
-    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread::sleep,
-    time::Duration,
+    process::Command,
 };
 
 /// The measured version of the reference server.
@@ -17,46 +14,6 @@ const REFERENCE: &str =
 
 /// The name of the program in it.
 const REFERENCE_PROGRAM: &str = "service_cmd";
-
-const START_POLLS: u32 = 500;
-const START_POLL: Duration = Duration::from_millis(10);
-
-/// A running process that listens on a port of loopback; killed when dropped.
-pub(super) struct Process {
-    child: Child,
-    pub(super) address: SocketAddr,
-}
-
-impl Process {
-    /// Starts the command, and waits until it listens.
-    pub(super) fn start(name: &str, mut command: Command, address: SocketAddr) -> Result<Self, Failure> {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
-        let mut process = Self { child, address };
-        for _ in 0..START_POLLS {
-            if TcpStream::connect(address).is_ok() {
-                return Ok(process);
-            }
-            if let Ok(Some(status)) = process.child.try_wait() {
-                return Err(format!("{name} ended at once: {status}"));
-            }
-            sleep(START_POLL);
-        }
-        Err(format!("{name} does not listen"))
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// An empty store on the third core, if there are three; else on that of the load.
 pub(super) struct Store(Process);

@@ -1,21 +1,19 @@
 //! Server processes, each on its own core.
 
 use super::{
+    bench::Process,
     machine::{CoreUse, Machine},
     scenario::{Beside, Scenario},
 };
 use crate::Failure;
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     thread::sleep,
     time::Duration,
 };
-
-const START_POLLS: u32 = 2_000;
-const START_POLL: Duration = Duration::from_millis(10);
 
 /// Time in which a server that does nothing uses no more CPU than [`IDLE_SECONDS`].
 const IDLE_LOOK: Duration = Duration::from_millis(500);
@@ -133,10 +131,9 @@ pub(super) fn free_port() -> Result<SocketAddr, Failure> {
         .map_err(|error| format!("there is no free port: {error}"))
 }
 
-/// A running server; killed when dropped.
+/// A running server.
 pub(super) struct Running {
-    child: Child,
-    pub(super) address: SocketAddr,
+    process: Process,
     /// Address of the HTTP port, if there is one.
     pub(super) http: Option<SocketAddr>,
     /// The token of a caller of the control API, if it is called.
@@ -215,33 +212,16 @@ impl Running {
             let (cert, key) = binaries.certificate()?;
             command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
         }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", server.name()))?;
-        let mut running = Self { child, address, http, token: token.map(|(_, token)| token) };
-        running.wait_until_it_listens().map_err(|failure| format!("{} {failure}", server.name()))?;
-        Ok(running)
+        let process = Process::start(server.name(), command, address)?;
+        Ok(Self { process, http, token: token.map(|(_, token)| token) })
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<(), Failure> {
-        for _ in 0..START_POLLS {
-            if TcpStream::connect(self.address).is_ok() {
-                return Ok(());
-            }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("ended at once: {status}"));
-            }
-            sleep(START_POLL);
-        }
-        Err("does not listen".to_owned())
-    }
-
-    /// The server process: `taskset` has replaced itself by it.
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.process.address
     }
 
     /// Resident memory in MiB.
@@ -250,13 +230,5 @@ impl Running {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
         Some(kib / 1024.0)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -4,8 +4,9 @@ use super::{Row, client::Client, config};
 use crate::{
     Failure,
     perf::{
+        bench::Process as Listening,
         machine::Machine,
-        reference::{Process as Listening, Reference, Store},
+        reference::{Reference, Store},
         root,
         server::free_port,
     },

@@ -9,9 +9,10 @@ mod server;
 
 use super::{
     bars::{Bar, Bound, Measure},
+    bench::{Length, Process, Report},
     build,
     machine::Machine,
-    reference::{Process, Reference, Store},
+    reference::{Reference, Store},
     results::{Figure, Results},
     server::Binaries,
     table,
@@ -20,7 +21,6 @@ use crate::Failure;
 use clap::Args;
 use comfy_table::Table;
 use probe::Probe;
-use serde_json::Value;
 use server::{Leases, RULES, tidegate};
 use std::{
     fs,
@@ -84,18 +84,8 @@ const BARS: &[Bar] = &[
 /// comparator.
 #[derive(Args)]
 pub(crate) struct PerfShared {
-    /// Rounds over all measurements.
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// Seconds per measurement.
-    #[arg(long, default_value_t = 3)]
-    seconds: u32,
-    /// One short round as a smoke test: writes nothing, and no bar can fail.
-    #[arg(long)]
-    quick: bool,
-    /// Folder with built programs, instead of a release build.
-    #[arg(long, value_name = "FOLDER")]
-    programs: Option<PathBuf>,
+    #[command(flatten)]
+    length: Length,
     /// The reference server, instead of one built with Go.
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
@@ -107,11 +97,11 @@ pub(crate) struct PerfShared {
 impl PerfShared {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         if let Some(url) = &self.probe {
-            return probe::run(url, self.seconds);
+            return probe::run(url, self.length.seconds());
         }
-        let (rounds, seconds) = if self.quick { (1, 1) } else { (self.rounds.max(1), self.seconds.max(1)) };
+        let (rounds, seconds) = (self.length.rounds(), self.length.seconds());
         let machine = Machine::here()?;
-        let binaries = match &self.programs {
+        let binaries = match &self.length.programs {
             Some(folder) => Binaries::in_folder(folder)?,
             None => build()?,
         };
@@ -133,7 +123,7 @@ impl PerfShared {
         }
         let results = measurements.results;
         println!("{}\n\n{}", figures(&results).trim_fmt(), super::bars(BARS, &results).trim_fmt());
-        if self.quick {
+        if self.length.quick {
             return Ok(ExitCode::SUCCESS);
         }
         let path = super::root().join(format!("docs/perf/shared-{}-{}.csv", machine.date, machine.commit));
@@ -204,16 +194,10 @@ impl Measurements<'_> {
         let store = Store::start(self.machine)?;
         let server = start(&store, self)?;
         let report = self.bench(&server, SATURATED, server.pid())?;
-        let figures = [
-            (Figure::PerSecond, number(&report, "/per_second")?),
-            (Figure::CpuMicros, number(&report, "/server_cpu_us_per_request")?),
-            (Figure::P50Micros, number(&report, "/latency_us/p50")?),
-            (Figure::P99Micros, number(&report, "/latency_us/p99")?),
-        ];
-        self.add(round, scenario, name, &figures);
+        self.add(round, scenario, name, &report.figures()?);
         if scenario != LOCAL {
             let report = self.bench(&server, SATURATED, store.pid())?;
-            let micros = number(&report, "/server_cpu_us_per_request")?;
+            let micros = report.number("/server_cpu_us_per_request")?;
             self.add(round, scenario, name, &[(Figure::StoreMicros, micros)]);
         }
         Ok(())
@@ -226,13 +210,7 @@ impl Measurements<'_> {
         for (name, store) in [(OURS, Some((&store, Leases::Auto))), (LOCAL_NODES, None)] {
             let nodes = self.nodes(store)?;
             let [first, _] = self.bench_both(&nodes, HOT_KEYS)?;
-            let figures = [
-                (Figure::PerSecond, number(&first, "/per_second")?),
-                (Figure::CpuMicros, number(&first, "/server_cpu_us_per_request")?),
-                (Figure::P50Micros, number(&first, "/latency_us/p50")?),
-                (Figure::P99Micros, number(&first, "/latency_us/p99")?),
-            ];
-            self.add(round, HOT, name, &figures);
+            self.add(round, HOT, name, &first.figures()?);
         }
         let nodes = self.nodes(Some((&store, Leases::Auto)))?;
         let measured = std::thread::scope(|scope| {
@@ -249,7 +227,7 @@ impl Measurements<'_> {
                 return Ok(());
             }
         };
-        let rate = number(&reports[0], "/per_second")? + number(&reports[1], "/per_second")?;
+        let rate = reports[0].number("/per_second")? + reports[1].number("/per_second")?;
         let figures = [(Figure::PerSecond, rate), (Figure::StoreCalls, calls / rate)];
         self.add(round, HOT_RATE, OURS, &figures);
         Ok(())
@@ -271,7 +249,7 @@ impl Measurements<'_> {
     }
 
     /// Runs the load on both servers at once.
-    fn bench_both(&self, nodes: &[Process; 2], load: &[&str]) -> Result<[Value; 2], Failure> {
+    fn bench_both(&self, nodes: &[Process; 2], load: &[&str]) -> Result<[Report; 2], Failure> {
         std::thread::scope(|scope| {
             let second = scope.spawn(|| self.bench(&nodes[1], load, nodes[1].pid()));
             let first = self.bench(&nodes[0], load, nodes[0].pid());
@@ -294,34 +272,19 @@ impl Measurements<'_> {
 
     fn p50(&mut self, round: u32, scenario: &'static str, server: &Process) -> Result<f64, Failure> {
         let report = self.bench(server, ONE_BY_ONE, server.pid())?;
-        let p50 = number(&report, "/latency_us/p50")?;
-        let figures = [
-            (Figure::PerSecond, number(&report, "/per_second")?),
-            (Figure::CpuMicros, number(&report, "/server_cpu_us_per_request")?),
-            (Figure::P50Micros, p50),
-            (Figure::P99Micros, number(&report, "/latency_us/p99")?),
-        ];
-        self.add(round, scenario, OURS, &figures);
-        Ok(p50)
+        self.add(round, scenario, OURS, &report.figures()?);
+        report.number("/latency_us/p50")
     }
 
-    /// Runs `tidegate bench` on the second core, and reads its report with the CPU of one process.
-    fn bench(&self, server: &Process, load: &[&str], pid: u32) -> Result<Value, Failure> {
-        let mut command = self.machine.on_core(1, &self.binaries.tidegate);
-        command.arg("bench").arg(server.address.to_string()).args(load);
-        command.args(["--domain", "edge", "--descriptor", "remote_address={ip}"]);
-        command.args(["--json", "--timeout", "5s", "--duration", &format!("{}s", self.seconds)]);
-        let output = command.arg("--pid").arg(pid.to_string()).output();
-        let output = output.map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
-        if !output.status.success() {
-            return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    /// Runs the load, and reads the CPU of one process. Every request must be admitted.
+    fn bench(&self, server: &Process, load: &[&str], pid: u32) -> Result<Report, Failure> {
+        let duration = format!("{}s", self.seconds);
+        let load = [load, &["--descriptor", "remote_address={ip}", "--duration", &duration]];
+        let report = Report::of(self.machine, &self.binaries.tidegate, (server.address, pid), &load)?;
+        match report.number("/over_limit")? > 0.0 {
+            true => Err("not every request was admitted".to_owned()),
+            false => Ok(report),
         }
-        let report: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|error| format!("tidegate bench printed no JSON: {error}"))?;
-        if number(&report, "/errors")? > 0.0 || number(&report, "/over_limit")? > 0.0 {
-            return Err(format!("not every request was admitted: {report}"));
-        }
-        Ok(report)
     }
 
     fn add(&mut self, round: u32, scenario: &'static str, server: &'static str, figures: &[(Figure, f64)]) {
@@ -330,10 +293,6 @@ impl Measurements<'_> {
         }
         self.results.add(round, scenario, server, figures);
     }
-}
-
-fn number(report: &Value, pointer: &str) -> Result<f64, Failure> {
-    report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
 }
 
 /// Medians of the measurements.

@@ -3,8 +3,9 @@
 use crate::{
     Failure,
     perf::{
+        bench::Process,
         machine::Machine,
-        reference::{Process, Store, write},
+        reference::{Store, write},
         server::{Binaries, free_port},
     },
 };
