@@ -33,6 +33,7 @@
 mod action;
 mod allocation;
 mod bucket;
+mod buckets;
 mod ceilings;
 mod claim;
 mod counts;
@@ -75,11 +76,10 @@ pub use view::{BucketView, PartView, ShareView};
 
 use crate::lease::NodeId;
 use bucket::{BUCKET_BYTES, Bucket, Kind, Moment};
+use buckets::{BucketNumber, Buckets};
 use ceilings::Ceilings;
-use foldhash::fast::RandomState;
-use hashbrown::{HashMap, hash_map::Entry};
 use member::Member;
-use streams::{Membership, Slot, Streams};
+use streams::{Membership, Streams};
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::Timestamp,
@@ -130,15 +130,7 @@ pub struct Quota {
     learned: Timestamp,
     ceilings: Ceilings,
     streams: Streams,
-    slots: HashMap<Key, Slot, RandomState>,
-    buckets: Vec<Option<Box<Bucket>>>,
-    /// Of each bucket, the time by which it is to be looked at.
-    checks: Vec<Timestamp>,
-    /// The same, by which its part in the store is to be requested.
-    requests: Vec<Timestamp>,
-    free: Vec<Slot>,
-    /// Buckets that are to be divided.
-    dirty: Vec<Slot>,
+    buckets: Buckets,
     /// Time of the last look at all buckets.
     looked: Timestamp,
     /// What is to be sent.
@@ -162,12 +154,7 @@ impl Quota {
             ceilings: Ceilings::None,
             learned: began.saturating_add(settings.ttl + settings.round_trip),
             streams: Streams::default(),
-            slots: HashMap::default(),
-            buckets: Vec::new(),
-            checks: Vec::new(),
-            requests: Vec::new(),
-            free: Vec::new(),
-            dirty: Vec::new(),
+            buckets: Buckets::default(),
             looked: began,
             pushes: Vec::new(),
             subscriptions: 0,
@@ -182,7 +169,7 @@ impl Quota {
         Self { server: Some(server), ..self }
     }
 
-    /// The same, after a process with the same number, which has ended: what it had there is this one's.
+    /// Resumes what a process with the same number had in the store, which has ended.
     pub fn resuming(self, resumes: bool) -> Self {
         Self { resumes, ..self }
     }
@@ -218,7 +205,7 @@ impl Quota {
         &self.memory
     }
 
-    /// The same, for what the caller takes of it.
+    /// The memory, for what the caller takes of it.
     pub fn memory_mut(&mut self) -> &mut Memory {
         &mut self.memory
     }
@@ -234,25 +221,23 @@ impl Quota {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         self.counts.reports += 1;
-        let slot = self.slot_of(charge, reporter, rules, now)?;
+        let number = self.bucket_of(charge, reporter, rules, now)?;
         let Reporter { stream, place, .. } = reporter;
         let membership = match self.streams.get(stream, place) {
-            Some(known) if known.slot == slot => known,
+            Some(known) if known.bucket == number => known,
             former => {
                 if former.is_some() {
                     self.unsubscribe(stream, place);
                 }
-                self.subscribe(reporter, slot, now)?
+                self.subscribe(reporter, number, now)?
             }
         };
-        if let Some(bucket) = &mut self.buckets[slot as usize] {
-            bucket.bound(membership.index as usize, reporter);
-        }
+        self.buckets.change(number, |bucket| bucket.bound(membership.index as usize, reporter));
         self.take_in(membership, usage, Some(charge), rules, now);
         Ok(())
     }
 
-    /// The same of a bucket that the stream has reported before, by the same rules. Returns false if it needs the charge.
+    /// Takes in a report of a bucket that the stream has reported before, by the same rules. Returns false if it needs the charge.
     pub fn report_again(
         &mut self,
         rules: &Pinned<'_>,
@@ -261,7 +246,7 @@ impl Quota {
         now: Timestamp,
     ) -> bool {
         let Some(membership) = self.streams.get(stream, place) else { return false };
-        let bucket = self.buckets[membership.slot as usize].as_ref();
+        let bucket = self.buckets.get(membership.bucket);
         if !bucket.is_some_and(|bucket| matches!(bucket.kind, Kind::Rates(_))) {
             return false;
         }
@@ -271,26 +256,25 @@ impl Quota {
     }
 
     /// The bucket of a counter, which is added if it is new, and follows changed rules. A new one counts to the peer until it is removed.
-    fn slot_of(
+    fn bucket_of(
         &mut self,
         charge: &LeasableCharge<'_>,
         reporter: Reporter,
         rules: &Pinned<'_>,
         now: Timestamp,
-    ) -> Result<Slot, Refusal> {
+    ) -> Result<BucketNumber, Refusal> {
         let peer = reporter.peer;
         let is_learning = self.is_learning(now);
         let moment = Moment { rules, settings: &self.settings, is_learning, now };
-        let slot = match self.slots.entry(charge.key()) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
+        let number = match self.buckets.number(charge.key()) {
+            Some(known) => known,
+            None => {
                 if !self.memory.has_room(peer, BUCKET_BYTES) {
                     return Err(Refusal::NoMemory);
                 }
                 let mut bucket = Box::new(Bucket::new(charge, reporter, self.server, &moment)?);
-                let is_in_store = bucket.part.is_some();
                 // Divisions change the counter: it has to exist.
-                if !is_in_store {
+                if bucket.part.is_none() {
                     let assigned = |algorithm: &Algorithm, leased: &mut Leased| {
                         leased.expire(algorithm, now);
                         leased.assigned
@@ -305,44 +289,32 @@ impl Quota {
                     bucket.part.iter_mut().for_each(|part| part.resume());
                 }
                 self.memory.take(peer, BUCKET_BYTES);
-                let slot = self.free.pop().unwrap_or_else(|| {
-                    self.buckets.push(None);
-                    self.checks.push(now);
-                    self.requests.push(NEVER);
-                    self.buckets.len() as Slot - 1
-                });
-                self.buckets[slot as usize] = Some(bucket);
-                self.requests[slot as usize] = if is_in_store { now } else { NEVER };
-                self.dirty.push(slot);
-                *new.insert(slot)
+                self.buckets.add(bucket, now)
             }
         };
-        if let Some(bucket) = &mut self.buckets[slot as usize]
-            && bucket.limit != charge.limit().id
-        {
+        let is_of_other_rules = |bucket: &Bucket| bucket.limit != charge.limit().id;
+        if let Some(bucket) = self.buckets.get(number).filter(|bucket| is_of_other_rules(bucket)) {
             if bucket.part.is_none() {
                 rules.with_counter(charge, now, |_, _| ()).ok_or(Refusal::NoCounter)?;
             }
-            let was_dirty = bucket.is_dirty;
-            bucket.take_over(charge, &moment)?;
-            if !was_dirty {
-                self.dirty.push(slot);
-            }
+            self.buckets.change(number, |bucket| bucket.take_over(charge, &moment)).transpose()?;
         }
-        Ok(slot)
+        Ok(number)
     }
 
     /// Adds a client to a bucket.
-    fn subscribe(&mut self, reporter: Reporter, slot: Slot, now: Timestamp) -> Result<Membership, Refusal> {
+    fn subscribe(
+        &mut self,
+        reporter: Reporter,
+        number: BucketNumber,
+        now: Timestamp,
+    ) -> Result<Membership, Refusal> {
         let Settings { buckets_of_stream_max, .. } = self.settings;
         if reporter.place as usize >= buckets_of_stream_max {
             return Err(Refusal::TooManyBuckets { max: buckets_of_stream_max });
         }
-        let Some(bucket) = &mut self.buckets[slot as usize] else { return Err(Refusal::NoCounter) };
-        if !bucket.is_dirty {
-            self.dirty.push(slot);
-        }
-        let membership = Membership::new(slot, bucket.subscribe(reporter, now));
+        let index = self.buckets.change(number, |bucket| bucket.subscribe(reporter, now));
+        let membership = Membership::new(number, index.ok_or(Refusal::NoCounter)?);
         self.subscriptions += 1;
         self.streams.add(reporter.stream, reporter.place, membership);
         Ok(membership)
@@ -351,7 +323,7 @@ impl Quota {
     /// Takes in a report of a client of a bucket.
     fn take_in(
         &mut self,
-        Membership { slot, index, .. }: Membership,
+        Membership { bucket: number, index, .. }: Membership,
         usage: Usage,
         charge: Option<&LeasableCharge<'_>>,
         rules: &Pinned<'_>,
@@ -359,14 +331,13 @@ impl Quota {
     ) {
         let is_learning = self.is_learning(now);
         let moment = Moment { rules, settings: &self.settings, is_learning, now };
-        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
-        let was_dirty = bucket.is_dirty;
-        bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
-        bucket.account(&mut self.memory);
-        let Member { stream, place, idle, .. } = bucket.members[index as usize];
-        if bucket.is_dirty && !was_dirty {
-            self.dirty.push(slot);
-        }
+        let member = self.buckets.change(number, |bucket| {
+            bucket.report(index as usize, usage, charge, &moment, &mut self.pushes);
+            bucket.account(&mut self.memory);
+            let Member { stream, place, idle, .. } = bucket.members[index as usize];
+            (stream, place, idle)
+        });
+        let Some((stream, place, idle)) = member else { return };
         if idle >= self.settings.idle_reports {
             self.pushes.push(Push { stream, place, action: Action::Abandon, is_renewal: false });
             self.unsubscribe(stream, place);
@@ -375,22 +346,16 @@ impl Quota {
 
     /// Prefetches what reports of these buckets of a client change.
     pub fn prefetch(&self, stream: StreamId, places: impl Iterator<Item = u32> + Clone) {
-        prefetch(&self.buckets, places.filter_map(|place| self.streams.get(stream, place)));
+        self.buckets.prefetch(places.filter_map(|place| self.streams.get(stream, place)));
     }
 
     /// Notes that a client has certainly received, and acts on, everything that was returned by [`Quota::poll`] until `sent`: its
     /// transport acknowledged it. Without acknowledgements reports show the same, later.
     pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp, now: Timestamp) {
-        let (buckets, dirty) = (&mut self.buckets, &mut self.dirty);
-        prefetch(buckets, self.streams.changed(stream));
-        self.streams.acknowledge(stream, |Membership { slot, index, .. }| {
-            let Some(bucket) = &mut buckets[slot as usize] else { return true };
-            let was_dirty = bucket.is_dirty;
-            let has_received = bucket.acknowledge(index as usize, sent, now);
-            if bucket.is_dirty && !was_dirty {
-                dirty.push(slot);
-            }
-            has_received
+        self.buckets.prefetch(self.streams.changed(stream));
+        self.streams.acknowledge(stream, |Membership { bucket, index, .. }| {
+            let changed = self.buckets.change(bucket, |bucket| bucket.acknowledge(index as usize, sent, now));
+            changed.unwrap_or(true)
         });
     }
 
@@ -401,21 +366,20 @@ impl Quota {
 
     /// The counter of a bucket that a client reports.
     pub fn counter(&self, stream: StreamId, place: u32) -> Option<Key> {
-        let slot = self.streams.get(stream, place)?.slot;
-        self.buckets[slot as usize].as_ref().map(|bucket| bucket.key)
+        let number = self.streams.get(stream, place)?.bucket;
+        self.buckets.get(number).map(|bucket| bucket.key)
     }
 
     /// Ends the subscription of a bucket. What the client has of it counts until its end.
     pub fn unsubscribe(&mut self, stream: StreamId, place: u32) {
-        let Some(Membership { slot, index, .. }) = self.streams.remove(stream, place) else { return };
-        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
-        self.subscriptions -= 1;
-        if !bucket.is_dirty {
-            self.dirty.push(slot);
-        }
-        let moved = bucket.leave(index as usize, &self.settings);
-        bucket.account(&mut self.memory);
-        if let Some((stream, place)) = moved {
+        let Some(Membership { bucket, index, .. }) = self.streams.remove(stream, place) else { return };
+        let moved = self.buckets.change(bucket, |bucket| {
+            self.subscriptions -= 1;
+            let moved = bucket.leave(index as usize, &self.settings);
+            bucket.account(&mut self.memory);
+            moved
+        });
+        if let Some((stream, place)) = moved.flatten() {
             self.streams.moved(stream, place, index);
         }
     }
@@ -433,49 +397,41 @@ impl Quota {
     pub fn poll(&mut self, rules: &Pinned<'_>, now: Timestamp) -> Vec<Push> {
         if now.since(self.looked) >= self.settings.round_trip {
             self.looked = now;
-            for slot in 0..self.checks.len() {
-                if let (true, Some(bucket)) = (self.checks[slot] <= now, &mut self.buckets[slot])
-                    && !bucket.is_dirty
-                {
-                    bucket.is_dirty = true;
-                    self.dirty.push(slot as Slot);
-                }
-            }
+            self.buckets.look(now);
         }
         let is_learning = self.is_learning(now);
         let moment = Moment { rules, settings: &self.settings, is_learning, now };
         let mut unused = Vec::new();
-        let (due, later): (Vec<Slot>, Vec<Slot>) =
-            std::mem::take(&mut self.dirty).into_iter().partition(|slot| {
-                self.buckets[*slot as usize]
-                    .as_ref()
-                    .is_none_or(|bucket| bucket.is_divisible(&self.settings, now))
-            });
-        let buckets = due.iter().filter_map(|slot| self.buckets[*slot as usize].as_ref());
+        let due = self.buckets.take_dirty(|bucket| bucket.is_divisible(&self.settings, now));
+        let buckets = due.iter().filter_map(|number| self.buckets.get(*number));
         rules.fetch_counters(buckets.clone().map(|bucket| bucket.key));
         buckets.clone().for_each(|bucket| bucket.prefetch());
         buckets.for_each(|bucket| {
             (0..bucket.members.len().min(MEMBERS_AHEAD)).for_each(|it| prefetch_element(&bucket.members, it));
         });
-        self.dirty = later;
-        for slot in due {
+        for (at, &number) in due.iter().enumerate() {
             if self.pushes.len() >= PUSHES_MAX {
-                self.dirty.push(slot);
-                continue;
+                self.buckets.divide_later(&due[at..]);
+                break;
             }
-            let Some(bucket) = &mut self.buckets[slot as usize] else { continue };
-            self.checks[slot as usize] = bucket.divide(&moment, &mut self.ceilings, &mut self.pushes);
-            self.counts.divisions += 1;
-            let (rate, tokens) = bucket.in_force();
-            let part = InForce { rate, tokens };
-            self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
-            bucket.account(&mut self.memory);
-            if bucket.is_unused(now) {
-                unused.push(slot);
+            let divided = self.buckets.change(number, |bucket| {
+                let check = bucket.divide(&moment, &mut self.ceilings, &mut self.pushes);
+                let (rate, tokens) = bucket.in_force();
+                let part = InForce { rate, tokens };
+                self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
+                bucket.account(&mut self.memory);
+                if bucket.is_unused(now) {
+                    unused.push(number);
+                }
+                check
+            });
+            if let Some(check) = divided {
+                self.buckets.check_at(number, check);
+                self.counts.divisions += 1;
             }
         }
-        for slot in unused {
-            self.remove(slot, rules, now);
+        for number in unused {
+            self.remove(number, rules, now);
         }
         self.pushes()
     }
@@ -493,34 +449,41 @@ impl Quota {
     /// Requests to the store that are due, each with the key of its counter and the algorithm.
     pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
         let mut requests = Vec::new();
-        for (slot, due) in self.requests.iter_mut().enumerate().filter(|(_, due)| **due <= now) {
-            let Some(bucket) = &mut self.buckets[slot] else { continue };
-            let request = bucket.request_part(&self.settings, now);
-            let Some(part) = &bucket.part else { continue };
-            *due = part.next();
-            requests.extend(request.map(|request| (bucket.key, part.algorithm.clone(), request)));
+        for number in self.buckets.due_requests(now) {
+            let next = self.buckets.change(number, |bucket| {
+                let request = bucket.request_part(&self.settings, now);
+                let part = bucket.part.as_ref()?;
+                requests.extend(request.map(|request| (bucket.key, part.algorithm.clone(), request)));
+                Some(part.next())
+            });
+            if let Some(next) = next.flatten() {
+                self.buckets.request_at(number, next);
+            }
         }
         requests
     }
 
     /// Takes in the response to a request.
     pub fn accept(&mut self, bucket: Key, sequence: u64, grant: &PartGrant, now: Timestamp) {
-        let Some(&slot) = self.slots.get(&bucket) else { return };
-        let Some(bucket) = &mut self.buckets[slot as usize] else { return };
-        let Some(part) = &mut bucket.part else { return };
-        let accepted = part.accept(sequence, grant, now);
-        self.requests[slot as usize] = part.next();
-        if let Some(former) = accepted.filter(|_| now < self.learned) {
-            bucket.follow_former_part(former, self.learned);
-        }
-        if accepted.is_some() && !std::mem::replace(&mut bucket.is_dirty, true) {
-            self.dirty.push(slot);
+        let Some(number) = self.buckets.number(bucket) else { return };
+        let next = self.buckets.change(number, |bucket| {
+            let part = bucket.part.as_mut()?;
+            let accepted = part.accept(sequence, grant, now);
+            let next = part.next();
+            if let Some(former) = accepted.filter(|_| now < self.learned) {
+                bucket.follow_former_part(former, self.learned);
+            }
+            bucket.is_dirty |= accepted.is_some();
+            Some(next)
+        });
+        if let Some(next) = next.flatten() {
+            self.buckets.request_at(number, next);
         }
     }
 
     /// Removes a bucket that no client has. What was held for clients counts as spent now.
-    fn remove(&mut self, slot: Slot, rules: &Pinned<'_>, now: Timestamp) {
-        let Some(bucket) = self.buckets[slot as usize].take() else { return };
+    fn remove(&mut self, number: BucketNumber, rules: &Pinned<'_>, now: Timestamp) {
+        let Some(bucket) = self.buckets.remove(number) else { return };
         self.in_force.replace(bucket.summed, InForce::default());
         self.memory.replace_shared(bucket.list_bytes, 0);
         self.memory.give_back(bucket.payer, BUCKET_BYTES);
@@ -529,21 +492,5 @@ impl Quota {
             leased.assign(algorithm, 0, 0, now, now);
             leased.expire(algorithm, now);
         });
-        self.slots.remove(&bucket.key);
-        self.requests[slot as usize] = NEVER;
-        self.free.push(slot);
-    }
-}
-
-/// Prefetches clients of buckets.
-fn prefetch(buckets: &[Option<Box<Bucket>>], memberships: impl Iterator<Item = Membership> + Clone) {
-    let clients = memberships.filter_map(|Membership { slot, index, .. }| {
-        Some((buckets[slot as usize].as_ref()?, index as usize))
-    });
-    clients.clone().for_each(|(bucket, _)| bucket.prefetch());
-    for (bucket, index) in clients {
-        // One may span two cache lines; the next begins in the second.
-        prefetch_element(&bucket.members, index);
-        prefetch_element(&bucket.members, index + 1);
     }
 }

@@ -97,7 +97,7 @@ impl Direct {
         self.measure_demand(leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.demand)));
     }
 
-    /// The same, as their sum in one lease length.
+    /// Takes in what holders of leases expect to spend, as their sum in one lease length.
     pub(super) fn measure_demand(&mut self, demand: u64) {
         self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
     }

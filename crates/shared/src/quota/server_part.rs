@@ -20,7 +20,7 @@ use tidegate_core::{algorithm::Algorithm, limit::Timestamp};
 /// Time between two requests, of a part that stays as it is: of the time by which a part outlives assignments, less than half.
 const INTERVAL: Duration = Duration::from_millis(1_500);
 
-/// The same while it is to change.
+/// Time between two requests of a part that is to change.
 const INTERVAL_OF_CHANGE: Duration = Duration::from_millis(500);
 
 /// Time after which a request without a response is sent again.
@@ -137,7 +137,7 @@ impl ServerPart {
         self.part.burst.saturating_sub(self.held)
     }
 
-    /// The same, with those that no server has.
+    /// Hits that neither clients nor other servers have.
     pub(super) fn left(&self) -> u64 {
         self.free.saturating_add(self.idle())
     }

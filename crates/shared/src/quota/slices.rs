@@ -34,7 +34,7 @@ const LASTS: u64 = 15_000_000_000;
 /// what may be demanded of it in two intervals between reports.
 const FREE_PER_GUESS: u64 = 64;
 
-/// The same where that is less than so many hits.
+/// That part where it is less than [`SMALL_GUESS`] hits.
 const FREE_PER_SMALL_GUESS: u64 = 8;
 const SMALL_GUESS: u64 = 10;
 

@@ -1,16 +1,13 @@
 //! The buckets that each client reports, by its numbers for them.
 
-use super::{growth::reserve_one, push::StreamId};
+use super::{buckets::BucketNumber, growth::reserve_one, push::StreamId};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-
-/// Number of a bucket in the list of buckets.
-pub(super) type Slot = u32;
 
 /// Where a client is: a bucket, and its index among the clients of that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership {
-    pub(super) slot: Slot,
+    pub(super) bucket: BucketNumber,
     pub(super) index: u32,
     /// Whether the client may not have received a change.
     is_changed: bool,
@@ -18,14 +15,14 @@ pub(super) struct Membership {
 
 impl Membership {
     /// A number that the client uses for no bucket.
-    const NONE: Self = Self { slot: Slot::MAX, index: 0, is_changed: false };
+    const NONE: Self = Self { bucket: BucketNumber::MAX, index: 0, is_changed: false };
 
-    pub(super) fn new(slot: Slot, index: usize) -> Self {
-        Self { slot, index: index as u32, is_changed: false }
+    pub(super) fn new(bucket: BucketNumber, index: usize) -> Self {
+        Self { bucket, index: index as u32, is_changed: false }
     }
 
     fn exists(&self) -> bool {
-        self.slot != Slot::MAX
+        self.bucket != BucketNumber::MAX
     }
 }
 

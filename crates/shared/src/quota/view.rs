@@ -72,18 +72,18 @@ pub struct ShareView {
 impl Quota {
     /// The buckets, in no order.
     pub fn buckets(&self) -> impl Iterator<Item = BucketView> {
-        self.buckets.iter().flatten().map(|bucket| bucket.view())
+        self.buckets.from(0).flatten().map(|bucket| bucket.view())
     }
 
     /// The buckets from a place in the list on, until so many buckets and clients were read: at least one bucket, unless it is the end of
     /// the list. With the place after them, if there are more.
     pub fn buckets_from(&self, place: usize, reads: usize) -> (Vec<BucketView>, Option<usize>) {
         let (mut views, mut left) = (Vec::new(), reads);
-        for (at, bucket) in self.buckets.iter().enumerate().skip(place) {
+        for (at, bucket) in (place..).zip(self.buckets.from(place)) {
             if left == 0 {
                 return (views, Some(at));
             }
-            let view = bucket.as_ref().map(|bucket| bucket.view());
+            let view = bucket.map(|bucket| bucket.view());
             left = left.saturating_sub(1 + view.map_or(0, |view| view.clients));
             views.extend(view);
         }
@@ -92,8 +92,7 @@ impl Quota {
 
     /// What clients have of a bucket, in no order.
     pub fn shares(&self, bucket: Key) -> impl Iterator<Item = ShareView> {
-        let slot = self.slots.get(&bucket);
-        let bucket = slot.and_then(|slot| self.buckets.get(*slot as usize)?.as_ref());
+        let bucket = self.buckets.number(bucket).and_then(|number| self.buckets.get(number));
         let ttl = self.settings.ttl;
         bucket.into_iter().flat_map(move |bucket| {
             let is_sliced = matches!(bucket.kind, Kind::Slices(_));

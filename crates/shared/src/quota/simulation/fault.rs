@@ -19,25 +19,21 @@ pub(super) enum Fault {
 
 impl Quota {
     pub(super) fn forget_former_shares(&mut self) {
-        for (slot, bucket) in self.buckets.iter_mut().enumerate() {
-            let Some(bucket) = bucket else { continue };
+        self.buckets.change_all(|bucket| {
             let pending = bucket.members.iter_mut().filter(|member| member.is_pending());
-            let forgotten = pending.map(|member| member.counted = member.share).count();
-            if forgotten > 0 && !std::mem::replace(&mut bucket.is_dirty, true) {
-                self.dirty.push(slot as u32);
-            }
-        }
+            bucket.is_dirty |= pending.map(|member| member.counted = member.share).count() > 0;
+        });
     }
 
     pub(super) fn forget_debts(&mut self) {
-        for bucket in self.buckets.iter_mut().flatten() {
+        self.buckets.change_all(|bucket| {
             if let Kind::Rates(rates) = &mut bucket.kind {
                 rates.debt = 0;
             }
-        }
+        });
     }
 
     pub(super) fn forget_remnants(&mut self) {
-        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.remnants.clear());
+        self.buckets.change_all(|bucket| bucket.remnants.clear());
     }
 }
