@@ -28,12 +28,10 @@ pub(super) trait Facts: Sized {
     /// Whether a state of the other's means the same under this one: only the number admitted differs.
     fn reads_as(&self, other: &Self) -> bool;
 
-    /// The same for another number of requests per window. A bucket as large as its requests per window, which were `former`, stays so;
-    /// another size is kept.
+    /// See [`Algorithm::with_requests`].
     fn with_requests(&self, requests: u32, former: u32, window: Window) -> Self;
 
-    /// The algorithm of a limit that replaces one of this algorithm, and names none: with another number and window, and of a
-    /// bucket another size.
+    /// See [`Algorithm::replaced`].
     fn replaced(&self, limit: u32, window: Window, size: u32) -> Algorithm;
 
     /// The same in whole microseconds, for counters of a shared store that have at most `most` hits of its limit.
@@ -42,7 +40,7 @@ pub(super) trait Facts: Sized {
     /// Counts hits at a place of a window or a log: see [`Algorithm::insert`].
     fn insert(&self, state: State, hits: u64, place: u64) -> State;
 
-    /// The numbers of the limit, for people; `length` writes lengths of time that are no window of a rule.
+    /// See [`Algorithm::numbers`].
     fn numbers(&self, length: fn(Duration) -> String) -> String;
 }
 
@@ -95,8 +93,8 @@ impl Algorithm {
         map_each!(self, algorithm => algorithm.with_requests(requests, former, window))
     }
 
-    /// The algorithm of a limit that replaces one of this algorithm, and names none: with another number and window, and of a
-    /// bucket another size.
+    /// The algorithm of a limit of an override that names no algorithm, and replaces a limit of this one: with another number and window, and
+    /// with another size if it is a bucket.
     pub fn replaced(&self, limit: u32, window: Window, size: u32) -> Self {
         each!(self, algorithm => algorithm.replaced(limit, window, size))
     }

@@ -37,9 +37,7 @@ impl OwnLimitSettings {
     pub(super) fn new(semantics: Semantics) -> Self {
         let (algorithm, charge) = match semantics {
             Semantics::Exact => (OwnAlgorithm::Sliding { precision: 1 }, ChargePolicy::Admitted),
-            Semantics::Reference => {
-                (OwnAlgorithm::Fixed { from_first_hit: false }, ChargePolicy::Always)
-            }
+            Semantics::Reference => (OwnAlgorithm::Fixed { from_first_hit: false }, ChargePolicy::Always),
         };
         Self { algorithm, charge, debt_max: None, reserve: None }
     }

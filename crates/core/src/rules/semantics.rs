@@ -28,7 +28,10 @@ pub enum Semantics {
 impl Semantics {
     /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
     pub(super) fn joins(self, algorithm: &Algorithm, charge: ChargePolicy, unit: Option<Unit>) -> bool {
-        self == Self::Reference && algorithm.is_on_the_clock() && charge == ChargePolicy::Always && unit.is_some()
+        self == Self::Reference
+            && algorithm.is_on_the_clock()
+            && charge == ChargePolicy::Always
+            && unit.is_some()
     }
 
     /// The algorithm of a limit that names none, unless [`LoadOptions`](super::LoadOptions) have a default.
