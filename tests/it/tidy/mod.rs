@@ -1,6 +1,7 @@
 //! Layering rules that manifests do not hold, checked against the sources: imports between the rooms of a crate point down only, generated
 //! types stay in their rooms.
 
+mod algorithms;
 mod drawing;
 mod imports;
 mod vocabulary;
