@@ -16,6 +16,7 @@
 pub mod granter;
 pub mod holders;
 pub mod lease;
+mod max_min;
 pub mod quota;
 #[cfg(feature = "store")]
 pub mod script;

@@ -1,6 +1,7 @@
 //! Shares of credits: how many hits one of several nodes is allotted. Pure arithmetic.
 
 use super::Supply;
+use crate::max_min::{self, Filled};
 
 /// Demands of all nodes for one counter, in hits.
 #[derive(Clone, Debug, Default)]
@@ -49,15 +50,10 @@ impl Claims {
 fn water_level(wants: &[u64], pool: u64) -> u64 {
     let mut ascending = wants.to_vec();
     ascending.sort_unstable();
-    let mut left = pool;
-    for (index, &want) in ascending.iter().enumerate() {
-        let level = left / (ascending.len() - index) as u64;
-        if want > level {
-            return level;
-        }
-        left -= want;
+    match max_min::fill(ascending.iter().map(|&want| (want, 1)), ascending.len() as u64, pool) {
+        Filled::Met { .. } => u64::MAX,
+        Filled::Level(level) => level,
     }
-    u64::MAX
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Shares of a rate: max-min fairness over the demands, and the rest equally. Pure arithmetic.
 
+use crate::max_min::{self, Filled};
+
 /// The shares of all, of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Level {
@@ -20,27 +22,14 @@ impl Level {
     /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for such requests.
     pub(super) fn of(wanted: &mut [u64], direct: u64, rate: u64) -> Self {
         wanted.sort_unstable();
-        let (mut left, mut clients) = (rate, wanted.len() as u64 + u64::from(direct > 0));
-        let mut is_direct_met = direct == 0;
-        for &want in &*wanted {
-            if !is_direct_met && direct <= want {
-                if direct > left / clients {
-                    return Self { level: left / clients, headroom: 0, unclaimed: 0 };
-                }
-                (left, clients, is_direct_met) = (left - direct, clients - 1, true);
-            }
-            let level = left / clients;
-            if want > level {
-                return Self { level, headroom: 0, unclaimed: 0 };
-            }
-            (left, clients) = (left - want, clients - 1);
-        }
-        if !is_direct_met {
-            if direct > left {
-                return Self { level: left, headroom: 0, unclaimed: 0 };
-            }
-            left -= direct;
-        }
+        let before = wanted.partition_point(|&want| want < direct);
+        let own = (direct > 0).then_some(direct);
+        let ascending = wanted[..before].iter().copied().chain(own).chain(wanted[before..].iter().copied());
+        let heads = wanted.len() as u64 + u64::from(direct > 0);
+        let left = match max_min::fill(ascending.map(|want| (want, 1)), heads, rate) {
+            Filled::Met { left } => left,
+            Filled::Level(level) => return Self { level, headroom: 0, unclaimed: 0 },
+        };
         let headroom = left / 2 / (wanted.len() as u64).max(1);
         Self { level: u64::MAX, headroom, unclaimed: left - headroom * wanted.len() as u64 }
     }
@@ -92,28 +81,17 @@ impl Levels {
 ///
 /// As among clients, half of what no server demands is headroom.
 pub(super) fn levels(servers: &mut [Claimant], direct: u64, rate: u64) -> Levels {
-    let direct = Claimant { demand: direct, clients: u64::from(direct > 0) };
     let of_each = |server: &Claimant| server.demand / server.clients.max(1);
     servers.sort_unstable_by_key(of_each);
     let clients = servers.iter().fold(0, |sum: u64, server| sum.saturating_add(server.clients));
-    let (mut left, mut others, mut is_direct_met) = (rate, clients + direct.clients, direct.clients == 0);
-    for &server in &*servers {
-        for met in [(!is_direct_met && direct.demand <= of_each(&server)).then_some(direct), Some(server)] {
-            let Some(met) = met else { continue };
-            let level = left / others.max(1);
-            if met.demand > level.saturating_mul(met.clients) {
-                return Levels { of_client: level, headroom: 0 };
-            }
-            (left, others) = (left - met.demand, others - met.clients);
-            is_direct_met |= met == direct;
-        }
-    }
-    if !is_direct_met {
-        if direct.demand > left {
-            return Levels { of_client: left, headroom: 0 };
-        }
-        left -= direct.demand;
-    }
+    let before = servers.partition_point(|server| of_each(server) < direct);
+    let own = (direct > 0).then_some((direct, 1));
+    let claim = |server: &Claimant| (server.demand, server.clients);
+    let ascending = servers[..before].iter().map(claim).chain(own).chain(servers[before..].iter().map(claim));
+    let left = match max_min::fill(ascending, clients + u64::from(direct > 0), rate) {
+        Filled::Met { left } => left,
+        Filled::Level(level) => return Levels { of_client: level, headroom: 0 },
+    };
     Levels { of_client: u64::MAX, headroom: left / 2 / clients.max(1) }
 }
 
