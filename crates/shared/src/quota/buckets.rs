@@ -2,14 +2,15 @@
 //!
 //! Invariant: a bucket that [`Bucket::is_dirty`] is in the list of those to be divided, once.
 
-use super::{NEVER, bucket::Bucket, streams::Membership};
+use super::{
+    bucket::Bucket,
+    settings::NEVER,
+    streams::{BucketNumber, Membership},
+};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::mem;
 use tidegate_core::{limit::Timestamp, prefetch::prefetch_element, store::Key};
-
-/// Number of a bucket.
-pub(super) type BucketNumber = u32;
 
 /// The buckets.
 #[derive(Default)]

@@ -76,10 +76,10 @@ pub use view::{BucketView, PartView, ShareView};
 
 use crate::lease::NodeId;
 use bucket::{BUCKET_BYTES, Bucket, Kind, Moment};
-use buckets::{BucketNumber, Buckets};
+use buckets::Buckets;
 use ceilings::Ceilings;
 use member::Member;
-use streams::{Membership, Streams};
+use streams::{BucketNumber, Membership, Streams};
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::Timestamp,
@@ -108,9 +108,6 @@ pub enum Refusal {
     #[error("there is no room for the counter of the bucket")]
     NoCounter,
 }
-
-/// A time that is not reached.
-const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
 
 /// The most clients of a bucket that are prefetched before its division; the processor prefetches the rest of more.
 const MEMBERS_AHEAD: usize = 16;

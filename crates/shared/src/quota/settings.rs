@@ -1,6 +1,10 @@
 //! Times and bounds of quota.
 
 use std::time::Duration;
+use tidegate_core::limit::Timestamp;
+
+/// A time that is not reached.
+pub(super) const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
 
 /// The life of a server's part in a store, from the request for it on: that of an assignment with its round trip, and as much more as the
 /// store may be away, or requests may be lost, before assignments cannot be renewed.

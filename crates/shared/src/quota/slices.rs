@@ -12,13 +12,14 @@
 //! after an assignment that denies all: the bucket behind it is a new one, and full.
 
 use super::{
-    NEVER, Push, Settings,
+    Push, Settings,
     action::Action,
     bucket::{Bucket, Moment, Report},
     member::{Member, Remnant},
     part::{Part, PartRequest},
     push::PeerId,
     server_part::ServerPart,
+    settings::NEVER,
     source::Source,
     terms::{SliceTerms, millihits_in},
 };

@@ -1,8 +1,11 @@
 //! The buckets that each client reports, by its numbers for them.
 
-use super::{buckets::BucketNumber, growth::reserve_one, push::StreamId};
+use super::{growth::reserve_one, push::StreamId};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+
+/// Number of a bucket.
+pub(super) type BucketNumber = u32;
 
 /// Where a client is: a bucket, and its index among the clients of that.
 #[derive(Clone, Copy, Debug)]
