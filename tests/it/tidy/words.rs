@@ -6,11 +6,15 @@ use std::{
 };
 
 /// Forms that are ruled out, each with what to write.
-const RULED_OUT: [(&str, &str); 4] = [
+const RULED_OUT: [(&str, &str); 8] = [
     ("in the place of", "instead of"),
     ("in the reference server's place", "instead of the reference server"),
     ("At most too many", "the number, and what it is of"),
     ("one that a later change", "the noun again"),
+    ("a second one is more often", "who runs a second server, and why"),
+    ("that one has the limits", "the noun again"),
+    ("is there if its start is", "the condition, then what follows"),
+    ("or more where that is", "a table"),
 ];
 
 /// Forms that are ruled out in pages, whose readers have not read the code: each stands for a noun.

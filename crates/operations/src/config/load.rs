@@ -59,11 +59,7 @@ pub fn load(
     if result.is_ok() && feed.stays_behind() {
         if failing.is_some() {
             let generation = config.status().generation;
-            tracing::info!(
-                generation,
-                feed = feed.name(),
-                "rules are valid again, and in force"
-            );
+            tracing::info!(generation, feed = feed.name(), "rules are valid again, and in force");
         }
         config.keep(clock.now());
     }
