@@ -4,11 +4,11 @@
 //! descriptors, more rules, more limits. The cost of a decision with many keys, and on two threads, is measured by
 //! `benches/in_process`.
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::{fmt::Write, hint::black_box};
 use tidegate_core::{
     algorithm::{Algorithm, SlidingWindow, Standing, Taken},
-    limit::{Descriptor, Entry, Hits, Request, Timestamp, Window},
+    limit::{Descriptor, Entry, Hits, Request, Timestamp, Window, client_text},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{Counter, Fingerprint, Key, OnFull, Seed, Store, StoreSettings},
@@ -19,6 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const SEED: Seed = Seed::from_bytes([1; 16]);
+/// That of `--max-text-bytes`.
+const TEXT_BYTES_MAX: usize = 8_192;
 const USER: &str = "10.1.2.3";
 
 /// The last of them names no value.
@@ -110,6 +112,33 @@ fn whole(c: &mut Criterion, name: &str, siblings: usize, descriptors: &[(&str, &
     });
 }
 
+/// The text of what a client has sent, and a decision on it: the time of a byte, whatever the bytes are.
+fn client_values(c: &mut Criterion) {
+    let mut group = c.benchmark_group("value of a client");
+    let limiter = Limiter::new(rules(10), store(), false);
+    for (name, bytes) in [
+        ("8 bytes", &b"10.1.2.3"[..]),
+        ("2 KB", &[b'a'; 2_048]),
+        ("2 KB, no UTF-8", &[0xff; 2_048]),
+        ("60 KB", &[b'a'; 60_000]),
+        ("60 KB, no UTF-8", &[0xff; 60_000]),
+    ] {
+        let mut now = START;
+        group.throughput(Throughput::Bytes(bytes.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                now = now.saturating_add_nanos(1_000);
+                let text = client_text(black_box(bytes), TEXT_BYTES_MAX);
+                let entries = [Entry { key: "plan", value: "free" }, Entry { key: "user", value: &text }];
+                let mut request = Request::new("edge");
+                let entries = entries.into_iter().collect();
+                request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+                black_box(limiter.pin().decide(&request, now));
+            });
+        });
+    }
+}
+
 fn wholes(c: &mut Criterion) {
     let users = ["10.1.2.3", "10.1.2.4", "10.1.2.5", "10.1.2.6"];
     let [one, four] =
@@ -189,5 +218,5 @@ fn matching(c: &mut Criterion) {
     of_rules(c, "one of 100 patterns", path, (0..100).map(pattern).collect());
 }
 
-criterion_group!(all, steps, wholes, conditionals, matching);
+criterion_group!(all, steps, wholes, client_values, conditionals, matching);
 criterion_main!(all);
