@@ -38,6 +38,8 @@ descriptors:
 ";
 /// Rounds of load for the picture, at half a second each.
 const PICTURE_ROUNDS: u32 = 100;
+/// Rounds of load before counters fill up.
+const ROUNDS_WITH_ROOM: u32 = 10;
 /// Attempts at half a second each, until a query has to return data.
 const ATTEMPTS: u32 = 80;
 
@@ -171,6 +173,7 @@ fn server(folder: &tempfile::TempDir) -> (Server, String) {
             ["--data", &data],
             ["--snapshot-interval", "1s"],
             ["--decision-log", &log],
+            ["--max-counters", "200"],
         ]
         .concat(),
     );
@@ -190,6 +193,11 @@ async fn load(client: &mut Client, round: u32) {
         client.hit("shop", &[("login", "ann")]).await.expect("a response");
     }
     client.hit("shop", &[("export", "")]).await.expect("a response");
+    // Soon there is no room for more.
+    for new in 0..if round < ROUNDS_WITH_ROOM { 0 } else { 30 } {
+        let user = format!("{round} {new}");
+        client.hit("shop", &[("client", &user)]).await.expect("a response");
+    }
     client.hit("elsewhere", &[("client", "a")]).await.expect("a response");
     client.hit("", &[("client", "a")]).await.expect_err("a domain is required");
 }
