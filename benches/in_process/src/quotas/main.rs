@@ -49,7 +49,7 @@ fn measure(sharing: &Sharing) {
         let (quotas, limiter, clock) = (quotas.clone(), Arc::clone(&limiter), Arc::clone(&clock));
         thread::Builder::new()
             .name("divider".to_owned())
-            .spawn(move || quotas.run(&limiter, &*clock, QuotaStart::unrecorded(usize::MAX)))
+            .spawn(move || quotas.run(&limiter, &*clock, &Arc::default(), QuotaStart::unrecorded(usize::MAX)))
     };
     let divider = divider.expect("a thread can be started");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be built");
