@@ -279,6 +279,15 @@ impl Algorithm {
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
 
+    /// As [`Self::until_admits`], for a request that also gives back `given` hits of the counter.
+    pub fn until_admits_after(&self, state: &State, (given, hits): (u64, u64), now: Timestamp) -> Reset {
+        match state {
+            _ if given == 0 => self.until_admits(state, hits, now),
+            State::Reserved(reserved) => self.until_admits_reserved_after(reserved, (given, hits), now),
+            state => self.until_admits(&self.give_back(state.clone(), given, now), hits, now),
+        }
+    }
+
     /// The least wait after which the whole limit would be free again if no other hits arrived.
     #[inline]
     pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {

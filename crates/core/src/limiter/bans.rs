@@ -10,7 +10,8 @@
 use super::{
     counters::Counters,
     deciding::Deciding,
-    plan::{Fit, HitSum, Plan, PlannedCounter},
+    hit_sum::HitSum,
+    plan::{Fit, Plan, PlannedCounter},
 };
 use crate::limit::{Hits, Reset};
 

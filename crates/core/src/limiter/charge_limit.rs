@@ -1,5 +1,6 @@
 //! The limit of a charge.
 
+use super::hit_sum::HitSum;
 use crate::{
     algorithm::State,
     limit::{Reset, Timestamp},
@@ -40,21 +41,21 @@ impl ChargeLimit<'_> {
         }
     }
 
-    /// The least wait after which `hits` would be admitted if no other hits arrived. Where they are estimates, they are those of the limit
-    /// that applies then.
+    /// The least wait after which the hits would be admitted if no other hits arrived, and those that are given back were. Where they are
+    /// estimates, they are those of the limit that applies then.
     #[inline]
     pub(super) fn until_admits(
         &self,
         state: &State,
-        (hits, are_estimates): (u64, bool),
+        (HitSum { taken, given }, are_estimates): (HitSum, bool),
         now: Timestamp,
     ) -> Reset {
         match self {
-            Self::Rule(limit) if limit.schedule.is_none() => limit.until_admits(state, hits, now),
-            Self::Rule(declared) | Self::Scheduled { declared, .. } => {
-                declared.until_admits_any(state, |limit| self.hits_of(limit, hits, are_estimates), now)
+            Self::Rule(declared) | Self::Scheduled { declared, .. } if declared.schedule.is_some() => {
+                let hits = |limit: &RuleLimit| self.hits_of(limit, taken, are_estimates);
+                declared.until_admits_any(state, (given, hits), now)
             }
-            Self::RequestLimit(limit) => limit.until_admits(state, hits, now),
+            limit => limit.algorithm.until_admits_after(state, (given, taken), now),
         }
     }
 

@@ -5,7 +5,8 @@ use super::{
     charge_limit::ChargeLimit,
     compat::Compat,
     counters::Counters,
-    plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, PlannedCounter},
+    hit_sum::HitSum,
+    plan::{Charge, DescriptorPlan, Fit, Plan, PlannedCounter},
     slots::SlotCharges,
     status::{Reading, after_give_back, apply, report},
 };

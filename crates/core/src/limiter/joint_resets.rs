@@ -9,7 +9,6 @@ use super::{
     counters::Counters,
     deciding::Deciding,
     plan::{Charge, DescriptorPlan, Fit, PlannedCounter},
-    status::after_give_back,
 };
 use crate::{
     limit::{Hits, Reset},
@@ -109,7 +108,6 @@ impl<C: Counters> Deciding<'_, '_, C> {
         let Some(counter) = self.counters.iter().find(of_charge) else { return Reset::NOW };
         let then = self.shards.time(counter, self.now).saturating_add(after);
         let charge = &self.charges[charge];
-        let state = after_give_back(&charge.limit.algorithm, self.shards.state(counter), counter.hits, then);
-        charge.until_admits(&state, counter.hits.taken, then)
+        charge.until_admits(&self.shards.state(counter), counter.hits, then)
     }
 }

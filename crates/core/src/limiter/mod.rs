@@ -21,6 +21,7 @@ mod decide;
 mod deciding;
 mod fast_path;
 mod grants;
+mod hit_sum;
 mod in_force;
 mod in_order;
 mod joint_resets;

@@ -1,6 +1,6 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{charge_limit::ChargeLimit, keys::Keys, reached::Reached, ticket};
+use super::{charge_limit::ChargeLimit, hit_sum::HitSum, keys::Keys, reached::Reached, ticket};
 use crate::{
     algorithm::State,
     limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, RequestLimit, Reset, Timestamp},
@@ -47,26 +47,6 @@ pub(super) struct Charge<'r> {
     pub(super) remaining: u64,
     /// After the decision: when that changes. None if unknown.
     pub(super) reset: Option<Reset>,
-}
-
-/// Sums of the hits of all charges to one counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct HitSum {
-    pub(super) taken: u64,
-    pub(super) given: u64,
-}
-
-impl HitSum {
-    pub(super) const ZERO: Self = Self { taken: 0, given: 0 };
-
-    #[inline]
-    pub(super) fn add(&mut self, hits: Hits) {
-        match hits {
-            Hits::Take(hits) => self.taken = self.taken.saturating_add(hits.get()),
-            Hits::GiveBack(hits) => self.given = self.given.saturating_add(hits.get()),
-            Hits::Peek => {}
-        }
-    }
 }
 
 /// Whether the hits of a charge fit its counter.
@@ -125,11 +105,11 @@ impl<'r> Charge<'r> {
         self.is_report || self.limit.charge == ChargePolicy::Always
     }
 
-    /// The least wait after which its limit would admit the hits of the request for its counter, of which it takes `taken`, if no other hits
-    /// arrived; of a ban, until it ends. A peek is about the hits of a request that starts.
-    pub(super) fn until_admits(&self, state: &State, taken: u64, now: Timestamp) -> Reset {
-        let hits = if self.hits == Hits::Peek { self.limit.hits_of_peek() } else { taken };
-        self.limit.until_admits(state, (hits, self.reserves().is_some()), now)
+    /// The least wait after which its limit would admit the hits of the request for its counter, if no other hits arrived; of a ban, until
+    /// it ends. A peek is about the hits of a request that starts.
+    pub(super) fn until_admits(&self, state: &State, hits: HitSum, now: Timestamp) -> Reset {
+        let taken = if self.hits == Hits::Peek { self.limit.hits_of_peek() } else { hits.taken };
+        self.limit.until_admits(state, (HitSum { taken, ..hits }, self.reserves().is_some()), now)
     }
 
     /// The ban that denies its hits.

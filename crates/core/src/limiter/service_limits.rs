@@ -3,6 +3,7 @@
 
 use super::{
     counters::{Counters, LockedShards},
+    hit_sum::HitSum,
     in_force::{OwnedPinned, Pinned},
     plan::{Charge, Plan, PlannedCounter, counters},
 };
@@ -102,7 +103,7 @@ fn limits<'r>(
             if is_listed(charge) && !charge.is_ban {
                 let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
                 let state = states.state(counter);
-                let mut limit = service_limit(charge, counter.hits.taken, &state, ban, now);
+                let mut limit = service_limit(charge, counter.hits, &state, ban, now);
                 if with_held {
                     let has_slots = charge.limit.algorithm.holds_slots();
                     limit.slots = has_slots.then(|| held_slots(&state, now));
@@ -135,7 +136,7 @@ fn banned_for(
 
 fn service_limit<'r>(
     charge: &Charge<'r>,
-    taken: u64,
+    hits: HitSum,
     state: &State,
     banned_for: Option<Duration>,
     now: Timestamp,
@@ -145,12 +146,12 @@ fn service_limit<'r>(
     let free = algorithm.remaining(state, now).min(u64::from(quota));
     let available = if banned_for.is_some() { 0 } else { free };
     let effective_window = if let Some(wait) = banned_for {
-        match charge.limit.until_admits(state, (1, false), now.saturating_add(wait)) {
+        match charge.limit.until_admits(state, (HitSum::of(1), false), now.saturating_add(wait)) {
             Reset::After(more) => Reset::After(wait.saturating_add(more)),
             Reset::Never => Reset::Never,
         }
     } else if available < u64::from(quota) {
-        charge.limit.until_admits(state, (available + 1, false), now)
+        charge.limit.until_admits(state, (HitSum::of(available + 1), false), now)
     } else if quota > 0 {
         Reset::After(window)
     } else {
@@ -158,7 +159,7 @@ fn service_limit<'r>(
     };
     let gives_back = matches!(charge.hits, Hits::GiveBack(_));
     let wait = banned_for.unwrap_or_default();
-    let denied_for = match charge.until_admits(state, taken, now.saturating_add(wait)) {
+    let denied_for = match charge.until_admits(state, hits, now.saturating_add(wait)) {
         _ if gives_back => None,
         Reset::After(more) => {
             Some(Reset::After(wait.saturating_add(more))).filter(|&wait| wait != Reset::NOW)

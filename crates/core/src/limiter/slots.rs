@@ -7,7 +7,7 @@
 //! a ticket is released under its own lock: two are not changed at one moment, which only frees the second a little later.
 
 use super::{
-    plan::HitSum,
+    hit_sum::HitSum,
     reservations::Reservations,
     slot_figures::FiguresByLimit,
     status::{apply, give_back},

@@ -1,7 +1,8 @@
 //! The status of each descriptor, read from its counters after the decision.
 
 use super::{
-    plan::{Charge, DescriptorPlan, Fit, HitSum, Plan},
+    hit_sum::HitSum,
+    plan::{Charge, DescriptorPlan, Fit, Plan},
     reached::Reached,
 };
 use crate::{
@@ -53,9 +54,7 @@ pub(super) fn report<'s>(
             let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
             concurrency.expected_wait(&state(), taken, now)
         }
-        (Code::OverLimit, ..) => {
-            charge.until_admits(&after_give_back(algorithm, state(), hits, now), hits.taken, now)
-        }
+        (Code::OverLimit, ..) => charge.until_admits(&state(), hits, now),
     };
     charge.remaining = reading.remaining;
     charge.reset = Some(reset);

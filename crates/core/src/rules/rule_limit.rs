@@ -174,20 +174,20 @@ impl RuleLimit {
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         match &self.schedule {
             None => self.algorithm.until_admits(state, hits, now),
-            Some(schedule) => schedule.until_admits(self, state, |_| hits, now),
+            Some(schedule) => schedule.until_admits(self, state, (0, |_: &Self| hits), now),
         }
     }
 
-    /// The least wait after which the hits that the limit would be charged, or each limit of its schedule, would be admitted.
+    /// The same, of a request that also gives hits back, with the hits that each limit of its schedule would be charged.
     pub(crate) fn until_admits_any(
         &self,
         state: &State,
-        hits: impl Fn(&Self) -> u64,
+        (given, hits): (u64, impl Fn(&Self) -> u64),
         now: Timestamp,
     ) -> Reset {
         match &self.schedule {
-            None => self.algorithm.until_admits(state, hits(self), now),
-            Some(schedule) => schedule.until_admits(self, state, hits, now),
+            None => self.algorithm.until_admits_after(state, (given, hits(self)), now),
+            Some(schedule) => schedule.until_admits(self, state, (given, hits), now),
         }
     }
 
@@ -275,18 +275,19 @@ impl LimitSchedule {
         self.limits.get(self.timetable.at(now)?)
     }
 
-    /// The least wait after which the hits that the limit which applies then is charged would be admitted, if no other hits arrived.
+    /// The least wait after which the hits that the limit which applies then is charged would be admitted, if no other hits arrived and the
+    /// request gives back so many.
     fn until_admits(
         &self,
         declared: &RuleLimit,
         state: &State,
-        hits: impl Fn(&RuleLimit) -> u64,
+        (given, hits): (u64, impl Fn(&RuleLimit) -> u64),
         now: Timestamp,
     ) -> Reset {
         let all = self.limits.iter().enumerate().map(|(index, limit)| (Some(index), limit));
         // What fits a limit fits it from then on, so that of each limit only the first moment matters.
         let moments = all.chain([(None, declared)]).filter_map(|(hours, limit)| {
-            match limit.algorithm.until_admits(state, hits(limit), now) {
+            match limit.algorithm.until_admits_after(state, (given, hits(limit)), now) {
                 Reset::After(wait) => self.timetable.first_at(hours, now.saturating_add(wait)),
                 Reset::Never => None,
             }

@@ -410,6 +410,35 @@ impl Algorithm {
             Reset::Never => Duration::MAX,
         }))
     }
+
+    /// See [`Algorithm::until_admits_after`]; of a counter with reservations. The hits that can be given back change with time: settled
+    /// ones cease to count, and reserved ones are settled at their deadlines. Once the hits fit they still do later, hence the search.
+    #[cold]
+    pub(super) fn until_admits_reserved_after(
+        &self,
+        reserved: &Reserved,
+        (given, hits): (u64, u64),
+        now: Timestamp,
+    ) -> Reset {
+        let fits_after = |nanos: u64| {
+            let then = now.saturating_add_nanos(nanos);
+            let mut later = reserved.clone();
+            later.expire(self, then);
+            later.give_back(self, given, then);
+            hits <= self.remaining(&later.seen, then)
+        };
+        let Reset::After(most) = self.until_admits_reserved(reserved, hits, now) else { return Reset::Never };
+        let (mut least, mut most) = (0, u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if fits_after(middle) {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        Reset::After(Duration::from_nanos(least))
+    }
 }
 
 impl State {

@@ -137,7 +137,7 @@ fn request() -> impl Strategy<Value = String> {
         3 => hits().prop_map(|hits| format!("a=x {hits}")),
         2 => (hits(), hits()).prop_map(|(a, b)| format!("a=x {a}; b=x {b}")),
         1 => (hits(), hits()).prop_map(|(a, b)| format!("a=x {a}; a=x {b}")),
-        1 => hits().prop_map(|hits| format!("a=x -1; b=x {hits}")),
+        1 => hits().prop_map(|hits| format!("a=x -1; b=x {hits}; a=x +2")),
     ]
 }
 
@@ -294,4 +294,26 @@ descriptors:
     check(&limiter, &[(40_000, "a=x", &["over 0 30000"]), (40_000, "a=x ?", &["over 0 30000"])]);
     assert_eq!(limiter.pin().decide(&wanted, at(69_999)).code, Code::OverLimit);
     assert_eq!(limiter.pin().decide(&wanted, at(70_000)).code, Code::Ok);
+}
+
+/// The hits that can be given back are fewer while an estimate is open: the stated wait was the end of its hits, not its deadline.
+#[test]
+fn a_wait_ends_when_the_hits_of_an_open_estimate_can_be_given_back() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: a
+    rate_limit: {per: 10s, requests_per_unit: 5, algorithm: sliding_log, reserve: 3, max_hold: 7s}
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "a=x", &["ok 2"]),
+            (0, "a=x -1; a=x", &["ok 2", "over 2 7000"]),
+            (6_999, "a=x -1; a=x", &["ok 2", "over 2 1"]),
+            (7_000, "a=x -1; a=x", &["ok 0", "ok 0"]),
+        ],
+    );
 }
