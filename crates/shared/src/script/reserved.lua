@@ -366,6 +366,8 @@ make_reserving = function()
   -- Gives back hits of which the number is known, newest first.
   local function give_back_known(limit, value, hits)
     local counter = split(value)
+    -- Without the settled hits that opened it, a window that is past would not be made anew as such.
+    if limit.kind == FIRST_HIT and used_of(limit, counter.settled) == 0 then return join(limit, counter) end
     if is_bucket(limit) then
       local base, dry, low = limit.hits or limit.tokens, dry_of(limit, counter.settled)
       local clock = clock_of(limit)

@@ -206,6 +206,10 @@ impl Reserved {
 
     /// Gives back hits of which the number is known, newest first.
     fn give_back(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
+        // Without the settled hits that opened it, a window that is past would not be made anew as such.
+        if algorithm.is_from_first_hit() && algorithm.used(&self.settled, now) == 0 {
+            return;
+        }
         let settled = std::mem::take(&mut self.settled);
         if let Some(drain) = algorithm.drain() {
             let given = drain.level(&settled, now).min(drain.weight(hits));

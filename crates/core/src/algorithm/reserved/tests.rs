@@ -316,6 +316,17 @@ fn a_window_from_the_first_hit_begins_with_the_first_start_that_costs_something(
     assert_eq!((ended, algorithm.used(&state, at(56))), (Ended::Reserved(reservation(4, 2, at(90))), 1));
 }
 
+/// The hit that opened the window was forgotten, so that an open estimate made a window of its own, which lasts longer.
+#[test]
+fn hits_given_back_to_a_past_window_from_the_first_hit_do_not_open_it_again() {
+    let algorithm = from_first_hit();
+    let state = algorithm.add(State::EMPTY, 1, at(0));
+    let (state, _) = algorithm.reserve(state, reservation(1, 3, at(60)), at(3));
+    assert_eq!(algorithm.used(&state, at(9)), 4);
+    let state = algorithm.give_back(state, 1, at(10));
+    assert_eq!(algorithm.used(&state, at(10)), 0);
+}
+
 /// Otherwise the wait that was stated would not suffice.
 #[test]
 fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_their_deadline() {

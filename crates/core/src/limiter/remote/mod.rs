@@ -15,9 +15,9 @@ mod waits;
 use super::{
     counters::LockedShards,
     deciding::Deciding,
+    hit_sum::HitSum,
     in_force::{Limiter, OwnedPinned, Pinned},
     keys::Keys,
-    hit_sum::HitSum,
     plan::{Charge, DescriptorPlan, INLINE, Plan, PlannedCounter, counters},
     queue::{StoreWait, Wanted},
     releases::NamedChanges,
