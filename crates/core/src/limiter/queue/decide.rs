@@ -118,9 +118,11 @@ pub(in crate::limiter) fn decide<'p>(
     let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, slots, pinned.limiter.compat, now);
     deciding.evaluate();
     let wait_max = ends.since(now);
-    let keys = || counters.iter().map(|counter| counter.key);
     let (mut queues, would_wait) = queues_for(pinned.limiter, &mut deciding, place, wait_max);
-    let wait_max = queues.as_ref().map_or(wait_max, |queues| wait_max.min(queues.wait_max(keys(), now)));
+    let wait_max = queues.as_ref().map_or(wait_max, |queues| {
+        let limits = counters.iter().map(|counter| (counter.key, deciding.first(counter).limit.id));
+        wait_max.min(queues.wait_max(limits, now))
+    });
     let queued = would_wait && deciding.accept_queued(wait_max);
     let mut woken = Vec::new();
     if let (true, Some(of_all)) = (would_wait, &mut queues)

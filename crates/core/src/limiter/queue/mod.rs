@@ -6,7 +6,7 @@
 //! - requests of one bucket are released in the order of arrival, unless the rules change;
 //! - when hits before a position are given back, that position and all behind it advance by as much; a release time never
 //!   gets later;
-//! - no more than `requests_max` requests are queued, and none behind those of a counter that has as many as there are free places.
+//! - no more than `requests_max` requests are queued, and a key or a limit leaves some places to others: see [`Places`].
 //!
 //! Each operation takes O(log n) steps amortised, with n requests in a queue. In particular, giving back hits does not
 //! visit the requests behind them, and wakes at most one of them for each bucket. The others have timers that are late, and
@@ -16,6 +16,7 @@
 mod decide;
 mod leave;
 mod line;
+mod places;
 #[cfg(test)]
 mod properties;
 mod reset;
@@ -40,7 +41,8 @@ use crate::{
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use line::{BucketLine, Member};
-use slot_lines::{SlotLines, takes_another};
+use places::{Places, release_place};
+use slot_lines::SlotLines;
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
 
@@ -113,17 +115,18 @@ pub(super) struct Queues {
     next: u64,
     requests: HashMap<u64, QueuedRequest, FixedState>,
     lines: HashMap<Key, BucketLines, FixedState>,
-    /// Number of requests with hits in each counter.
+    /// Number of requests with hits in each counter, and in those of each limit.
     held: HashMap<Key, usize, FixedState>,
+    of_limit: HashMap<LimitId, usize, FixedState>,
     /// Requests that wait for slots. They have charged nothing, and are counted apart.
     slots: SlotLines,
 }
 
 impl Queues {
     pub(super) fn new(requests_max: usize) -> Self {
-        let (requests, lines, held) = (HashMap::default(), HashMap::default(), HashMap::default());
-        let slots = SlotLines::new(requests_max);
-        Self { requests_max, ends: None, next: 0, requests, lines, held, slots }
+        let (requests, lines) = (HashMap::default(), HashMap::default());
+        let (held, of_limit, slots) = (HashMap::default(), HashMap::default(), SlotLines::new(requests_max));
+        Self { requests_max, ends: None, next: 0, requests, lines, held, of_limit, slots }
     }
 
     /// Calls `visit` with every limit under which hits of queued requests were counted.
@@ -137,11 +140,19 @@ impl Queues {
         self.requests.len()
     }
 
-    /// The longest wait of a request that arrives now with hits in these counters; zero if the queues are full.
-    pub(super) fn wait_max(&self, mut keys: impl Iterator<Item = Key>, now: Timestamp) -> Duration {
+    /// The longest wait of a request that arrives now with hits in these counters; zero if there is no place for it.
+    pub(super) fn wait_max(
+        &self,
+        counters: impl IntoIterator<Item = (Key, LimitId)>,
+        now: Timestamp,
+    ) -> Duration {
         let free = self.requests_max.saturating_sub(self.requests.len());
-        let held = |key| self.held.get(&key).copied().unwrap_or(0);
-        if free == 0 || keys.any(|key| !takes_another(held(key), free)) {
+        let has_place = |(key, limit)| {
+            let of_key = self.held.get(&key).copied().unwrap_or(0);
+            let of_limit = self.of_limit.get(&limit).copied().unwrap_or(0);
+            Places { of_key, of_limit, free }.has_another()
+        };
+        if !counters.into_iter().all(has_place) {
             return Duration::ZERO;
         }
         self.ends.map_or(Duration::MAX, |ends| ends.since(now))
@@ -168,7 +179,10 @@ impl Queues {
             line.push(Member { number, position: *position, waits: *waits, waits_in_several });
         }
         let keys: SmallVec<[Key; 2]> = hits.iter().map(|hits| hits.key).collect();
-        keys.iter().for_each(|key| *self.held.entry(*key).or_default() += 1);
+        for QueuedHits { key, limit, .. } in &hits {
+            *self.held.entry(*key).or_default() += 1;
+            *self.of_limit.entry(*limit).or_default() += 1;
+        }
         self.requests.insert(number, QueuedRequest { arrived, hits, waker: None });
         QueuePosition { number, keys, over, slot: None }
     }
@@ -229,13 +243,9 @@ impl Queues {
     /// Removes a request and returns it with its positions as they are now. No other request advances by that alone.
     pub(super) fn remove(&mut self, queued: &QueuePosition, woken: &mut Vec<Waker>) -> QueuedRequest {
         let mut request = self.requests.remove(&queued.number).expect(STILL_QUEUED);
-        for QueuedHits { key, position, .. } in &mut request.hits {
-            if let hashbrown::hash_map::Entry::Occupied(mut held) = self.held.entry(*key) {
-                *held.get_mut() -= 1;
-                if *held.get() == 0 {
-                    held.remove();
-                }
-            }
+        for QueuedHits { key, limit, position, .. } in &mut request.hits {
+            release_place(&mut self.held, *key);
+            release_place(&mut self.of_limit, *limit);
             let (Some((_, position)), Some(lines)) = (position, self.lines.get_mut(key)) else { continue };
             let Some(index) = lines.iter().position(|line| line.has(queued.number)) else { continue };
             let mut numbers = SmallVec::<[u64; 4]>::new();

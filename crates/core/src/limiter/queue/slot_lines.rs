@@ -7,11 +7,12 @@
 //! - a request waits in no line of a counter that had room for it when it was last decided: it delays no other there;
 //! - when slots of a counter are released, or the first request of its line leaves it, the first in the line is called;
 //! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows;
-//! - a line has at most one request more than there are free places.
+//! - a line has at most one request more than there are free places, and the lines of a limit leave some for other limits: see [`Places`].
 //!
 //! Each operation takes O(log n) steps for each line of the request, and calls at most one request for each.
 
-use crate::store::Key;
+use super::places::{Places, release_place};
+use crate::{limit::LimitId, store::Key};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -21,6 +22,7 @@ use std::{collections::BTreeMap, task::Waker};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) struct WantedSlots {
     pub(in crate::limiter) key: Key,
+    pub(in crate::limiter) limit: LimitId,
     pub(in crate::limiter) hits: u64,
     /// The most hits in the line, with these.
     pub(in crate::limiter) hits_max: u64,
@@ -35,18 +37,12 @@ struct Waiting {
     is_called: bool,
 }
 
-/// The requests that wait for slots of one counter: their hits, by the numbers of the requests.
+/// The requests that wait for slots of one counter: their hits and the limits by which they wait, by the numbers of the requests.
 #[derive(Default)]
 struct SlotLine {
-    waiting: BTreeMap<u64, u64>,
+    waiting: BTreeMap<u64, (u64, LimitId)>,
     /// Hits of all.
     hits: u64,
-}
-
-/// Whether the counter of so many requests takes another one where so many places are free. One key leaves half of the places free, and k
-/// keys leave one of k + 1 parts, so that a key of another client finds a place (Choudhury and Hahne's dynamic threshold).
-pub(super) fn takes_another(requests: usize, free: usize) -> bool {
-    free > 0 && (requests == 0 || requests < free)
 }
 
 /// All requests that wait for slots.
@@ -56,11 +52,14 @@ pub(super) struct SlotLines {
     next: u64,
     requests: HashMap<u64, Waiting, FixedState>,
     lines: HashMap<Key, SlotLine, FixedState>,
+    /// Number of requests in the lines of each limit.
+    of_limit: HashMap<LimitId, usize, FixedState>,
 }
 
 impl SlotLines {
     pub(super) fn new(requests_max: usize) -> Self {
-        Self { requests_max, next: 0, requests: HashMap::default(), lines: HashMap::default() }
+        let (requests, lines, of_limit) = (HashMap::default(), HashMap::default(), HashMap::default());
+        Self { requests_max, next: 0, requests, lines, of_limit }
     }
 
     /// Number of requests that wait.
@@ -81,22 +80,23 @@ impl SlotLines {
         let (Some(number), Some((&first, _))) = (number, line.waiting.first_key_value()) else {
             return Some(line.hits);
         };
-        (first < number).then(|| line.waiting.range(..number).map(|(_, hits)| hits).sum())
+        (first < number).then(|| line.waiting.range(..number).map(|(_, (hits, _))| hits).sum())
     }
 
     /// Whether the request may wait in these lines.
     pub(super) fn has_room(&self, number: Option<u64>, wanted: &[WantedSlots]) -> bool {
         let free = self.requests_max.saturating_sub(self.requests.len());
-        let takes = |line: &SlotLine| number.is_some() || takes_another(line.waiting.len(), free);
-        (number.is_some() || free > 0)
-            && wanted.iter().all(|slots| {
-                let Some(line) = self.lines.get(&slots.key) else { return slots.hits <= slots.hits_max };
-                if !takes(line) {
-                    return false;
-                }
-                let own = number.and_then(|number| line.waiting.get(&number)).unwrap_or(&0);
-                (line.hits - own).saturating_add(slots.hits) <= slots.hits_max
-            })
+        wanted.iter().all(|slots| {
+            let line = self.lines.get(&slots.key);
+            let of_key = line.map_or(0, |line| line.waiting.len());
+            let of_limit = self.of_limit.get(&slots.limit).copied().unwrap_or(0);
+            // One that waits already keeps its place.
+            if number.is_none() && !(Places { of_key, of_limit, free }).has_another() {
+                return false;
+            }
+            let own = number.and_then(|number| line?.waiting.get(&number)).map_or(0, |(hits, _)| *hits);
+            line.map_or(0, |line| line.hits - own).saturating_add(slots.hits) <= slots.hits_max
+        })
     }
 
     /// Has a request wait in these lines and no others. Returns its number: that which it has, or the next.
@@ -114,10 +114,14 @@ impl SlotLines {
         for key in former.iter().filter(|key| wanted.iter().all(|slots| slots.key != **key)) {
             self.leave_line(number, *key, woken);
         }
-        for &WantedSlots { key, hits, .. } in wanted {
+        for &WantedSlots { key, limit, hits, .. } in wanted {
             let line = self.lines.entry(key).or_default();
-            let former = line.waiting.insert(number, hits).unwrap_or(0);
-            line.hits = line.hits - former + hits;
+            let former = line.waiting.insert(number, (hits, limit));
+            line.hits = line.hits - former.map_or(0, |(hits, _)| hits) + hits;
+            *self.of_limit.entry(limit).or_default() += 1;
+            if let Some((_, limit)) = former {
+                release_place(&mut self.of_limit, limit);
+            }
         }
         self.requests.entry(number).or_default().keys = wanted.iter().map(|slots| slots.key).collect();
         number
@@ -161,7 +165,10 @@ impl SlotLines {
     fn leave_line(&mut self, number: u64, key: Key, woken: &mut Vec<Waker>) {
         let Some(line) = self.lines.get_mut(&key) else { return };
         let was_first = line.waiting.first_key_value().is_some_and(|(first, _)| *first == number);
-        line.hits -= line.waiting.remove(&number).unwrap_or(0);
+        if let Some((hits, limit)) = line.waiting.remove(&number) {
+            line.hits -= hits;
+            release_place(&mut self.of_limit, limit);
+        }
         if line.waiting.is_empty() {
             self.lines.remove(&key);
         } else if was_first {

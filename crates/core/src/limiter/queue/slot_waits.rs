@@ -160,7 +160,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
             let Reset::After(bound) = bound else { return None };
             room = room.max(bound);
             until = until.min(arrived.saturating_add(queue.wait_max));
-            slots.push(WantedSlots { key: counter.key, hits: taken, hits_max: queue.hits_max.into() });
+            let (key, limit, hits_max) = (counter.key, first.limit.id, queue.hits_max.into());
+            slots.push(WantedSlots { key, limit, hits: taken, hits_max });
             over.push((counter, fit));
         }
         if slots.is_empty() || until <= self.now {

@@ -34,8 +34,8 @@ impl RemoteRequest<'_> {
             let queue = first.limit.algorithm.slot_queue();
             let waits = counter.hits.taken > 0 && reached.waits_for_slots(self.owned.limiter.compat);
             let Queue { wait_max, hits_max } = queue.filter(|_| waits)?;
-            let (key, hits) = (counter.key, counter.hits.taken);
-            Some((WantedSlots { key, hits, hits_max: hits_max.into() }, wait_max))
+            let (key, limit, hits) = (counter.key, first.limit.id, counter.hits.taken);
+            Some((WantedSlots { key, limit, hits, hits_max: hits_max.into() }, wait_max))
         };
         self.counters.iter().filter_map(line)
     }

@@ -239,9 +239,36 @@ fn no_key_uses_up_the_places_of_the_queues() {
     for _ in 0..100 {
         (0..25).for_each(|key| _ = send(&key.to_string()));
     }
-    assert_eq!(limiter.queued(), 97);
+    assert_eq!(limiter.queued(), 75);
     assert!(send("other") && send("other"), "a new key is admitted, and queued");
-    assert_eq!(limiter.queued(), 98);
+    assert_eq!(limiter.queued(), 76);
+    queued.into_iter().for_each(|ticket| limiter.release(ticket));
+}
+
+/// A new key found a place as long as there was one, and a sender makes up as many as it likes.
+#[test]
+fn no_sender_with_very_many_keys_uses_up_the_places_of_other_limits() {
+    let limit = "{algorithm: leaky_bucket, requests_per_unit: 1, unit: second, burst: 1, max_wait: 1h, max_queue: 1000}";
+    let rules = format!(
+        "domain: d\ndescriptors: [{{key: user, rate_limit: {limit}}}, {{key: tenant, rate_limit: {limit}}}]\n"
+    );
+    let limiter = limiter(&rules).with_queued_max(80);
+    let mut queued = Vec::new();
+    let mut send = |descriptor: &str| {
+        let pinned = limiter.pin();
+        if let QueueDecision::Queued(ticket) =
+            pinned.decide_or_queue(&request(descriptor), Duration::MAX, at(0))
+        {
+            queued.push(ticket);
+        }
+    };
+    for key in 0..200 {
+        // The first is admitted at once.
+        (0..2).for_each(|_| send(&format!("user={key}")));
+    }
+    assert_eq!(limiter.queued(), 70);
+    (0..20).for_each(|_| send("tenant=t"));
+    assert_eq!(limiter.queued(), 75, "one key leaves half of what is left");
     queued.into_iter().for_each(|ticket| limiter.release(ticket));
 }
 

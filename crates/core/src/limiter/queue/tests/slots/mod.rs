@@ -258,6 +258,20 @@ fn no_key_uses_up_the_places_of_those_that_wait_for_slots() {
     assert_eq!(world.decided(), "+0 -4 +5");
 }
 
+/// A new key found a place as long as there was one, and a sender makes up as many as it likes.
+#[test]
+fn no_sender_with_very_many_keys_uses_up_the_places_of_those_that_wait_by_other_limits() {
+    let mut world = World::new(tests::limiter(RULES).with_queued_max(16));
+    for key in 0..20 {
+        let route = format!("route={key}");
+        world.arrive(2 * key, &route, 0);
+        world.arrive(2 * key + 1, &route, 0);
+    }
+    assert_eq!(world.limiter.queued(), 14);
+    (100..103).for_each(|number| world.arrive(number, "user=u", 0));
+    assert_eq!(world.limiter.queued(), 15);
+}
+
 #[test]
 fn a_request_that_another_limit_denies_does_not_wait_and_one_that_waits_has_charged_nothing() {
     let mut world = world();

@@ -1,0 +1,39 @@
+//! How the places for queued requests are divided.
+//!
+//! A sender that fills them leaves some to others, in steps: one key leaves half of the places, so that another key is queued; the keys of one
+//! limit leave a quarter, to its keys that have none; and these leave an eighth, to other limits. What others take of that, they divide
+//! likewise (Choudhury and Hahne's dynamic threshold). Keys are as many as clients make up, limits are those of the rules.
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, hash_map::Entry};
+use std::hash::Hash;
+
+/// Numbers of requests, before another one is queued.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// Of its key.
+    pub(super) of_key: usize,
+    /// Of all keys of its limit.
+    pub(super) of_limit: usize,
+    /// The places that nobody has.
+    pub(super) free: usize,
+}
+
+impl Places {
+    /// Whether there is a place for another request of the key.
+    pub(super) fn has_another(self) -> bool {
+        let Self { of_key, of_limit, free } = self;
+        let of_limit_max = free.saturating_mul(if of_key == 0 { 7 } else { 3 });
+        free > 0 && of_limit < of_limit_max && (of_key == 0 || of_key < free)
+    }
+}
+
+/// Counts one request less.
+pub(super) fn release_place<T: Eq + Hash>(counts: &mut HashMap<T, usize, FixedState>, of: T) {
+    if let Entry::Occupied(mut count) = counts.entry(of) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
