@@ -30,6 +30,7 @@ tests_with! {
     renewals_and_give_backs_that_were_received_are_made_although_the_connection_ends,
     ends_that_were_received_are_made_before_a_draining_server_ends,
     ends_that_a_drain_does_not_wait_for_are_counted_and_logged,
+    starts_that_are_received_after_ends_find_what_these_have_freed,
 }
 
 const SLOTS: u32 = 20;
@@ -41,6 +42,7 @@ const RULES: &str = "
 domain: d
 descriptors:
   - {key: k, rate_limit: {algorithm: concurrency, requests_in_flight: 20, max_hold: 1h}}
+  - {key: now, rate_limit: {algorithm: concurrency, requests_in_flight: 20, max_hold: 1h, max_wait: 0s}}
   - {key: cost, rate_limit: {unit: day, requests_per_unit: 1000, reserve: 50}}
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000}}
 ";
@@ -242,4 +244,23 @@ async fn ends_that_a_drain_does_not_wait_for_are_counted_and_logged() {
     assert!(status.success());
     let lost = world.servers[0].logged("ends of requests did not reach the shared store");
     assert!(lost.len() == 1 && lost[0].contains("20"), "{lost:?}");
+}
+
+/// Starts were decided before the ends of their predecessors, which their client had sent first on the same connection.
+async fn starts_that_are_received_after_ends_find_what_these_have_freed() {
+    let store = RedisServer::start();
+    let world = World::with_rules(RULES, 1, &store.url(), &DENY);
+    let mut client = world.servers[0].client().await;
+    let tickets = take_all(&mut client, "now").await;
+    let start = descriptor(&[("now", "v")]);
+    let one_after_the_other: Vec<_> =
+        ends(&tickets).into_iter().flat_map(|end| [end, start.clone()]).collect();
+    let mut connection = RawConnection::open(world.servers[0].address()).await;
+    connection.send_bytes(&calls(&one_after_the_other, &call_head(), Ended::Fin)[PREFACE_BYTES..]).await;
+    let mut responses = 0;
+    while responses < one_after_the_other.len() {
+        let frame = connection.next().await.expect("a response");
+        responses += usize::from(frame.kind == HEADERS && frame.flags & END_STREAM != 0);
+    }
+    assert_eq!(free(&mut client, "now").await, 0, "as many starts as ends");
 }

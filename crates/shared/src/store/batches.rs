@@ -195,43 +195,52 @@ impl Link {
             if self.waiting.is_empty() || (in_flight > 0 && !is_enough) {
                 return;
             }
-            let mut flights = self.next_flights();
-            let Some(first) = flights.pop() else { continue };
+            let flights = self.next_flights();
+            if flights.is_empty() {
+                continue;
+            }
             let Some(connection) = self.connection().await else {
-                flights.into_iter().chain([first]).for_each(Flight::fail);
+                flights.into_iter().for_each(Flight::fail);
                 continue;
             };
-            let (store, node) = (Arc::clone(&self.store), Arc::clone(&self.node));
-            let deadline = store.settings.timeout;
-            let work = store.unfinished.begin();
+            let work = self.store.unfinished.begin();
+            // Each command is written when its task is polled first, and a worker's runtime polls new tasks in their order.
+            let mut flying = JoinSet::new();
+            for flight in flights {
+                let (store, node, connection) =
+                    (Arc::clone(&self.store), Arc::clone(&self.node), connection.clone());
+                flying.spawn(async move { store.send(&node, connection, flight).await });
+            }
             let sending = tokio::spawn(async move {
-                // The commands are written together, since nothing is awaited between them.
-                let mut others = JoinSet::new();
-                for flight in flights {
-                    let (store, node, connection) =
-                        (Arc::clone(&store), Arc::clone(&node), connection.clone());
-                    others.spawn(async move { store.send(&node, connection, flight).await });
-                }
-                store.send(&node, connection, first).await;
-                others.join_all().await;
+                flying.join_all().await;
                 drop(work);
             });
             // A late response does not hold up the calls after it.
+            let deadline = self.store.settings.timeout;
             self.in_flight.spawn(async move { _ = tokio::time::timeout(deadline, sending).await });
         }
     }
 
-    /// Calls whose callers still wait, as many as are sent together.
+    /// Calls whose callers still wait, as many as are sent together. Releases and ends are first: a start that arrived after the end of
+    /// its client's last request finds the slot free, although it joins the decisions that arrived before.
     fn next_flights(&mut self) -> Vec<Flight> {
-        let mut flights: Vec<Flight> = Vec::new();
+        let (mut flights, mut closings): (Vec<Flight>, usize) = (Vec::new(), 0);
         for _ in 0..DECISIONS_MAX {
             let Some(call) = self.waiting.pop_front() else { break };
             if call.is_closed() {
                 continue;
             }
-            if !matches!(call.task, Task::Decide { .. }) {
-                flights.push(Flight::Alone(call));
-                continue;
+            match call.task {
+                Task::Decide { .. } => {}
+                Task::Close { .. } => {
+                    flights.insert(closings, Flight::Alone(call));
+                    closings += 1;
+                    continue;
+                }
+                Task::Undo { .. } | Task::Renew { .. } | Task::Reset { .. } => {
+                    flights.push(Flight::Alone(call));
+                    continue;
+                }
             }
             let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
                 Some(flight) => flight.push(call),

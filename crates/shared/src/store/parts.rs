@@ -142,38 +142,49 @@ fn spawn_give_back(store: &Arc<Inner>, group: u16, request: EncodedRequest) {
     });
 }
 
-/// Takes hits back in the background. They stay charged if that does not succeed in about a minute.
+/// Takes hits back in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
 pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
-    let (store, undo, work) = (Arc::clone(store), Arc::new(undo), store.unfinished.begin());
+    let (Some(token), Some(work)) = (token(), store.unfinished.begin_bounded()) else {
+        return store.counts.undone.count(Attempt::Failed);
+    };
+    let undo = Arc::new(undo);
+    let task = move |reply| Task::Undo { undo: Arc::clone(&undo), token, reply };
+    let undone = until_done(store, group, UNDO_ATTEMPTS, task);
+    let store = Arc::clone(store);
     tokio::spawn(async move {
-        let Some(token) = token() else { return store.counts.undone.count(Attempt::Failed) };
-        let task = |reply| Task::Undo { undo: Arc::clone(&undo), token, reply };
-        let done = until_done(&store, group, UNDO_ATTEMPTS, task).await;
+        let done = undone.await;
         store.counts.undone.count(if done.is_some() { Attempt::Succeeded } else { Attempt::Failed });
         drop(work);
     });
 }
 
-/// Sends a task until the store has done it; none if it has not after so many attempts.
-pub(super) async fn until_done<T>(
+/// Sends a task until the store has done it; none if it has not after so many attempts. The first is sent at once, before calls that are
+/// made later.
+pub(super) fn until_done<T, F: Fn(oneshot::Sender<Result<T, Failure>>) -> Task>(
     store: &Arc<Inner>,
     group: u16,
     attempts: u32,
-    task: impl Fn(oneshot::Sender<Result<T, Failure>>) -> Task,
-) -> Option<T> {
-    let mut pause = UNDO_PAUSE.0;
-    for attempt in 1..=attempts {
+    task: F,
+) -> impl Future<Output = Option<T>> + use<T, F> {
+    let store = Arc::clone(store);
+    let send = move || {
         let (reply, response) = oneshot::channel();
-        Links::send(store, Call::new(group, task(reply)));
-        if let Ok(Ok(done)) = response.await {
-            return Some(done);
-        }
-        if attempt < attempts {
+        Links::send(&store, Call::new(group, task(reply)));
+        response
+    };
+    let first = send();
+    async move {
+        let (mut response, mut pause) = (first, UNDO_PAUSE.0);
+        for _ in 1..attempts {
+            if let Ok(Ok(done)) = response.await {
+                return Some(done);
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(UNDO_PAUSE.1);
+            response = send();
         }
+        response.await.ok()?.ok()
     }
-    None
 }
 
 /// A random number, which no other undo has.

@@ -145,11 +145,12 @@ impl Inner {
             Closing::Reservations(_) => true,
         };
         let attempts = if is_repeatable { UNDO_ATTEMPTS } else { 1 };
-        let closing = Arc::new(closing);
-        let (store, under_way) = (Arc::clone(self), UnderWay::begin(self));
+        let (closing, under_way) = (Arc::new(closing), UnderWay::begin(self));
+        let task = move |reply| Task::Close { closing: Arc::clone(&closing), reply };
+        // It is sent before what is received after it, such as the next start of the same client.
+        let closed = until_done(self, group, attempts, task);
         Some(runtime.spawn(async move {
-            let task = |reply| Task::Close { closing: Arc::clone(&closing), reply };
-            if let Some(closed) = until_done(&store, group, attempts, task).await {
+            if let Some(closed) = closed.await {
                 under_way.end();
                 done(closed);
             }

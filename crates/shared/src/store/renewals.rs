@@ -25,7 +25,8 @@ impl SharedStore {
         if renewal.slots().len() + renewal.reserved().len() > COUNTERS_MAX {
             return Ok(false);
         }
-        let (store, parts, work) = (Arc::clone(&self.0), parts(renewal), self.0.unfinished.begin());
+        let Some(work) = self.0.unfinished.begin_bounded() else { return Err(Failure::Unavailable) };
+        let (store, parts) = (Arc::clone(&self.0), parts(renewal));
         // It is made although its caller does not wait any more.
         let renewed = tokio::spawn(async move {
             let _work = work;
