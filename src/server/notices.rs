@@ -27,11 +27,12 @@ impl NoticesThread {
         let (stop, stopped) = mpsc::channel();
         let (limiter, meters, clock) = (Arc::clone(limiter), Arc::clone(meters), Arc::clone(clock));
         let run = move || {
-            let mut notices = Notices::default();
+            let (mut notices, memory) = (Notices::default(), super::available_memory());
+            let memory_max = memory.map(|(bytes, _)| bytes);
             while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let now = clock.now();
                 let (unlimited, _) = meters.unlimited.read(now);
-                let due = notices.round(&unlimited, &limiter.rules(), limiter.store(), now);
+                let due = notices.round(&unlimited, &limiter.rules(), (limiter.store(), memory_max), now);
                 due.iter().for_each(Notice::log);
             }
         };

@@ -5,8 +5,8 @@ use crate::cli::{
     arguments::rule_files::ReadAs,
     output::{
         rule_text::{
-            algorithm_text, ban_text, condition_text, debt_text, limit_text, on_deny_text, reserve_text,
-            schedule_text,
+            algorithm_text, ban_text, condition_text, debt_text, limit_text, memory_text, on_deny_text,
+            reserve_text, schedule_text,
         },
         table,
     },
@@ -130,6 +130,7 @@ fn notes(rule: &Rule) -> String {
     let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, is_only));
     let debts = rule.limits.iter().filter_map(debt_text);
     let reserves = rule.limits.iter().filter_map(|limit| reserve_text(limit, is_only));
+    let memory = rule.limits.iter().filter_map(memory_text);
     let conditions = rule.limits.iter().filter_map(|limit| condition_text(limit, is_only));
     applying
         .chain(schedules)
@@ -137,6 +138,7 @@ fn notes(rule: &Rule) -> String {
         .chain(debts)
         .chain(reserves)
         .chain(conditions)
+        .chain(memory)
         .collect::<Vec<_>>()
         .join(", ")
 }

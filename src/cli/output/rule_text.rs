@@ -3,6 +3,7 @@
 use tidegate_core::{
     algorithm::Queue,
     rules::{ChargePolicy, Rule, RuleLimit},
+    store::COUNTER_BYTES,
 };
 
 /// `100 per minute`, `5 per 10s`, `3 in flight for up to 60s`, with the name before it.
@@ -49,6 +50,12 @@ pub(in crate::cli) fn reserve_text(limit: &RuleLimit, is_only: bool) -> Option<S
 pub(in crate::cli) fn debt_text(limit: &RuleLimit) -> Option<String> {
     let counts_beyond = limit.charge == ChargePolicy::Always || limit.reserve.is_some();
     limit.debt_max.filter(|_| counts_beyond).map(|windows| format!("debt_max: {windows}"))
+}
+
+/// The bytes of a counter at its limit, if they are more than those of most algorithms.
+pub(in crate::cli) fn memory_text(limit: &RuleLimit) -> Option<String> {
+    let heap = limit.heap_bytes().most;
+    (heap > 0).then(|| format!("up to {} bytes a counter", COUNTER_BYTES + heap))
 }
 
 /// `when EXPRESSION`, with the limit that it belongs to if the rule has several.

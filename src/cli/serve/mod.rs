@@ -263,7 +263,7 @@ impl Serve {
         }
         settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
         let shared = settings.shared_store.clone();
-        let counters_max = self.counters_max();
+        let counters_max = self.counters_max(&rules);
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
             OnFullChoice::Allow => OnFull::Allow,
@@ -304,13 +304,15 @@ impl Serve {
         Ok(clock)
     }
 
-    fn counters_max(&self) -> usize {
+    /// The bound on counters; by default as many as fit in the memory, after one request to each, with the widest limit of the rules.
+    fn counters_max(&self, rules: &RuleSet) -> usize {
+        let heap_bytes = rules.heap_bytes().first;
         let (counters_max, because) = match (self.max_counters, server::available_memory()) {
             (Some(counters), _) => (counters.get(), "--max-counters"),
-            (None, Some((bytes, because))) => (store::default_counters_max(bytes), because),
-            (None, None) => (store::default_counters_max(0), "unknown memory"),
+            (None, Some((bytes, because))) => (store::default_counters_max(bytes, heap_bytes), because),
+            (None, None) => (store::default_counters_max(0, heap_bytes), "unknown memory"),
         };
-        let bytes_max = counters_max as u64 * store::COUNTER_BYTES;
+        let bytes_max = counters_max as u64 * (store::COUNTER_BYTES + heap_bytes);
         tracing::info!(counters_max, because, mb_max = bytes_max / 1_000_000, "room for counters");
         counters_max
     }

@@ -9,6 +9,7 @@
 use super::{
     Algorithm, Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers,
     facts::Facts,
+    memory::HeapBytes,
     record::{self, Recorded},
     stored::Stored,
 };
@@ -165,6 +166,10 @@ impl Facts for Ban {
     const NAME: &'static str = "ban";
     const KEEPS_WORDS: bool = false;
     const COUNTS_HITS: bool = false;
+
+    fn heap_bytes(&self) -> HeapBytes {
+        HeapBytes::of_log(self.after)
+    }
 
     fn freeing(&self) -> Freeing {
         Freeing::Otherwise(self.lasts.nanos().get())

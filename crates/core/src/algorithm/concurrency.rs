@@ -18,6 +18,7 @@
 use super::{
     Algorithm, Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
+    memory::HeapBytes,
     leaky_bucket::QueueRecord,
     microseconds,
     record::{self, Recorded},
@@ -288,6 +289,10 @@ impl Facts for Concurrency {
     const LIMIT_MAX: u32 = Concurrency::LIMIT_MAX;
     const KEEPS_WORDS: bool = false;
     const COUNTS_HITS: bool = false;
+
+    fn heap_bytes(&self) -> HeapBytes {
+        HeapBytes::of_slots(self.limit)
+    }
 
     fn freeing(&self) -> Freeing {
         Freeing::Otherwise(self.max_hold.nanos().get())

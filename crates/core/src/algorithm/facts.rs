@@ -1,7 +1,7 @@
 //! What the rest of the system knows of an algorithm beside its counting. Every algorithm states it in its own file; elsewhere nothing
 //! matches over algorithms.
 
-use super::{Algorithm, Freeing, NotShareable, State};
+use super::{Algorithm, Freeing, NotShareable, State, memory::HeapBytes};
 use crate::limit::Window;
 use std::time::Duration;
 
@@ -20,6 +20,11 @@ pub(super) trait Facts: Sized {
     #[inline]
     fn capacity(&self) -> Option<u32> {
         None
+    }
+
+    /// Bytes of a counter on the heap.
+    fn heap_bytes(&self) -> HeapBytes {
+        HeapBytes::default()
     }
 
     /// How used hits become free again.
@@ -85,6 +90,11 @@ impl Algorithm {
     #[inline]
     pub fn capacity(&self) -> Option<u32> {
         each!(self, algorithm => algorithm.capacity())
+    }
+
+    /// Bytes of a counter on the heap.
+    pub fn heap_bytes(&self) -> HeapBytes {
+        each!(self, algorithm => algorithm.heap_bytes())
     }
 
     /// The same algorithm for another number of requests per window. A bucket as large as its requests per window, which were `former`,

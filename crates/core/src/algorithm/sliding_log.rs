@@ -9,6 +9,7 @@
 use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
+    memory::HeapBytes,
     microseconds,
     record::{self, Recorded},
     runs::{Run, Runs},
@@ -211,6 +212,10 @@ impl Facts for SlidingLog {
     const NAME: &'static str = "sliding_log";
     const LIMIT_MAX: u32 = SlidingLog::LIMIT_MAX;
     const KEEPS_WORDS: bool = false;
+
+    fn heap_bytes(&self) -> HeapBytes {
+        HeapBytes::of_log(self.limit)
+    }
 
     fn freeing(&self) -> Freeing {
         Freeing::Window(self.window.nanos().get())

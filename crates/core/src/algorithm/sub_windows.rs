@@ -17,6 +17,7 @@ use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     counts::Counts,
     facts::Facts,
+    memory::HeapBytes,
     fixed_window::saturating_count,
     microseconds,
     record::Recorded,
@@ -306,6 +307,10 @@ impl Recorded for SubWindows {
 impl Facts for SubWindows {
     const NAME: &'static str = "sliding_window";
     const KEEPS_WORDS: bool = false;
+
+    fn heap_bytes(&self) -> HeapBytes {
+        HeapBytes::fixed(75 + 4 * u64::from(self.precision))
+    }
 
     fn freeing(&self) -> Freeing {
         Freeing::Window(u64::from(self.precision).saturating_mul(self.length.get()))

@@ -19,6 +19,7 @@ mod letter_case;
 mod limit_name;
 mod limits;
 mod load_options;
+mod memory;
 mod networks;
 mod other_files;
 mod overlay;

@@ -257,6 +257,11 @@ impl LimitSchedule {
         Self { timetable, limits: requests.iter().map(limit).collect() }
     }
 
+    /// Its limits.
+    pub(super) fn limits(&self) -> &[RuleLimit] {
+        &self.limits
+    }
+
     /// When its limits apply.
     pub fn timetable(&self) -> &Timetable {
         &self.timetable

@@ -7,6 +7,7 @@ use tidegate_core::{
     algorithm::Queue,
     limit::Timestamp,
     rules::{ChargePolicy, LimitSchedule, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Source},
+    store::COUNTER_BYTES,
 };
 
 /// Every domain with its rules, and where each is declared.
@@ -50,6 +51,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "schedule": schedule_to_json(limit),
         "when": limit.when.as_ref().map(|when| when.source()),
         "debt_max": limit.debt_max,
+        "counter_bytes": COUNTER_BYTES + limit.heap_bytes().most,
         "reserve": limit.reserve.map(|reserve| reserve.to_string()),
         "ban": limit.ban().map(|ban| ban.to_string()),
     })

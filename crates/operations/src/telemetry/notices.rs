@@ -7,7 +7,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 use tidegate_core::{
     limit::Timestamp,
     rules::{Advice, RuleSet},
-    store::{OnFull, Store},
+    store::{COUNTER_BYTES, OnFull, Store},
 };
 use tidegate_service::UnlimitedPath;
 
@@ -29,6 +29,8 @@ pub struct Notices {
     /// Requests that found no room, as of the last round.
     no_room: usize,
     full: Option<Full>,
+    /// The line about counters that do not fit, if there is one about the rules in force.
+    memory: Option<Notice>,
 }
 
 /// A time without room.
@@ -63,6 +65,17 @@ pub enum Notice {
         /// What happens to requests with new keys.
         on_full: OnFull,
     },
+    /// As many counters as there may be would take more memory than there is.
+    Memory {
+        /// The limit with the widest counters; none if those of every limit take the same.
+        limit: Option<String>,
+        /// Bytes of each of them.
+        bytes: u64,
+        /// The bound on counters.
+        counters_max: usize,
+        /// The memory that the process may use.
+        memory_max: u64,
+    },
     /// New keys have room again.
     HasRoom {
         /// Requests that found none.
@@ -78,10 +91,11 @@ impl Notices {
         &mut self,
         unlimited: &[UnlimitedPath],
         rules: &RuleSet,
-        store: &Store,
+        (store, memory_max): (&Store, Option<u64>),
         now: Timestamp,
     ) -> Vec<Notice> {
         let mut notices: Vec<Notice> = self.room(store, now).into_iter().collect();
+        notices.extend(memory_max.and_then(|bytes| self.memory(rules, store, bytes)));
         for path in unlimited {
             if notices.len() >= LINES_MAX {
                 break;
@@ -108,6 +122,19 @@ impl Notices {
             advice: rules.advise(&path.domain, &keys),
             is_by_condition: of_domain.is_some_and(|domain| domain.conditional().is_some()),
         })
+    }
+
+    /// The line about counters that do not fit, once for each change of the rules that changes it.
+    fn memory(&mut self, rules: &RuleSet, store: &Store, memory_max: u64) -> Option<Notice> {
+        let widest = rules.widest_limit();
+        let bytes = COUNTER_BYTES + widest.map_or(0, |limit| limit.heap_bytes().most);
+        let counters_max = store.counters_max();
+        let exceeds = bytes.saturating_mul(counters_max as u64) > memory_max;
+        let limit = widest.map(|limit| rules.limit_name(limit).to_string());
+        let notice = exceeds.then_some(Notice::Memory { limit, bytes, counters_max, memory_max });
+        let is_new = notice != self.memory;
+        self.memory.clone_from(&notice);
+        notice.filter(|_| is_new)
     }
 
     fn room(&mut self, store: &Store, now: Timestamp) -> Option<Notice> {
@@ -143,6 +170,10 @@ impl Notice {
                 }
             }
             Self::Full { counters_max, .. } => tracing::warn!(counters_max, "{self}"),
+            Self::Memory { limit, bytes, counters_max, memory_max } => {
+                let fitting = memory_max / bytes;
+                tracing::warn!(limit, bytes, counters_max, memory_max, fitting, "{self}");
+            }
             Self::HasRoom { requests, took } => tracing::info!(requests, ?took, "{self}"),
         }
     }
@@ -160,6 +191,9 @@ impl fmt::Display for Notice {
             Self::Full { on_full: OnFull::Allow, .. } => {
                 f.write_str("counters are full: requests with new keys are admitted without a limit; raise --max-counters")
             }
+            Self::Memory { .. } => f.write_str(
+                "the memory does not hold as many counters of this limit as there may be; lower --max-counters, or the limit's precision or log",
+            ),
             Self::HasRoom { .. } => f.write_str("counters have room again"),
         }
     }
@@ -193,7 +227,7 @@ mod tests {
             RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
         let (mut notices, store) = (Notices::default(), store());
         let mut lines = |paths: &[UnlimitedPath], seconds| -> Vec<(String, u64)> {
-            let due = notices.round(paths, &rules, &store, at(seconds)).into_iter();
+            let due = notices.round(paths, &rules, (&store, None), at(seconds)).into_iter();
             due.filter_map(|notice| match notice {
                 Notice::Unlimited { keys, descriptors, .. } => Some((keys, descriptors)),
                 _ => None,
@@ -208,7 +242,8 @@ mod tests {
         // Of many at once, each has its line in time.
         let many: Vec<_> = (0..25).map(|key| path(&key.to_string(), 1)).collect();
         assert_eq!([8_001, 8_002, 8_003, 8_004].map(|seconds| lines(&many, seconds).len()), [10, 10, 5, 0]);
-        let notice = notices.round(&[path("usr", 999)], &rules, &store, at(9_000)).pop().expect("it is due");
+        let notice =
+            notices.round(&[path("usr", 999)], &rules, (&store, None), at(9_000)).pop().expect("it is due");
         assert_eq!(
             notice.to_string(),
             "descriptors without a limit: \"no descriptor has the key usr; did you mean user? Known keys: user\"; \
@@ -216,10 +251,35 @@ mod tests {
         );
     }
 
+    /// With `precision: 255` a key took 1,113 bytes where 64 were planned.
+    #[test]
+    fn counters_that_the_memory_does_not_hold_have_one_line_for_each_change_of_the_rules() {
+        let rules = |precision: u32| {
+            let text = format!(
+                "domain: d\ndescriptors:\n- {{key: user, rate_limit: {{name: wide, unit: minute, requests_per_unit: 5, precision: {precision}}}}}\n"
+            );
+            RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules")
+        };
+        let (mut notices, store) = (Notices::default(), store());
+        let (narrow, wide) = (rules(1), rules(255));
+        let mut round = |rules: &RuleSet| notices.round(&[], rules, (&store, Some(4_000)), at(0));
+        let line = Notice::Memory {
+            limit: Some("d: wide".into()),
+            bytes: 1_159,
+            counters_max: 5,
+            memory_max: 4_000,
+        };
+        assert_eq!(round(&narrow), []);
+        assert_eq!(round(&wide), [line.clone()]);
+        assert_eq!(round(&wide), []);
+        assert_eq!(round(&narrow), []);
+        assert_eq!(round(&wide), [line]);
+    }
+
     #[test]
     fn a_time_without_room_has_one_line_at_its_begin_and_one_at_its_end() {
         let (mut notices, store, rules) = (Notices::default(), store(), RuleSet::default());
-        let mut round = |seconds| notices.round(&[], &rules, &store, at(seconds));
+        let mut round = |seconds| notices.round(&[], &rules, (&store, None), at(seconds));
         assert_eq!(round(0), []);
         store.count_no_room();
         assert_eq!(round(1), [Notice::Full { counters_max: 5, on_full: OnFull::Deny }]);

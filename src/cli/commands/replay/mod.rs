@@ -229,7 +229,7 @@ impl Replay {
 
     fn counters_max(&self) -> usize {
         let memory = || server::available_memory().map_or(0, |(bytes, _)| bytes);
-        self.max_counters.map_or_else(|| store::default_counters_max(memory() / 2), NonZeroUsize::get)
+        self.max_counters.map_or_else(|| store::default_counters_max(memory() / 2, 0), NonZeroUsize::get)
     }
 }
 

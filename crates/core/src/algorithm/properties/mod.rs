@@ -325,3 +325,24 @@ fn case_of_each() -> [Algorithm; 4] {
         Algorithm::Concurrency(Concurrency { limit: 3, max_hold: window, queue: None }),
     ]
 }
+
+/// Counters of all precisions, and logs with as many instants as they have hits, whatever the times between them.
+#[test]
+fn no_counter_has_more_on_the_heap_than_is_planned() {
+    let window = Window::from_secs(3_600).expect("a window");
+    let at = |nanos: u64| Timestamp::from_nanos(1_700_000_000_000_000_000 + nanos);
+    for precision in 2..=255 {
+        let algorithm = Algorithm::SubWindows(SubWindows::new(9, window, precision));
+        let state = algorithm.add(State::EMPTY, 1, at(0));
+        assert!(state.heap_bytes() as u64 <= algorithm.heap_bytes().first, "precision {precision}");
+    }
+    for gap in [1_000, 1_000_000, 1_000_000_000] {
+        let algorithm = Algorithm::SlidingLog(SlidingLog { limit: 500, window });
+        let mut state = algorithm.add(State::EMPTY, 1, at(0));
+        assert!(state.heap_bytes() as u64 <= algorithm.heap_bytes().first);
+        for hit in 1..500 {
+            state = algorithm.add(state, 1, at(hit * gap));
+        }
+        assert!(state.heap_bytes() as u64 <= algorithm.heap_bytes().most, "{gap} ns between hits");
+    }
+}

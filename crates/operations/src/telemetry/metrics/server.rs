@@ -57,7 +57,8 @@ impl Page<'_> {
             let help = "Memory that the process may use: the machine's, or the cgroup's limit";
             self.gauge("memory_max_bytes", help, bytes)?;
         }
-        let bytes = (store.counters_max() as u64).saturating_mul(COUNTER_BYTES);
+        let of_counter = COUNTER_BYTES.saturating_add(limiter.rules().heap_bytes().most);
+        let bytes = (store.counters_max() as u64).saturating_mul(of_counter);
         self.gauge("counters_memory_max_bytes", "Memory of the maximum number of counters", bytes)?;
         self.counter("counters_expired", "Counters dropped after they expired", store.expired() as u64)?;
         self.gauge("counters", "Counters in memory", store.counters() as u64)?;

@@ -1,0 +1,41 @@
+//! The memory of a counter. Its shard has two words of the state; what is more is on the heap.
+//!
+//! The figures are those of docs/operations.md, measured with mimalloc and rounded up: one allocation for each part of a state, in sizes of the
+//! allocator. Leases and reservations have bounds of their own, over all counters.
+
+/// Bytes of a counter on the heap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct HeapBytes {
+    /// After one request. A sender that makes up keys has the server keep as many for each of them.
+    pub first: u64,
+    /// At the limit.
+    pub most: u64,
+}
+
+impl HeapBytes {
+    /// Of states that never grow.
+    pub(super) const fn fixed(bytes: u64) -> Self {
+        Self { first: bytes, most: bytes }
+    }
+
+    /// Of states with so many bytes, and more for each of up to so many parts.
+    const fn growing(least: u64, each: u64, parts_max: u32) -> Self {
+        let parts = if parts_max == 0 { 1 } else { parts_max as u64 };
+        Self { first: least + each, most: least.saturating_add(each.saturating_mul(parts)) }
+    }
+
+    /// Of a log with so many instants at most.
+    pub(super) const fn of_log(instants_max: u32) -> Self {
+        Self::growing(106, 20, instants_max)
+    }
+
+    /// Of so many slots at most.
+    pub(super) const fn of_slots(slots_max: u32) -> Self {
+        Self::growing(36, 30, slots_max)
+    }
+
+    /// The larger of both figures.
+    pub(crate) fn or_wider(self, other: Self) -> Self {
+        Self { first: self.first.max(other.first), most: self.most.max(other.most) }
+    }
+}
