@@ -13,6 +13,7 @@ mod naive_queue;
 mod oracle;
 mod outcome;
 mod queue;
+mod reserved;
 mod rng;
 mod rules;
 mod schedule;

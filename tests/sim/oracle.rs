@@ -213,6 +213,24 @@ impl Oracle {
         if self.lasts_since(taken, now) { alone.whole(now).min(hits) } else { 0 }
     }
 
+    /// Hits of a bucket that count if as many of a part of them were given back as that has.
+    pub fn used_without(&self, part: &Self, given: u64, now: u64) -> u64 {
+        let of_draining = |tokens, interval: u64| {
+            let given = part.level(tokens, interval, now).min(i128::from(given) * i128::from(interval));
+            (self.level(tokens, interval, now) - given + i128::from(interval) - 1) / i128::from(interval)
+        };
+        let used = match self.model {
+            Model::GreedyBucket { tokens, interval, .. } => of_draining(tokens, interval),
+            Model::LeakyBucket { hits, per, .. } => of_draining(hits, per),
+            Model::IntervalBucket { tokens, interval, .. } => {
+                let missing = |of: &Self| of.missing(tokens, interval, of.not_before_the_state(now));
+                missing(self) - missing(part).min(given.into())
+            }
+            _ => unreachable!("no bucket"),
+        };
+        u64::try_from(used).expect("no more is given back than was taken")
+    }
+
     /// Hits that count in full: none of them has begun to drain.
     pub fn whole(&self, now: u64) -> u64 {
         let whole = match self.model {

@@ -263,14 +263,14 @@ pub fn moment(nanos: u64) -> Timestamp {
 }
 
 /// Key and value of each descriptor.
-fn names(descriptors: &[DescriptorHits]) -> Vec<(String, String)> {
+pub fn names(descriptors: &[DescriptorHits]) -> Vec<(String, String)> {
     descriptors
         .iter()
         .map(|DescriptorHits { rule, value, .. }| (format!("k{rule}"), format!("v{value}")))
         .collect()
 }
 
-fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) -> Request<'n> {
+pub fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) -> Request<'n> {
     let mut request = Request::new("sim");
     for (descriptor, (key, value)) in descriptors.iter().zip(names) {
         let hits = |hits| NonZeroU64::new(hits).expect("at least one hit");
@@ -287,7 +287,7 @@ fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) ->
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
-fn outcome(Decision { code, statuses, .. }: &Decision<'_>) -> Outcome {
+pub fn outcome(Decision { code, statuses, .. }: &Decision<'_>) -> Outcome {
     let statuses = statuses.iter().map(|status| Status {
         is_over: status.code == Code::OverLimit,
         limit: status.limit.map(|_| Tightest {

@@ -1,0 +1,123 @@
+//! Costs known at the end: every verdict, and what remains and the reset of every status, are compared with those of a list of charges, of which an end
+//! replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans and `charge: always`; requests that give hits back
+//! beside starts, and peeks; ends that are lost, repeated and late; stops and crashes.
+//!
+//! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
+
+mod oracle;
+mod process;
+mod traffic;
+
+use crate::{check_seeds, rng::Rng, world::shortest};
+use oracle::Oracle;
+use process::{Cost, Process};
+use std::fmt::Write;
+use traffic::{Event, Rules, Step};
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 100;
+
+/// Seeds in which a planted fault must be found.
+const SEEDS_WITH_FAULT: u64 = 100;
+
+/// What a limiter might do wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    CostsOneMore,
+    KeepsWhatIsReturned,
+    /// Charges one hit instead of those of the request.
+    ForgetsEstimates,
+    ChargesNoDenials,
+}
+
+const FAULTS: [Fault; 4] =
+    [Fault::CostsOneMore, Fault::KeepsWhatIsReturned, Fault::ForgetsEstimates, Fault::ChargesNoDenials];
+
+#[test]
+fn decisions_with_estimates_are_those_of_a_list_of_charges() {
+    check_seeds(SEEDS, |rng| {
+        let rules = Rules::random(rng);
+        let trace = traffic::random(rng, &rules);
+        check(&rules, trace)
+    });
+}
+
+#[test]
+fn planted_faults_of_estimates_are_found() {
+    for fault in FAULTS {
+        let is_found = (0..SEEDS_WITH_FAULT).any(|seed| {
+            let mut rng = Rng::of_seed(seed);
+            let rules = Rules::random(&mut rng);
+            compare(&rules, &traffic::random(&mut rng, &rules), Some(fault)).is_err()
+        });
+        assert!(is_found, "{fault:?} is not found");
+    }
+}
+
+/// An error describes the first difference, by a trace as short as was found.
+fn check(rules: &Rules, trace: Vec<Step>) -> Result<(), String> {
+    if compare(rules, &trace, None).is_ok() {
+        return Ok(());
+    }
+    let trace = shortest(trace, |trace| compare(rules, trace, None).is_err());
+    let mut text = rules.yaml();
+    for Step { after, event } in &trace {
+        let _ = writeln!(text, "{after} ns later: {event:?}");
+    }
+    let difference = compare(rules, &trace, None).err().unwrap_or_default();
+    Err(text + &difference)
+}
+
+/// Runs the trace on both. Returns the first difference as an error.
+fn compare(rules: &Rules, trace: &[Step], fault: Option<Fault>) -> Result<(), String> {
+    let (mut oracle, mut process) = (Oracle::new(rules.clone()), Process::start(rules.clone(), fault));
+    for (index, Step { after, event }) in trace.iter().enumerate() {
+        oracle.now += after;
+        play(&mut oracle, &mut process, event).map_err(|text| format!("at step {index}: {text}"))?;
+    }
+    Ok(())
+}
+
+fn play(oracle: &mut Oracle, process: &mut Process, event: &Event) -> Result<(), String> {
+    let now = oracle.now;
+    match event {
+        Event::Request(descriptors) => {
+            let descriptors = oracle.returnable(descriptors);
+            let (found, ticket) = process.decide(&descriptors, now);
+            let (expected, has_ticket) = oracle.decide(&descriptors, ticket.as_deref());
+            if found != expected || ticket.is_some() != has_ticket {
+                return Err(format!(
+                    "expected {expected:?}, ticket {has_ticket}\nfound {found:?}, {ticket:?}"
+                ));
+            }
+        }
+        Event::End { back, cost } => {
+            if let Some(ticket) = process.ticket(*back) {
+                process.end(&ticket, Cost::Is(*cost), now);
+                oracle.end(&ticket, |_| *cost);
+            }
+        }
+        Event::GiveBack { back, hits } => {
+            if let Some(ticket) = process.ticket(*back) {
+                process.end(&ticket, Cost::GivesBack(*hits), now);
+                oracle.end(&ticket, |estimate| estimate.saturating_sub(*hits));
+            }
+        }
+        Event::Sweep => process.sweep(now),
+        Event::Snapshot => {
+            process.save(now);
+            oracle.save();
+        }
+        Event::Restart | Event::Crash => {
+            if matches!(event, Event::Restart) {
+                process.save(now);
+                oracle.save();
+            }
+            // Ids are of a time and a number: no process starts at the time of another.
+            oracle.now += 1;
+            process.restart(oracle.now);
+            oracle.start();
+        }
+    }
+    Ok(())
+}

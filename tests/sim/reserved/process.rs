@@ -1,0 +1,105 @@
+//! The limiter under test as a process runs it, with a disk that outlives the process. Faults are planted here, into what reaches the limiter.
+
+use super::{Fault, oracle::START, traffic::Rules};
+use crate::{
+    outcome::{DescriptorHits, Outcome},
+    server::{moment, names, outcome, request},
+};
+use std::{num::NonZeroU64, sync::Arc};
+use tidegate_core::{
+    clock::ManualClock,
+    limit::{Code, Descriptor, Entry, Hits, Request},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+use tidegate_snapshot::{SimulatedDisk, Writer, start_simulated};
+
+/// An end as a client sends it.
+#[derive(Clone, Copy)]
+pub enum Cost {
+    Is(u64),
+    GivesBack(u64),
+}
+
+pub struct Process {
+    fault: Option<Fault>,
+    rules: Rules,
+    disk: SimulatedDisk,
+    limiter: Arc<Limiter>,
+    writer: Writer,
+    /// The tickets of all requests that had one.
+    tickets: Vec<String>,
+}
+
+impl Process {
+    pub fn start(rules: Rules, fault: Option<Fault>) -> Self {
+        let disk = SimulatedDisk::default();
+        let (limiter, writer) = start(&rules, fault, &disk, START);
+        Self { fault, rules, disk, limiter, writer, tickets: Vec::new() }
+    }
+
+    /// Returns also the ticket of the request, if it has one.
+    pub fn decide(&mut self, descriptors: &[DescriptorHits], now: u64) -> (Outcome, Option<String>) {
+        let (names, pinned) = (names(descriptors), self.limiter.pin());
+        let decision = pinned.decide(&request(descriptors, &names), moment(now));
+        let ticket = decision.slot.as_ref().map(|slot| slot.ticket.to_string());
+        self.tickets.extend(ticket.clone());
+        (outcome(&decision), ticket)
+    }
+
+    /// The ticket of the request that had one so many before the last.
+    pub fn ticket(&self, back: usize) -> Option<String> {
+        let index = self.tickets.len().checked_sub(back + 1)?;
+        Some(self.tickets[index].clone())
+    }
+
+    pub fn end(&self, ticket: &str, cost: Cost, now: u64) {
+        let take = |hits| NonZeroU64::new(hits).map_or(Hits::Peek, Hits::Take);
+        let hits = match cost {
+            Cost::Is(hits) if self.fault == Some(Fault::CostsOneMore) => take(hits + 1),
+            Cost::Is(hits) => take(hits),
+            Cost::GivesBack(hits) => NonZeroU64::new(hits).map_or(Hits::Peek, Hits::GiveBack),
+        };
+        let mut message = Request::new("sim");
+        let entries = [Entry { key: "slot", value: ticket }].into_iter().collect();
+        message.push(Descriptor { entries, limit: None, hits });
+        // An end that arrives late is dated at its start all the same.
+        assert_eq!(self.limiter.pin().decide(&message, moment(now)).code, Code::Ok);
+    }
+
+    pub fn sweep(&self, now: u64) {
+        let shards = 0..self.limiter.store().shard_count();
+        shards.for_each(|shard| self.limiter.sweep(shard, usize::MAX, moment(now)));
+    }
+
+    pub fn save(&mut self, now: u64) {
+        let (rules, clock) = (self.limiter.rules(), ManualClock::new(moment(now)));
+        self.writer.pass(self.limiter.store(), rules.limits(), &clock).expect("memory takes it");
+    }
+
+    pub fn restart(&mut self, now: u64) {
+        (self.limiter, self.writer) = start(&self.rules, self.fault, &self.disk, now);
+    }
+}
+
+/// Starts a process from the disk.
+fn start(rules: &Rules, fault: Option<Fault>, disk: &SimulatedDisk, now: u64) -> (Arc<Limiter>, Writer) {
+    let mut yaml = rules.yaml();
+    match fault {
+        Some(Fault::KeepsWhatIsReturned) => yaml = yaml.replace("on_lost_end: return", "on_lost_end: keep"),
+        Some(Fault::ForgetsEstimates) => yaml = yaml.replace("reserve: hits, ", "reserve: 1, "),
+        Some(Fault::ChargesNoDenials) => {
+            yaml = yaml.replace("charge: always, debt_max: 1000", "charge: admitted")
+        }
+        Some(Fault::CostsOneMore) | None => {}
+    }
+    let build = |seed| {
+        let store = StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny };
+        let rules = RuleSet::parse(&[Source::file("sim.yaml", yaml)], &LoadOptions::default());
+        Limiter::new(rules.unwrap_or_else(|errors| panic!("{errors}")), store, false)
+    };
+    let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
+    let (limiter, writer, _) = started.expect("what was written can be restored");
+    (Arc::new(limiter), writer)
+}
