@@ -237,3 +237,15 @@ fn the_clock_is_read_while_the_counter_is_locked() {
         world.now()
     });
 }
+
+#[test]
+fn holders_are_bounded_and_the_store_decides_beyond() {
+    let mut world = World::new();
+    world.holders.holders.store(HOLDERS_MAX, Ordering::Relaxed);
+    assert_eq!(world.calls(&["a"], 100), [None; 100]);
+    assert_eq!(world.exchange(5), 0, "no holder");
+    assert_eq!(world.holders.holders.load(Ordering::Relaxed), HOLDERS_MAX);
+    world.holders.holders.store(HOLDERS_MAX - 1, Ordering::Relaxed);
+    assert_eq!(world.calls(&["a"], 100), [None; 100]);
+    assert_eq!(world.exchange(5), 1);
+}
