@@ -99,7 +99,7 @@ impl Background {
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
         let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
-        let quotas = QuotaThread::start(&service, &limiter, clock, settings)?;
+        let quotas = QuotaThread::start(service, &limiter, clock, settings)?;
         Ok(Self {
             limiter,
             config,
