@@ -374,7 +374,8 @@ impl Bucket {
         (self.divided, self.is_dirty) = (now, false);
         // Something ends soon that others need, or the part of the counter has to be renewed.
         let is_moving = !self.remnants.is_empty() || self.members.iter().any(Member::is_pending);
-        let is_soon = is_moving && (!is_met || self.room.is_none());
+        let is_ahead = matches!(self.kind, Kind::Rates(Rates { ahead: 1.., .. }));
+        let is_soon = is_ahead || is_moving && (!is_met || self.room.is_none());
         now.saturating_add(if is_soon { settings.round_trip } else { settings.division_interval() })
     }
 

@@ -62,8 +62,10 @@ impl Bucket {
         let (targets, level) = self.targets(&seats, peers.as_ref(), rate, settings, now);
         let targeted = targets.iter().copied().fold(remnants, u64::saturating_add);
         let desired = (targeted + level.unclaimed / 2).max(in_force).min(divisible.max(in_force));
+        let is_starved = direct > 0 && self.members.iter().any(Member::is_starved);
         counter(&mut |algorithm, leased| {
-            rates.adjust(algorithm, leased, desired, (in_force, tokens), settings, now)
+            let wanted = (desired, is_starved);
+            rates.adjust((algorithm, leased), wanted, (in_force, tokens), settings, now);
         });
 
         let growth = self.growth(&targets, peers.as_mut());

@@ -117,6 +117,11 @@ impl Member {
         self.counted != self.share
     }
 
+    /// Whether it demands a share and has nothing in force.
+    pub(super) fn is_starved(&self) -> bool {
+        self.claim.wanted > 0 && self.counted.tokens == 0
+    }
+
     /// Notes that it is sent a share.
     pub(super) fn send(&mut self, share: Share, settings: &Settings, now: Timestamp) {
         if self.is_assigned && share == self.share {

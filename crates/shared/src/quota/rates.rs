@@ -45,6 +45,8 @@ pub(super) struct Rates {
     pub(super) rate: u64,
     /// The burst of the part.
     pub(super) burst: u64,
+    /// Hits that the counter holds beyond the part, for clients that have nothing: they are free for the part when other hits have drained.
+    pub(super) ahead: u64,
     /// Thousandths of tokens that clients gave up and may have spent.
     pub(super) debt: u64,
     /// Time of the last settlement.
@@ -119,6 +121,7 @@ impl Rates {
             terms,
             rate: 0,
             burst: 0,
+            ahead: 0,
             debt: 0,
             settled: now,
             in_force: 0,
@@ -199,17 +202,22 @@ impl Rates {
 }
 
 impl Rates {
-    /// Takes a part of the counter for clients: as near to the desired rate as the counter permits, and no less than may be in force.
+    /// Takes a part of the counter for clients: as near to the desired rate as the counter permits, and no less than may be in force. Where
+    /// requests to the server take each hit as soon as it is free, clients that have nothing would get nothing: half of the burst is held for
+    /// them, although it is not free yet.
     pub(super) fn adjust(
         &mut self,
-        algorithm: &Algorithm,
-        leased: &mut Leased,
-        desired: u64,
+        (algorithm, leased): (&Algorithm, &mut Leased),
+        (desired, is_starved): (u64, bool),
         (rate_in_force, tokens): (u64, u64),
         settings: &Settings,
         now: Timestamp,
     ) {
         leased.expire(algorithm, now);
+        // No client had these.
+        if let Some(assigned) = &mut leased.assigned {
+            assigned.held = assigned.held.saturating_sub(self.ahead);
+        }
         let held = leased.assigned.map_or(0, |assigned| assigned.held);
         self.direct.measure(leased.assigned.map_or(0, |assigned| assigned.demanded), now);
         self.direct.measure_leases(&leased.leases);
@@ -221,7 +229,12 @@ impl Rates {
         self.rate = desired.min(self.terms.rate_within(most.saturating_sub(self.burst))).max(rate_in_force);
         let end = now.saturating_add(settings.part_life());
         let accrued = if self.terms.accrues { self.rate } else { 0 };
-        leased.assign(algorithm, self.terms.held(self.rate, self.burst), accrued, end, now);
+        let part = self.terms.held(self.rate, self.burst);
+        leased.assign(algorithm, part, accrued, end, now);
+        let burst = (self.ceiling.of(self.terms.burst) / 2).max(self.burst).max(1);
+        let needed = if is_starved { self.terms.held(desired, burst) } else { 0 };
+        self.ahead = needed.saturating_sub(part);
+        leased.assigned.iter_mut().for_each(|assigned| assigned.held += self.ahead);
     }
 
     /// Takes what this server has of the limit, and what of it is to be divided; clients may have so much in force. Tokens that were given up

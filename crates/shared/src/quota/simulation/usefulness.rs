@@ -205,3 +205,33 @@ fn requests_to_the_server_get_a_share_as_a_client_does() {
         assert!(alone >= 0.9, "{rule}: {alone}");
     }
 }
+
+/// It got nothing for 55 s: requests to the server took each hit as soon as it was free.
+#[test]
+fn a_slow_client_is_not_starved_by_requests_to_the_server() {
+    for limit in [
+        Limit::bucket("token_bucket", 100, 100),
+        Limit::bucket("token_bucket", 100, 10),
+        Limit::bucket("leaky_bucket", 100, 20),
+        Limit::log(100, 1),
+        Limit::log(1_000, 10),
+        Limit::fixed(1_000, 10),
+    ] {
+        for direct in [1.0, 3.0] {
+            let conditions = Conditions { limit: limit.clone(), direct, ..calm(1, 1, 0.0, true) };
+            let (rule, rate) = (limit.rule.clone(), limit.rate);
+            let mut world = World::new(conditions, Rng::of_seed(7));
+            world.run_for(20 * SECOND);
+            // One request a second.
+            world.conditions.load = 1.0 / rate;
+            world.move_demand();
+            world.run_for(20 * SECOND);
+            let before = world.admitted();
+            world.run_for(60 * SECOND);
+            let admitted = world.admitted() - before;
+            println!("{rule}, {direct} by requests to the server: {admitted} of 60");
+            assert_eq!(world.excess.0, 0, "{rule}");
+            assert!(admitted >= 15, "{rule}: {admitted} of 60");
+        }
+    }
+}
