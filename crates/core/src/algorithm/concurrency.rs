@@ -18,8 +18,8 @@
 use super::{
     Algorithm, Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
-    memory::HeapBytes,
     leaky_bucket::QueueRecord,
+    memory::HeapBytes,
     microseconds,
     record::{self, Recorded},
     slots::{NANOS_PER_MILLI, Slot, Slots},
