@@ -270,7 +270,7 @@ mod tests {
             memory_max: 4_000,
         };
         assert_eq!(round(&narrow), []);
-        assert_eq!(round(&wide), [line.clone()]);
+        assert_eq!(round(&wide), std::slice::from_ref(&line));
         assert_eq!(round(&wide), []);
         assert_eq!(round(&narrow), []);
         assert_eq!(round(&wide), [line]);
