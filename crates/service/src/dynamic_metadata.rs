@@ -12,7 +12,7 @@ use tidegate_core::limit::{
 
 /// The ticket of a request in flight, and the hits that it holds.
 pub(super) fn of_slot(slot: &GrantedSlot) -> Map<String, Value> {
-    let GrantedSlot { ticket, cost } = slot;
+    let GrantedSlot { ticket, cost, .. } = slot;
     [("slot".into(), ticket.as_ref().into()), ("cost".into(), (*cost).into())].into_iter().collect()
 }
 

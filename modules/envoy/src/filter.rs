@@ -2,7 +2,7 @@
 
 use crate::{
     leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
-    limits::Limits,
+    limits::{Limits, LocalSlot},
     logged::Logged,
     metrics::{Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
@@ -88,16 +88,16 @@ struct Held {
 /// The option of each descriptor about `x-ratelimit-*`.
 type XOptions = SmallVec<[Option<bool>; 4]>;
 
-/// The slots of a request in flight, released when dropped.
+/// The slots of a request in flight: renewed until they are released, when this is dropped.
 enum HeldSlot {
-    Here { limits: Arc<Limits>, ticket: Box<str> },
+    Here { limits: Arc<Limits>, slot: LocalSlot },
     AtServer { slot: LeasedSlot },
 }
 
 impl HeldSlot {
     fn ticket(&self) -> &str {
         match self {
-            Self::Here { ticket, .. } => ticket,
+            Self::Here { slot, .. } => slot.ticket(),
             Self::AtServer { slot } => slot.ticket(),
         }
     }
@@ -105,8 +105,8 @@ impl HeldSlot {
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        if let Self::Here { limits, ticket } = self {
-            limits.release(ticket);
+        if let Self::Here { limits, slot } = self {
+            limits.release(slot);
         }
     }
 }
@@ -307,8 +307,8 @@ fn decide_here(
     slot: &mut Option<HeldSlot>,
 ) -> Decided {
     let made = limits.decide(request, |decision: &Decision<'_>| {
-        let held = |ticket| HeldSlot::Here { limits: Arc::clone(limits), ticket };
-        *slot = decision.slot.as_ref().map(|slot| held(slot.ticket.clone()));
+        let held = |slot| HeldSlot::Here { limits: Arc::clone(limits), slot };
+        *slot = decision.slot.as_ref().map(|slot| held(limits.hold(slot)));
         let outcome = match decision.code {
             Code::Ok => Outcome::Ok,
             Code::OverLimit => Outcome::OverLimit,

@@ -19,6 +19,7 @@ mod limits;
 mod logged;
 mod metrics;
 mod protobuf;
+mod renewals;
 mod response;
 #[cfg(test)]
 #[path = "../../../tests/sim/rng.rs"]

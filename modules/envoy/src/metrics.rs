@@ -65,11 +65,26 @@ impl ConnectionEvent {
     const NAMES: [&str; 4] = ["connected", "failed", "lost", "unresponsive"];
 }
 
+/// What becomes of renewals of tickets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RenewalEvent {
+    Renewed,
+    /// The server does not hold it any more: its request is not counted from then on.
+    NotHeld,
+    /// Not decided. It is repeated when a third of its time has passed.
+    Failed,
+}
+
+impl RenewalEvent {
+    const NAMES: [&str; 3] = ["renewed", "not_held", "failed"];
+}
+
 /// The figures.
 pub(crate) struct Metrics {
     decisions: Figure<{ Outcome::ALL.len() }>,
     places: Figure<{ Place::ALL.len() }>,
     connections: Figure<{ ConnectionEvent::NAMES.len() }>,
+    renewals: Figure<{ RenewalEvent::NAMES.len() }>,
     slots: Figure<{ SLOT_EVENTS.len() }>,
     reservations: Figure<{ RESERVATION_EVENTS.len() }>,
     stat_prefix: String,
@@ -80,7 +95,7 @@ pub(crate) struct Metrics {
 
 /// What becomes of slots and of reservations, as the metrics of a server name it. Unknown tickets are left out: here they are of requests
 /// that have lasted too long, or whose entries for the end name the ticket as well.
-const SLOT_EVENTS: [&str; 3] = ["taken", "released", "expired"];
+const SLOT_EVENTS: [&str; 4] = ["taken", "released", "expired", "renewed"];
 const RESERVATION_EVENTS: [&str; 4] = ["started", "ended", "lost", "uncorrected"];
 
 /// A counter of Envoy with a label, and what is not yet published of each of its values.
@@ -129,6 +144,7 @@ impl Metrics {
             decisions: Figure::new(define("decisions", "outcome"), Outcome::ALL.map(Outcome::name)),
             places: Figure::new(define("decided_in", "place"), Place::ALL.map(Place::name)),
             connections: Figure::new(define("connections", "event"), ConnectionEvent::NAMES),
+            renewals: Figure::new(define("renewals", "event"), RenewalEvent::NAMES),
             slots: Figure::new(define("slots", "event"), SLOT_EVENTS),
             reservations: Figure::new(define("reservations", "event"), RESERVATION_EVENTS),
             stat_prefix: stat_prefix.to_owned(),
@@ -147,6 +163,10 @@ impl Metrics {
 
     pub(crate) fn count_connection(&self, event: ConnectionEvent) {
         self.connections.add(event as usize, 1);
+    }
+
+    pub(crate) fn count_renewal(&self, event: RenewalEvent) {
+        self.renewals.add(event as usize, 1);
     }
 
     /// Counts what has become of slots and reservations between two readings.
@@ -176,6 +196,7 @@ impl Metrics {
         let has_pending = self.decisions.has_pending()
             || self.places.has_pending()
             || self.connections.has_pending()
+            || self.renewals.has_pending()
             || self.slots.has_pending()
             || self.reservations.has_pending();
         // Under the lock, so that Envoy's configuration exists for as long as the call takes: see `retire`.
@@ -207,6 +228,7 @@ impl Metrics {
         self.decisions.publish(&self.stat_prefix, count);
         self.places.publish(&self.stat_prefix, count);
         self.connections.publish(&self.stat_prefix, count);
+        self.renewals.publish(&self.stat_prefix, count);
         self.slots.publish(&self.stat_prefix, count);
         self.reservations.publish(&self.stat_prefix, count);
     }
@@ -222,8 +244,8 @@ pub(crate) struct HeldCounts {
 impl HeldCounts {
     /// Of a limiter.
     pub(crate) fn of(limiter: &Limiter) -> Self {
-        let SlotCounts { taken, released, expired, .. } = limiter.slot_counts();
-        let slots = [taken, released, expired];
+        let SlotCounts { taken, released, expired, renewed, .. } = limiter.slot_counts();
+        let slots = [taken, released, expired, renewed];
         let ReservationCounts { started, ended, lost, uncorrected, .. } = limiter.reservation_counts();
         Self { slots, reservations: [started, ended, lost, uncorrected] }
     }

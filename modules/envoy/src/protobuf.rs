@@ -90,6 +90,11 @@ impl Writer {
     }
 
     /// A message that `write` writes.
+    /// Fields that are encoded already.
+    pub(crate) fn encoded(&mut self, fields: &[u8]) {
+        self.0.extend_from_slice(fields);
+    }
+
     pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         write(&mut inner);

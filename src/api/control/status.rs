@@ -61,6 +61,7 @@ impl ControlApi {
                     .map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
             }),
             store: sources.shared_store.as_ref().map(store_status),
+            quotas_are_learning: self.control.service().quotas().figures().is_learning,
         })
     }
 

@@ -48,7 +48,13 @@ fn shared_store(service: &RateLimitService) -> String {
     match service.shared_store().map(SharedStore::health) {
         None => String::new(),
         Some(Health { is_available: true, servers, .. }) => {
-            format!("shared store: available, {servers} servers\n")
+            let leases = match service.grants() {
+                Some(_) => {
+                    "leases: none of counters in the shared store; every request of a holder is a call\n"
+                }
+                None => "",
+            };
+            format!("shared store: available, {servers} servers\n{leases}")
         }
         // The reason is in the log: probes need no token.
         Some(Health { is_available: false, .. }) => "shared store: unavailable\n".to_owned(),

@@ -108,7 +108,11 @@ pub(super) fn grant(response: Option<LeaseResponse>) -> pb::Grant {
 }
 
 /// A decision, with the counters of a request that holders may decide.
-pub(super) fn decision(response: RateLimitResponse, counters: GrantableCounters) -> pb::Decision {
+pub(super) fn decision(
+    response: RateLimitResponse,
+    hold: Option<Duration>,
+    counters: GrantableCounters,
+) -> pb::Decision {
     let counters = counters.into_iter().map(|counter| match counter {
         None => pb::Counter::default(),
         Some((id, CounterTerms { holder: HolderTerms { limit, span, .. }, denied_for })) => {
@@ -116,19 +120,27 @@ pub(super) fn decision(response: RateLimitResponse, counters: GrantableCounters)
         }
     });
     let counters = counters.collect();
-    pb::Decision { result: Some(pb::decision::Result::Response(response)), counters }
+    // Never 0 with a ticket.
+    let hold_us = hold.map_or(0, |hold| micros(hold).max(1));
+    pb::Decision { result: Some(pb::decision::Result::Response(response)), counters, hold_us }
 }
 
 /// A request that was not decided.
 pub(super) fn error(status: &Status) -> pb::Decision {
     let error = rpc::Status { code: status.code() as i32, message: status.message().to_owned() };
-    pb::Decision { result: Some(pb::decision::Result::Error(error)), counters: Vec::new() }
+    pb::Decision { result: Some(pb::decision::Result::Error(error)), ..pb::Decision::default() }
 }
 
 /// The settings of all leases.
-pub(super) fn settings(settings: Settings) -> pb::Settings {
+pub(super) fn settings(settings: Settings, has_shared_store: bool) -> pb::Settings {
     let Settings { length, grant_min, limit_min, hold_min } = settings;
-    pb::Settings { length_us: micros(length), grant_min, limit_min, hold_min_us: micros(hold_min) }
+    pb::Settings {
+        length_us: micros(length),
+        grant_min,
+        limit_min,
+        hold_min_us: micros(hold_min),
+        has_shared_store,
+    }
 }
 
 /// Whole microseconds, rounded down.

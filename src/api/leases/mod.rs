@@ -87,12 +87,12 @@ impl LeasesApi {
         let rules = service.grant_rules().map_err(|error| Status::unavailable(error.to_string()))?;
         let decision =
             |(message, decided): (&RateLimitRequest, Result<CallResponse, CallError>)| match decided {
-                Ok(CallResponse { message: response, on_reset, .. }) => {
+                Ok(CallResponse { message: response, on_reset, hold, .. }) => {
                     resets.extend(on_reset);
                     let texts = decode::EntryTexts::of(message, limits);
                     let counters = decode::request(message, &texts, limits).ok();
                     let counters = counters.and_then(|request| rules.counters(service, &request));
-                    convert::decision(response, counters.unwrap_or_default())
+                    convert::decision(response, hold, counters.unwrap_or_default())
                 }
                 Err(error) => convert::error(&status_of(error, limits.form)),
             };
@@ -103,7 +103,8 @@ impl LeasesApi {
             generation: rules.generation(),
             decisions,
             grants,
-            settings: (!is_known).then(|| convert::settings(rules.granter().settings())),
+            settings: (!is_known)
+                .then(|| convert::settings(rules.granter().settings(), service.shared_store().is_some())),
         };
         Ok((response, resets))
     }

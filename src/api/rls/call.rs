@@ -30,6 +30,8 @@ pub(in crate::api) struct CallResponse {
     pub(in crate::api) windows: Option<HeaderValue>,
     /// Releases the slots of the request, if it has any.
     pub(in crate::api) on_reset: Option<OnReset>,
+    /// Time for which what the ticket names is held, if the response has a ticket.
+    pub(in crate::api) hold: Option<Duration>,
 }
 
 /// Purpose of a call.
@@ -113,6 +115,7 @@ async fn checked_call(
         message: response(service, &request, decision, precision),
         windows: with_windows.and_then(|is_detailed| windows(decision, is_detailed).parse().ok()),
         on_reset: service.release_of(&request, decision).map(OnReset::new),
+        hold: decision.slot.as_ref().map(|slot| slot.hold),
     };
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
 }

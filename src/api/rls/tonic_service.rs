@@ -22,7 +22,7 @@ impl TonicService {
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, Purpose::Limit, Duration::MAX, request.get_ref()).await;
-        let CallResponse { message, windows, on_reset } =
+        let CallResponse { message, windows, on_reset, .. } =
             called.map_err(|error| status(error, self.0.request_limits().form))?;
         let mut response = Response::new(message);
         // Built from an ASCII text, as metadata values are.

@@ -263,6 +263,12 @@ impl Serve {
         }
         settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
         let shared = settings.shared_store.clone();
+        if shared.is_some() && settings.leases.is_some() {
+            tracing::warn!(
+                "--leases: of counters in the shared store no credits are granted, so that holders and Envoy modules send every request to this \
+                 server; let Envoy call it by the filter ratelimit, or run one server without --counters (docs/envoy-module.md)"
+            );
+        }
         let counters_max = self.counters_max(&rules);
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,

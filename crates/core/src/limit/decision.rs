@@ -199,6 +199,8 @@ pub struct GrantedSlot {
     pub ticket: Box<str>,
     /// The most hits of one of them.
     pub cost: u64,
+    /// The shortest time for which one of them is held, unless it is renewed.
+    pub hold: Duration,
 }
 
 /// One limit that applies to a descriptor, and its counter at one moment.

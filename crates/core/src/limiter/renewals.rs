@@ -120,6 +120,30 @@ impl Limiter {
         }
     }
 
+    /// Renews what a ticket names in this process for so long from now on, as far as it is held: by a holder in the same process, which
+    /// knows that its request goes on.
+    pub fn keep_held(&self, ticket: &str, hold: Window, now: Timestamp) {
+        let Some(ticket) = Ticket::parse(ticket) else { return };
+        let in_force = self.in_force.load();
+        let slots = ticket.keys.iter().map(|key| (*key, Hold::Slot(hold)));
+        let reserved = ticket.reserved.iter().map(|(_, key)| (*key, Hold::Reservation(hold)));
+        let mut is_held = true;
+        for (key, hold) in slots.chain(reserved) {
+            let mut shard = self.store.lock(Store::shard_of(key));
+            let found = shard.find(key).filter(|slot| match (hold, shard.get(*slot).state()) {
+                (Hold::Slot(_), state) => state.slots().is_some_and(|slots| slots.holds(ticket.id, now)),
+                (Hold::Reservation(_), state) => {
+                    state.reserved().is_some_and(|reserved| reserved.is_open(ticket.id, now))
+                }
+            });
+            is_held &= found.is_some();
+            if let Some(slot) = found {
+                self.renew_one(&in_force, (shard.get_mut(slot), hold), ticket.id, now);
+            }
+        }
+        self.count_renewals(&ticket, is_held);
+    }
+
     fn conclude_renewal(
         &self,
         ticket: &Ticket,

@@ -21,7 +21,7 @@ use crate::{
     sync::AtomicU64,
 };
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 /// Stands instead of a tag where ids are hashed. Tags have 32 bits.
 const ID: u64 = 1 << 34;
@@ -132,13 +132,16 @@ pub(super) struct SlotCharges<'d> {
     stored: Option<&'d StoredCharges>,
     /// The most hits of one slot or reservation.
     cost: u64,
+    /// The shortest `max_hold` of these, in nanoseconds.
+    hold: u64,
 }
 
 impl<'d> SlotCharges<'d> {
     /// With ids of this source.
     #[inline]
     pub(super) fn new(source: &'d SlotSource) -> Self {
-        Self { source, id: 0, keys: SmallVec::new(), reserved: SmallVec::new(), stored: None, cost: 0 }
+        let (keys, reserved) = (SmallVec::new(), SmallVec::new());
+        Self { source, id: 0, keys, reserved, stored: None, cost: 0, hold: u64::MAX }
     }
 
     /// The same with some in counters of a shared store, which has taken them.
@@ -181,6 +184,7 @@ impl<'d> SlotCharges<'d> {
         let (state, expired) = concurrency.take(state, self.id, hits, now);
         self.keys.push(key);
         self.cost = self.cost.max(hits);
+        self.hold = self.hold.min(concurrency.max_hold.nanos().get());
         self.source.taken.fetch_add(1, Ordering::Relaxed);
         self.source.count_expired(limit, expired as u64);
         state
@@ -217,6 +221,7 @@ impl<'d> SlotCharges<'d> {
             Some(lost) => {
                 self.reserved.push(key);
                 self.cost = self.cost.max(hits);
+                self.hold = self.hold.min(max_hold.nanos().get());
                 reservations.started.fetch_add(1, Ordering::Relaxed);
                 reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
             }
@@ -238,7 +243,7 @@ impl<'d> SlotCharges<'d> {
 
     #[cold]
     fn into_taken(self) -> TakenSlots {
-        let Self { id, keys, reserved, stored, cost, .. } = self;
+        let Self { id, keys, reserved, stored, cost, hold, .. } = self;
         let mut ticket = Ticket::new(id);
         let find = |stored: &[(u16, Key)], key| stored.iter().copied().find(|(_, stored)| *stored == key);
         for key in keys {
@@ -253,7 +258,7 @@ impl<'d> SlotCharges<'d> {
                 None => ticket.reserved.push((1, key)),
             }
         }
-        TakenSlots { ticket, cost }
+        TakenSlots { ticket, cost, hold: Duration::from_nanos(hold) }
     }
 }
 
@@ -261,11 +266,12 @@ impl<'d> SlotCharges<'d> {
 pub(super) struct TakenSlots {
     ticket: Ticket,
     cost: u64,
+    hold: Duration,
 }
 
 impl TakenSlots {
     /// The slots as the response has them. Allocates: called when no lock is owned.
     pub(super) fn granted(self) -> Box<GrantedSlot> {
-        Box::new(GrantedSlot { ticket: self.ticket.text(), cost: self.cost })
+        Box::new(GrantedSlot { ticket: self.ticket.text(), cost: self.cost, hold: self.hold })
     }
 }

@@ -13,10 +13,10 @@ use super::{
     looks::Looks,
     messages::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
-        OTHER_BYTES, RulesId, cancel_request, release_request,
+        OTHER_BYTES, Renewal, RulesId, cancel_request, release_request, renewal_request,
     },
 };
-use crate::protobuf::Malformed;
+use crate::{metrics::RenewalEvent, protobuf::Malformed};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
@@ -55,6 +55,14 @@ pub(super) struct Question {
     pub(super) deadline: Monotonic,
 }
 
+/// A ticket that is renewed while its request goes on.
+pub(super) struct HeldTicket {
+    pub(super) domain: Arc<str>,
+    pub(super) ticket: Box<str>,
+    /// The request that has it, encoded.
+    pub(super) request: Vec<u8>,
+}
+
 /// Who needs a decision.
 pub(super) enum Purpose {
     /// A request that waits.
@@ -63,9 +71,29 @@ pub(super) enum Purpose {
     Count,
     /// No request: one ends that has a ticket. Repeated until the server has it, since a second end changes nothing.
     End,
+    /// No request waits: the ticket of this number is renewed.
+    Renewal(u64),
+}
+
+/// What became of the renewal of a ticket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Renewed {
+    pub(super) number: u64,
+    pub(super) event: RenewalEvent,
 }
 
 impl Question {
+    /// The renewal of the ticket of this number.
+    pub(super) fn renewal(number: u64, held: &HeldTicket, now: Monotonic) -> Self {
+        Self {
+            purpose: Purpose::Renewal(number),
+            domain: Arc::clone(&held.domain),
+            body: renewal_request(&held.request, &held.ticket),
+            key: None,
+            deadline: now.plus_nanos(RELEASE_NANOS),
+        }
+    }
+
     /// The release of slots.
     pub(super) fn release(domain: &Arc<str>, ticket: &str, now: Monotonic) -> Self {
         Self::end(domain, release_request(domain, ticket), now)
@@ -88,6 +116,7 @@ impl Question {
                 let late = call.finish(outcome).err().flatten()?;
                 Some(Self::cancel(&self.domain, &late.ticket?, now))
             }
+            Purpose::Renewal(_) => None,
             // No stream has these slots. Estimates stay: no end names their cost.
             Purpose::Count | Purpose::End => {
                 let slots = slots_of_ticket(&outcome?.ticket?)?;
@@ -124,6 +153,8 @@ pub(super) struct Exchanges {
     last_look: Monotonic,
     next_sweep: usize,
     last_sweep: Monotonic,
+    renewed: Vec<Renewed>,
+    has_shared_store: bool,
 }
 
 impl Exchanges {
@@ -142,6 +173,8 @@ impl Exchanges {
             last_look: Monotonic::ORIGIN,
             next_sweep: 0,
             last_sweep: Monotonic::ORIGIN,
+            renewed: Vec::new(),
+            has_shared_store: false,
         }
     }
 
@@ -254,6 +287,7 @@ impl Exchanges {
             return Err(Malformed);
         };
         self.settings = response.settings.or(self.settings);
+        self.has_shared_store |= response.has_shared_store;
         self.saw_rules(response.rules, known, now);
         let Some(InFlight { questions, claims, sent }) = self.in_flight.remove(&token) else { return Ok(()) };
         for (counter, grant) in claims.iter().zip(&response.grants) {
@@ -265,7 +299,21 @@ impl Exchanges {
         }
         let mut decisions = response.decisions.into_iter();
         for question in questions {
-            let decided = decisions.next().unwrap_or_default();
+            let mut decided = decisions.next().unwrap_or_default();
+            if let Some(response) = &mut decided.response
+                && response.ticket.is_some()
+                && !decided.hold.is_zero()
+            {
+                response.renewal = Some(Renewal { hold: decided.hold, request: question.body.clone() });
+            }
+            if let Purpose::Renewal(number) = question.purpose {
+                let event = match &decided.response {
+                    Some(response) if response.is_denied => RenewalEvent::NotHeld,
+                    Some(_) => RenewalEvent::Renewed,
+                    None => RenewalEvent::Failed,
+                };
+                self.renewed.push(Renewed { number, event });
+            }
             if response.rules == self.rules {
                 self.learn(&question, &decided, known, (sent, now));
             }
@@ -299,10 +347,23 @@ impl Exchanges {
     fn give_up(&mut self, questions: Vec<Question>, now: Monotonic) {
         for question in questions {
             match question.purpose {
+                Purpose::Renewal(number) => {
+                    self.renewed.push(Renewed { number, event: RenewalEvent::Failed });
+                }
                 Purpose::End if question.deadline > now => self.questions.push_back(question),
                 _ => drop(question.finish(None, now)),
             }
         }
+    }
+
+    /// What has become of renewals since the last call.
+    pub(super) fn take_renewed(&mut self) -> Vec<Renewed> {
+        std::mem::take(&mut self.renewed)
+    }
+
+    /// Whether a server has stated that its counters are in a shared store.
+    pub(super) fn has_shared_store(&self) -> bool {
+        self.has_shared_store
     }
 
     /// Finishes requests that have waited for too long. False if a response is overdue: the server does not respond.

@@ -5,11 +5,11 @@
 
 use super::{
     dial::{Connected, Dialer},
-    exchanges::Exchanges,
+    exchanges::{Exchanges, Question, Renewed},
     reply::Reply,
     shared::{Shared, now},
 };
-use crate::metrics::ConnectionEvent;
+use crate::metrics::{ConnectionEvent, RenewalEvent};
 use std::{
     io,
     net::SocketAddr,
@@ -22,6 +22,7 @@ use tidegate_http2::{
     client::{self, Connection, Finished, StreamEnd},
     grpc::PREFIX_BYTES,
 };
+use tidegate_shared::lease::Monotonic;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     runtime::{self, Runtime},
@@ -34,6 +35,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval between publications of figures.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// The most renewals that are sent at once.
+const RENEWALS_MAX: usize = 1_024;
 
 /// The runtime of the thread, which polls everything.
 pub(super) fn runtime() -> io::Result<Runtime> {
@@ -59,6 +62,8 @@ pub(super) fn run(runtime: Runtime, shared: &Arc<Shared>) {
 struct Link<'s> {
     shared: &'s Shared,
     exchanges: Exchanges,
+    /// Whether the log has that the server's counters are in a shared store.
+    is_store_logged: bool,
 }
 
 /// The end of a connection.
@@ -83,7 +88,7 @@ enum Event {
 
 impl<'s> Link<'s> {
     fn new(shared: &'s Shared) -> Self {
-        Self { shared, exchanges: Exchanges::new(shared.node) }
+        Self { shared, exchanges: Exchanges::new(shared.node), is_store_logged: false }
     }
 
     async fn run(mut self) {
@@ -140,6 +145,19 @@ impl<'s> Link<'s> {
         }
     }
 
+    /// Renews the tickets that are due, and takes note of what became of earlier renewals.
+    fn renew(&mut self) {
+        let now = now();
+        for Renewed { number, event } in self.exchanges.take_renewed() {
+            self.shared.count_renewal(event);
+            if event == RenewalEvent::NotHeld {
+                self.shared.renewals.remove(number);
+            }
+        }
+        let due = self.shared.renewals.due(RENEWALS_MAX, now);
+        self.exchanges.push(due.iter().map(|(number, held)| Question::renewal(*number, held, now)));
+    }
+
     fn take_questions(&mut self) {
         let questions = std::mem::take(&mut *self.shared.questions.lock());
         self.exchanges.push(questions);
@@ -151,7 +169,7 @@ impl<'s> Link<'s> {
         loop {
             tokio::select! {
                 connected = &mut connecting => return connected,
-                () = self.step() => {
+                () = self.step(None) => {
                     if self.is_stopped() {
                         return Err("stopped".to_owned());
                     }
@@ -162,10 +180,12 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Waits until there is something to do.
-    async fn step(&self) {
+    /// Waits until there is something to do, at `latest` until then.
+    async fn step(&self, latest: Option<Monotonic>) {
         let now = now();
-        let nanos = self.exchanges.next_step(now).nanos_since(now);
+        let step = self.exchanges.next_step(now);
+        let step = latest.map_or(step, |latest| latest.min(step));
+        let nanos = step.nanos_since(now);
         // An error is that the time is over.
         let _ = timeout(Duration::from_nanos(nanos), self.shared.wake.notified()).await;
     }
@@ -182,7 +202,7 @@ impl<'s> Link<'s> {
                 biased;
                 read = reader.read(&mut buffer) => Event::Read(read),
                 wrote = write_some(&mut writer, connection.unwritten()), if has_unwritten || !is_flushed => Event::Wrote(wrote),
-                () = self.step() => Event::Step,
+                () = self.step(self.shared.renewals.next_due()) => Event::Step,
             };
             match event {
                 Event::Read(Ok(0)) if connection.is_used_up() && connection.in_flight() == 0 => {
@@ -214,6 +234,7 @@ impl<'s> Link<'s> {
                     log(LogLevel::Info, &line);
                 }
                 *pause = PAUSE_MIN;
+                self.log_shared_store();
             }
             if self.is_stopped() {
                 self.give_back(&mut connection, &mut writer).await;
@@ -223,12 +244,25 @@ impl<'s> Link<'s> {
                 return End::Unresponsive;
             }
             self.take_questions();
+            self.renew();
             if connection.is_used_up() && connection.in_flight() == 0 {
                 return End::Closed;
             }
             if let Err(why) = self.send(&mut connection) {
                 return End::Failed(why);
             }
+        }
+    }
+
+    /// Logs once that the server grants no credits of what is in its store.
+    fn log_shared_store(&mut self) {
+        if self.exchanges.has_shared_store() && !std::mem::replace(&mut self.is_store_logged, true) {
+            let server = &self.shared.server.address;
+            let line = format!(
+                "tidegate: the server at {server} has counters in a shared store and grants no credits of these: each request that they \
+                 limit is a call; use the filter ratelimit with it, or a server without --counters"
+            );
+            log(LogLevel::Warn, &line);
         }
     }
 

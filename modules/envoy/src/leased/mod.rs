@@ -24,7 +24,7 @@ pub(crate) use messages::Response;
 
 use crate::{metrics::Metrics, settings::Server};
 use call::Call;
-use exchanges::{Purpose, Question};
+use exchanges::{HeldTicket, Purpose, Question};
 use shared::{Shared, now};
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -55,12 +55,16 @@ pub(crate) struct Waiting {
     call: Arc<Call>,
 }
 
-/// The slots of a request in flight, released when dropped.
+/// The slots of a request in flight: renewed until they are released, when this is dropped.
 pub(crate) struct LeasedSlot {
     leased: Arc<Leased>,
-    domain: Arc<str>,
-    ticket: Box<str>,
+    held: Arc<HeldTicket>,
+    /// Number of the renewals of the ticket.
+    renewals: Option<u64>,
 }
+
+/// Tickets that are held for less are due before the thread looks by itself.
+const WAKE_HOLD: Duration = Duration::from_secs(1);
 
 /// All servers of the process.
 static ALL: Mutex<Vec<(Server, Weak<Leased>)>> = Mutex::new(Vec::new());
@@ -162,9 +166,24 @@ impl Leased {
         Ok(decision)
     }
 
-    /// The slots of an admitted request.
-    fn slot(self: &Arc<Self>, domain: &Arc<str>, ticket: Box<str>) -> LeasedSlot {
-        LeasedSlot { leased: Arc::clone(self), domain: Arc::clone(domain), ticket }
+    /// The slots of an admitted request, which are renewed from now on.
+    fn slot(
+        self: &Arc<Self>,
+        domain: &Arc<str>,
+        ticket: Box<str>,
+        renewal: Option<messages::Renewal>,
+    ) -> LeasedSlot {
+        let (hold, request) = renewal.map_or((None, Vec::new()), |own| (Some(own.hold), own.request));
+        let held = Arc::new(HeldTicket { domain: Arc::clone(domain), ticket, request });
+        let renewals = hold.map(|hold| {
+            let number = self.shared.renewals.insert(hold, Arc::clone(&held), now());
+            // The thread sleeps for longer than that.
+            if hold < WAKE_HOLD {
+                self.shared.wake.notify_one();
+            }
+            number
+        });
+        LeasedSlot { leased: Arc::clone(self), held, renewals }
     }
 }
 
@@ -183,7 +202,8 @@ impl Waiting {
     /// The outcome, and the slots that the request holds from now on. None if the server has not decided it in time.
     pub(crate) fn take(self) -> Option<(Box<Response>, Option<LeasedSlot>)> {
         let mut response = self.call.take()??;
-        let slot = response.ticket.take().map(|ticket| self.leased.slot(&self.domain, ticket));
+        let renewal = response.renewal.take();
+        let slot = response.ticket.take().map(|ticket| self.leased.slot(&self.domain, ticket, renewal));
         Some((response, slot))
     }
 }
@@ -199,15 +219,19 @@ impl Drop for Waiting {
 
 impl LeasedSlot {
     pub(crate) fn ticket(&self) -> &str {
-        &self.ticket
+        &self.held.ticket
     }
 }
 
 impl Drop for LeasedSlot {
     fn drop(&mut self) {
+        let (shared, HeldTicket { domain, ticket, .. }) = (&self.leased.shared, &*self.held);
+        if let Some(number) = self.renewals {
+            shared.renewals.remove(number);
+        }
         // Estimates stay until an end names the cost: a release would be one.
-        if let Some(slots) = slots_of_ticket(&self.ticket) {
-            self.leased.shared.push(Question::release(&self.domain, &slots, now()));
+        if let Some(slots) = slots_of_ticket(ticket) {
+            shared.push(Question::release(domain, &slots, now()));
         }
     }
 }

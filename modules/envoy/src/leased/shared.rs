@@ -1,11 +1,15 @@
 //! What streams and the thread of a server share: what is known of requests, and the queue of questions.
 
-use super::{exchanges::Question, known::KnownRequests};
+use super::{
+    exchanges::{HeldTicket, Question},
+    known::KnownRequests,
+};
 use crate::{
-    metrics::{ConnectionEvent, Metrics},
+    metrics::{ConnectionEvent, Metrics, RenewalEvent},
+    renewals::Renewals,
     settings::Server,
 };
-use std::sync::{Weak, atomic::AtomicBool};
+use std::sync::{Arc, Weak, atomic::AtomicBool};
 use tidegate_core::{clock::since_boot, store::Seed, sync::Mutex};
 use tidegate_shared::lease::Monotonic;
 use tokio::sync::Notify;
@@ -27,6 +31,10 @@ pub(super) struct Shared {
     pub(super) is_away: AtomicBool,
     /// Ends and beginnings of connections that are not in the figures yet: at most some tens in a second.
     connections: Mutex<Vec<ConnectionEvent>>,
+    /// Those of renewals.
+    renewed: Mutex<Vec<RenewalEvent>>,
+    /// Tickets of requests that go on.
+    pub(super) renewals: Renewals<Arc<HeldTicket>>,
     /// Figures to publish.
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
 }
@@ -52,6 +60,8 @@ impl Shared {
             is_stopped: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             connections: Mutex::default(),
+            renewed: Mutex::default(),
+            renewals: Renewals::default(),
             metrics: Mutex::default(),
         }
     }
@@ -73,7 +83,12 @@ impl Shared {
         self.connections.lock().push(event);
     }
 
-    /// Publishes all figures. Those of connections are in the configuration loaded last.
+    /// Counts what becomes of a renewal.
+    pub(super) fn count_renewal(&self, event: RenewalEvent) {
+        self.renewed.lock().push(event);
+    }
+
+    /// Publishes all figures. Those of connections and renewals are in the configuration loaded last.
     pub(super) fn publish(&self) {
         let mut all = self.metrics.lock();
         all.retain(|metrics| metrics.strong_count() > 0);
@@ -81,6 +96,7 @@ impl Shared {
         drop(all);
         if let Some(last) = live.last() {
             self.connections.lock().drain(..).for_each(|event| last.count_connection(event));
+            self.renewed.lock().drain(..).for_each(|event| last.count_renewal(event));
         }
         live.iter().for_each(|metrics| metrics.schedule());
     }

@@ -1,8 +1,8 @@
-//! The thread of the module: drops expired counters, follows the machine's clock, reads rule files again, publishes figures.
+//! The thread of the module: renews slots, drops expired counters, follows the machine's clock, reads rule files again, publishes figures.
 
 use super::{
     RuleSource,
-    shared::{Shared, checked, lock, read},
+    shared::{Shared, checked, elapsed, lock, read},
 };
 use crate::metrics::HeldCounts;
 use std::{
@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use tidegate_core::clock::Clock as _;
+use tidegate_core::{clock::Clock as _, limit::Window};
 use tidegate_envoy_abi::{LogLevel, log};
 
 /// Interval between the steps of the thread.
@@ -41,6 +41,7 @@ impl Background {
                 if stopped.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
+                shared.renew();
                 shared.sweep(step);
                 if step % STEPS_PER_SECOND == 0 {
                     shared.clock.follow();
@@ -66,6 +67,16 @@ impl Drop for Background {
 }
 
 impl Shared {
+    /// Renews what requests hold that go on. A `max_hold` of a few intervals ends before.
+    fn renew(&self) {
+        for (_, held) in self.renewals.due(usize::MAX, elapsed()) {
+            let nanos = u64::try_from(held.hold.as_nanos()).unwrap_or(u64::MAX);
+            if let Ok(hold) = Window::from_nanos(nanos) {
+                self.limiter.keep_held(&held.ticket, hold, self.clock.now());
+            }
+        }
+    }
+
     /// Drops expired counters in the shards that are due; slots that expire with them are counted.
     fn sweep(&self, step: usize) {
         let store = self.limiter.store();

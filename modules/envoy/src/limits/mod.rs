@@ -8,17 +8,18 @@ mod shared;
 
 use crate::{
     metrics::Metrics,
+    renewals::Renewals,
     settings::{Local, RuleSource},
 };
 use background::Background;
-use shared::{CurrentRules, Shared, checked, lock, read};
+use shared::{CurrentRules, HeldTicket, Shared, checked, elapsed, lock, read};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, Weak},
 };
 use tidegate_core::{
     clock::{Clock, SystemClock},
-    limit::{Decision, Request, RequestError, RequestLimits},
+    limit::{Decision, GrantedSlot, Request, RequestError, RequestLimits},
     limiter::Limiter,
     rules::{RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
@@ -31,6 +32,19 @@ const COUNTERS_MAX_DEFAULT: usize = 1_000_000;
 pub(crate) struct Limits {
     shared: Arc<Shared>,
     _background: Background,
+}
+
+/// The slots of a request in flight, in counters of this process.
+pub(crate) struct LocalSlot {
+    held: Arc<HeldTicket>,
+    /// Number of its renewals.
+    renewals: u64,
+}
+
+impl LocalSlot {
+    pub(crate) fn ticket(&self) -> &str {
+        &self.held.ticket
+    }
 }
 
 /// What identifies counters.
@@ -82,6 +96,7 @@ impl Limits {
             request_limits: RequestLimits::default(),
             metrics: Mutex::default(),
             held: Mutex::default(),
+            renewals: Renewals::default(),
             rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
         });
         let background =
@@ -106,8 +121,16 @@ impl Limits {
         Ok(use_decision(&decision))
     }
 
+    /// The slots of an admitted request, which are renewed from now on.
+    pub(crate) fn hold(&self, slot: &GrantedSlot) -> LocalSlot {
+        let held = Arc::new(HeldTicket { ticket: slot.ticket.clone(), hold: slot.hold });
+        let renewals = self.shared.renewals.insert(slot.hold, Arc::clone(&held), elapsed());
+        LocalSlot { held, renewals }
+    }
+
     /// Releases the slots of a request that has ended.
-    pub(crate) fn release(&self, ticket: &str) {
-        self.shared.limiter.release_slots(ticket, self.shared.clock.now());
+    pub(crate) fn release(&self, slot: &LocalSlot) {
+        self.shared.renewals.remove(slot.renewals);
+        self.shared.limiter.release_slots(slot.ticket(), self.shared.clock.now());
     }
 }

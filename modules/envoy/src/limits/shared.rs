@@ -2,16 +2,21 @@
 
 use crate::{
     metrics::{HeldCounts, Metrics},
+    renewals::Renewals,
     settings::RuleSource,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 use tidegate_core::{
     algorithm::Concurrency,
-    clock::SystemClock,
+    clock::{SystemClock, since_boot},
     limit::RequestLimits,
     limiter::Limiter,
     rules::{self, LoadOptions, Rule, RuleLimit, RuleSet, Source},
 };
+use tidegate_shared::lease::Monotonic;
 
 /// What decisions and the background thread use.
 pub(super) struct Shared {
@@ -22,7 +27,21 @@ pub(super) struct Shared {
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
     /// Slots and reservations of all configurations, as far as they are in the figures.
     pub(super) held: Mutex<HeldCounts>,
+    /// Tickets of requests that go on.
+    pub(super) renewals: Renewals<Arc<HeldTicket>>,
     pub(super) rules: Mutex<CurrentRules>,
+}
+
+/// A ticket that is renewed while its request goes on.
+pub(super) struct HeldTicket {
+    pub(super) ticket: Box<str>,
+    /// Time for which it is held.
+    pub(super) hold: Duration,
+}
+
+/// The time by which tickets are due.
+pub(super) fn elapsed() -> Monotonic {
+    Monotonic::from_nanos(since_boot())
 }
 
 /// Where the rules in force were read.

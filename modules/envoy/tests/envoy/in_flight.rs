@@ -31,9 +31,10 @@ pub fn slots(binary: &Binary) {
     let settings = json!({
         "domain": "edge",
         "rate_limit_service": service(),
-        "rate_limits": [entry("x-api-key", "k"), entry("x-short", "short")],
+        "rate_limits": [entry("x-api-key", "k"), entry("x-short", "short"), entry("x-long", "long")],
         "tidegate": {"rules": {"domain": "edge", "descriptors": [
             {"key": "k", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "1h"}},
+            {"key": "long", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "900ms"}},
             {"key": "short", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "1ms"}},
         ]}},
     });
@@ -65,7 +66,13 @@ pub fn slots(binary: &Binary) {
     client.shutdown(Shutdown::Both).unwrap();
     admitted(&edge, &upstream, "x-api-key: alice");
 
-    // One that lasts for longer than `max_hold` does not count any more, and its slot is in the figures.
+    // One that lasts for longer than `max_hold` is renewed.
+    let _long = admitted(&edge, &upstream, "x-long: a");
+    eventually("the fourth renewal", || (envoy.figure("slots{event=\"renewed\"") >= 4).then_some(()));
+    let another = Request::get("/").header("x-long", "a");
+    assert_eq!(Connection::open(&edge).unwrap().send(&another).unwrap().status, 429);
+
+    // A `max_hold` that is too short for renewals does not count any more, and its slot is in the figures.
     let _held = admitted(&edge, &upstream, "x-short: a");
     let _another = admitted(&edge, &upstream, "x-short: a");
     let slots = |event: &str| envoy.figure(&format!("slots{{event=\"{event}\""));

@@ -106,11 +106,16 @@ pub fn settings(server: &str) -> Json {
 
 pub fn envoy(binary: &Binary, settings: &Json, port: u16) -> Envoy {
     let listeners = vec![listener("edge", Filter::ModuleByJson, settings, vec![route("/", None)])];
+    Envoy::start(binary, &with_application(listeners, port), &[])
+}
+
+/// A configuration whose application is at a port.
+fn with_application(listeners: Vec<Json>, port: u16) -> Json {
     let mut config = bootstrap(listeners, None);
     let address =
         &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
     address["endpoint"]["address"] = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
-    Envoy::start(binary, &config, &[])
+    config
 }
 
 pub fn rules(folder: &TempDir, descriptors: &Json) -> PathBuf {
@@ -219,6 +224,55 @@ pub fn in_flight(binary: &Binary) {
             }
         })
     });
+}
+
+/// Slots that are held for less than a second: by a WebSocket, by a response that takes long, and by a request that has ended.
+pub fn renewed(binary: &Binary) {
+    let folder = tempfile::tempdir().unwrap();
+    let limit =
+        json!({"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "900ms", "max_wait": "0s"});
+    let rules = rules(&folder, &json!([{"key": "path", "rate_limit": limit}]));
+    let server = Server::granting(&rules);
+    let application = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut edge_listener =
+        listener("edge", Filter::ModuleByJson, &settings(&server.socket()), vec![route("/", None)]);
+    edge_listener["filter_chains"][0]["filters"][0]["typed_config"]["upgrade_configs"] =
+        json!([{"upgrade_type": "websocket"}]);
+    let port = application.local_addr().unwrap().port();
+    let envoy = Envoy::start(binary, &with_application(vec![edge_listener], port), &[]);
+    let edge = envoy.listener("edge");
+    let start = |path: &str, headers: &str| {
+        let mut client = TcpStream::connect(&edge).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n{headers}\r\n").as_bytes()).unwrap();
+        (client, application.accept().unwrap().0)
+    };
+    let (_client, _at_application) = start("/long", "");
+    let (socket, mut upgraded) = start("/socket", "connection: upgrade\r\nupgrade: websocket\r\n");
+    upgraded
+        .write_all(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        .unwrap();
+    let mut response = String::new();
+    BufReader::new(&socket).read_line(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 101"), "{response}");
+
+    // Each is renewed every 300 ms: after four times it has been held for longer than without.
+    let renewals = |event: &str| envoy.figure(&format!("renewals{{event=\"{event}\""));
+    eventually("renewals", || (renewals("renewed") >= 10).then_some(()));
+    let status = |path: &str| send(&edge, &Request::get(path)).status;
+    assert_eq!([status("/long"), status("/socket"), renewals("not_held") as u16], [429, 429, 0]);
+    // The end of the WebSocket frees its slot, and that of the response stays.
+    drop(socket);
+    application.set_nonblocking(true).unwrap();
+    eventually("a free slot", || {
+        let mut client = TcpStream::connect(&edge).unwrap();
+        client.write_all(b"GET /socket HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+        client.set_nonblocking(true).unwrap();
+        eventually("a decision", || match application.accept() {
+            Ok(_) => Some(Some(())),
+            Err(_) => client.peek(&mut [0]).is_ok().then_some(None),
+        })
+    });
+    assert_eq!(status("/long"), 429);
 }
 
 pub fn lost(binary: &Binary) {

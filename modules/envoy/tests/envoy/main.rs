@@ -44,6 +44,7 @@ const TESTS: &[(&str, Test)] = &[
     ("updates::listener_updates_keep_counters_and_memory", updates::updates),
     ("leased::limits_of_a_server_are_shared", leased::decisions),
     ("leased::a_slot_of_a_server_is_released_at_the_end_of_the_stream", leased::in_flight),
+    ("leased::a_slot_of_a_stream_that_lasts_is_renewed", leased::renewed),
     ("leased::a_server_that_is_lost_is_the_failure_mode", leased::lost),
     ("leased::a_server_that_does_not_respond_is_left_for_another", leased::hung),
     ("leased_rules::a_budget_of_costs_known_at_the_end_is_that_of_the_server", leased_rules::reserved),

@@ -55,6 +55,12 @@ pub(super) fn status(status: &pb::StatusResponse) -> Shown {
     if let Some(store) = &status.store {
         rows.add_row(["shared store", if store.is_reachable { "reachable" } else { "not reachable" }]);
     }
+    if status.quotas_are_learning {
+        rows.add_row([
+            "quotas",
+            "learning: what a former process may have assigned counts for 16 s after the start",
+        ]);
+    }
     Shown::new("StatusResponse", status, rows)
 }
 

@@ -1,7 +1,10 @@
 //! Renewals: deadlines of what a ticket names, extended by its holder.
 
 use super::*;
-use crate::rules::{OverrideAction, OverrideRule};
+use crate::{
+    limit::Window,
+    rules::{OverrideAction, OverrideRule},
+};
 
 const RULES: &str = "
 domain: d
@@ -48,6 +51,20 @@ fn a_renewed_slot_is_held_for_max_hold_from_then_on_and_takes_nothing() {
     assert!(!renew(&limiter, 29_998, &held, &["user=a"]), "past its deadline");
     check(&limiter, &[(29_998, "user=a ?", &["ok 3"])]);
     assert_eq!(counts(&limiter), [2, 1, 0, 0]);
+}
+
+#[test]
+fn a_holder_in_this_process_keeps_what_its_ticket_names_for_as_long_as_it_states() {
+    let limiter = limiter(RULES);
+    let held = ticket(&limiter, 0, "user=a +2; budget=b");
+    let keep = |millis, seconds: u64| {
+        let hold = Window::from_nanos(seconds * 1_000_000_000).unwrap();
+        limiter.keep_held(&held, hold, Timestamp::from_millis(MIDNIGHT_MILLIS + millis));
+    };
+    keep(9_000, 10);
+    check(&limiter, &[(18_999, "user=a ?", &["ok 1"]), (19_000, "user=a ?", &["ok 3"])]);
+    keep(19_000, 10);
+    assert_eq!(counts(&limiter), [1, 1, 1, 1], "the second one is too late");
 }
 
 /// Its counter was taken for that of the missing renewal.

@@ -3,9 +3,9 @@
 mod response;
 
 pub(crate) use response::{Additions, CurrentLimit, Response};
-pub(super) use response::{Decided, ExchangeResponse, LearntCounter};
+pub(super) use response::{Decided, ExchangeResponse, LearntCounter, Renewal};
 
-use crate::protobuf::Writer;
+use crate::protobuf::{Wire, Writer, fields};
 use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Unit, client_bytes};
 use tidegate_shared::lease::LeaseRequest;
 
@@ -81,6 +81,24 @@ pub(super) fn cancel_request(domain: &str, ticket: &str) -> Vec<u8> {
     rate_limit_request(&of_ticket(domain, ticket, [Hits::Peek, Hits::ONE]))
 }
 
+/// A request that renews a ticket: that which has it, encoded, with the ticket in one more entry of each descriptor.
+pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
+    let mut message = Writer::default();
+    // An error is none of a request that this module has encoded.
+    let _ = fields(request, |number, wire| match (number, wire) {
+        (1, Wire::Bytes(domain)) => message.bytes(1, domain),
+        (2, Wire::Bytes(descriptor)) => message.message(2, |writer| {
+            writer.encoded(descriptor);
+            writer.message(1, |entry| {
+                entry.text(1, RENEW);
+                entry.text(2, ticket);
+            });
+        }),
+        _ => {}
+    });
+    message.into_bytes()
+}
+
 /// A request of descriptors with a ticket, each with these hits.
 fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item = Hits>) -> Request<'r> {
     let mut request = Request::new(domain);
@@ -101,6 +119,8 @@ pub(super) fn is_end(request: &Request<'_>, ticket: &str) -> bool {
 
 /// The key of the entry, and of the metadata, that has a ticket.
 const SLOT: &str = "slot";
+/// The key of the entry of a renewal that has the ticket.
+const RENEW: &str = "renew";
 
 fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     for entry in &descriptor.entries {

@@ -19,6 +19,8 @@ pub(in crate::leased) struct ExchangeResponse {
     /// Those without a sequence are to be ignored.
     pub(in crate::leased) grants: Vec<LeaseResponse>,
     pub(in crate::leased) settings: Option<Settings>,
+    /// Whether counters of the server are in a shared store, of which it grants no credits. With `settings`.
+    pub(in crate::leased) has_shared_store: bool,
 }
 
 /// The result of a request for a decision.
@@ -28,6 +30,8 @@ pub(in crate::leased) struct Decided {
     pub(in crate::leased) response: Option<Box<Response>>,
     /// One for each descriptor; empty if the server decides all such requests.
     pub(in crate::leased) counters: Vec<LearntCounter>,
+    /// Time for which what the ticket of the response names is held; zero without one.
+    pub(in crate::leased) hold: Duration,
 }
 
 /// A counter to which a descriptor is charged.
@@ -48,6 +52,17 @@ pub(crate) struct Response {
     pub(crate) additions: Additions,
     /// Names the slots that the request holds.
     pub(crate) ticket: Option<Box<str>>,
+    /// What a renewal of the ticket needs; set with it.
+    pub(in crate::leased) renewal: Option<Renewal>,
+}
+
+/// What a renewal of a ticket needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::leased) struct Renewal {
+    /// Time for which the ticket is held.
+    pub(in crate::leased) hold: Duration,
+    /// The request that has it, encoded.
+    pub(in crate::leased) request: Vec<u8>,
 }
 
 /// What rules, and options of the server, add to a decision.
@@ -109,7 +124,10 @@ impl ExchangeResponse {
                 (2, Wire::Varint(generation)) => response.rules.generation = generation,
                 (3, Wire::Bytes(bytes)) => response.decisions.push(Decided::decode(bytes)?),
                 (4, Wire::Bytes(bytes)) => response.grants.push(grant(bytes)?),
-                (5, Wire::Bytes(bytes)) => response.settings = Some(settings(bytes)?),
+                (5, Wire::Bytes(bytes)) => {
+                    let (settings, has_shared_store) = settings(bytes)?;
+                    (response.settings, response.has_shared_store) = (Some(settings), has_shared_store);
+                }
                 _ => {}
             }
             Ok(())
@@ -127,6 +145,7 @@ impl Decided {
             match (number, wire) {
                 (1, Wire::Bytes(bytes)) => decided.response = Some(Box::new(Response::decode(bytes)?)),
                 (3, Wire::Bytes(bytes)) => decided.counters.push(LearntCounter::decode(bytes)?),
+                (4, Wire::Varint(micros)) => decided.hold = Duration::from_micros(micros),
                 _ => {}
             }
             Ok(())
@@ -154,7 +173,7 @@ impl LearntCounter {
 impl Response {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
-        let Self { is_denied, statuses, additions, ticket } = &mut response;
+        let Self { is_denied, statuses, additions, ticket, renewal: _ } = &mut response;
         each(bytes, |number, wire| {
             match (number, wire) {
                 (1, Wire::Varint(code)) => *is_denied = code == OVER_LIMIT,
@@ -290,10 +309,10 @@ fn grant(bytes: &[u8]) -> Result<LeaseResponse, Malformed> {
     })
 }
 
-fn settings(bytes: &[u8]) -> Result<Settings, Malformed> {
-    let [length, grant_min, limit_min, hold_min] = numbers(bytes)?;
+fn settings(bytes: &[u8]) -> Result<(Settings, bool), Malformed> {
+    let [length, grant_min, limit_min, hold_min, has_shared_store] = numbers(bytes)?;
     let (length, hold_min) = (Duration::from_micros(length), Duration::from_micros(hold_min));
-    Ok(Settings { length, grant_min, limit_min, hold_min })
+    Ok((Settings { length, grant_min, limit_min, hold_min }, has_shared_store != 0))
 }
 
 /// The numbers of fields 1 to N.
@@ -364,9 +383,10 @@ mod tests {
                 counter.number(4, 8_000_001);
             });
             decision.message(3, |_| ());
+            decision.number(4, 1_000);
         });
         message.message(4, |grant| (1..=8).for_each(|field| grant.number(field, u64::from(field) * 10)));
-        message.message(5, |settings| (1..=4).for_each(|field| settings.number(field, field.into())));
+        message.message(5, |settings| (1..=5).for_each(|field| settings.number(field, field.into())));
         message.into_bytes()
     }
 
@@ -384,13 +404,14 @@ mod tests {
         assert_eq!(decision.statuses[0].shown(), shown);
         let [counter, none] = &*decided.counters else { panic!("{decided:?}") };
         assert_eq!((counter.id, counter.denied_for), (Some([5; 16]), Duration::from_micros(8_000_001)));
-        assert_eq!(none.id, None);
+        assert_eq!((none.id, decided.hold), (None, Duration::from_millis(1)));
         let grant = response.grants[0];
         assert_eq!(
             (grant.sequence, grant.epoch, grant.spend_to, grant.supply),
             (10, 7, 20, Supply::TooSmall)
         );
-        assert_eq!(response.settings.map(|settings| settings.grant_min), Some(2));
+        let settings = response.settings.map(|settings| settings.grant_min);
+        assert_eq!((settings, response.has_shared_store), (Some(2), true));
     }
 
     #[test]

@@ -168,6 +168,9 @@ impl Server {
                 });
             });
         });
+        if let Some(slot) = &decision.slot {
+            message.number(4, slot.hold.as_micros() as u64);
+        }
         let charges = pinned.grantable(&request).unwrap_or_default();
         let counters = charges.iter().zip(hits).map(|(charge, hits)| {
             let Some(charge) = charge else { return Some(None) };
