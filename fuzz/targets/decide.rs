@@ -9,6 +9,7 @@ mod naive;
 #[path = "../../tests/sim/naive_queue.rs"]
 mod naive_queue;
 #[path = "../../tests/sim/oracle.rs"]
+#[expect(dead_code, reason = "only the simulator gives hits of reservations back")]
 mod oracle;
 #[path = "../../tests/sim/outcome.rs"]
 mod outcome;
