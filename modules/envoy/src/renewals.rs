@@ -11,13 +11,13 @@ use tidegate_shared::lease::Monotonic;
 pub(crate) struct Renewals<T>(Mutex<Held<T>>);
 
 struct Held<T> {
-    tickets: HashMap<u64, Ticket<T>>,
+    tickets: HashMap<u64, RenewedTicket<T>>,
     /// Times, in nanoseconds of the clock, and numbers of the same tickets.
     order: BTreeSet<(u64, u64)>,
     next_number: u64,
 }
 
-struct Ticket<T> {
+struct RenewedTicket<T> {
     due: u64,
     interval: Duration,
     value: T,
@@ -38,14 +38,14 @@ impl<T: Clone> Renewals<T> {
         let (number, interval) = (held.next_number, hold / 3);
         let due = now.plus(interval).as_nanos();
         held.order.insert((due, number));
-        held.tickets.insert(number, Ticket { due, interval, value });
+        held.tickets.insert(number, RenewedTicket { due, interval, value });
         number
     }
 
     /// The request has ended, or its ticket is not held any more.
     pub(crate) fn remove(&self, number: u64) {
         let mut held = self.0.lock();
-        if let Some(Ticket { due, .. }) = held.tickets.remove(&number) {
+        if let Some(RenewedTicket { due, .. }) = held.tickets.remove(&number) {
             held.order.remove(&(due, number));
         }
     }

@@ -84,7 +84,7 @@ async fn a_change_that_the_disk_cannot_log_is_refused_and_the_next_start_reads_t
     }
     assert!(!set.is_empty() && !errors.is_empty(), "{set:?} {errors:?}");
     assert!(errors.iter().all(|error| error.contains("cannot be written")), "{errors:?}");
-    assert_eq!(server.logged("the audit log takes no lines").len(), 1);
+    assert_eq!(server.logged("cannot write the audit log; changes are refused").len(), 1);
     assert!(set.is_subset(&blocks_of(&log, "INTENT")), "{set:?}");
     assert!(server.terminate().success());
 
