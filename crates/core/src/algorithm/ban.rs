@@ -7,7 +7,7 @@
 //! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
 use super::{
-    Algorithm, Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers,
     facts::Facts,
     memory::HeapBytes,
     record::{self, Recorded},
@@ -185,8 +185,8 @@ impl Facts for Ban {
     }
 
     /// No limit of a rule is a ban.
-    fn replaced(&self, _: u32, _: Window, _: u32) -> Algorithm {
-        Algorithm::Ban(*self)
+    fn replaced(&self, _: u32, _: Window, _: u32) -> Option<Self> {
+        Some(*self)
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {

@@ -16,7 +16,7 @@
 //! [`Concurrency::expected_wait`] for an estimate.
 
 use super::{
-    Algorithm, Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
     leaky_bucket::QueueRecord,
     memory::HeapBytes,
@@ -308,8 +308,8 @@ impl Facts for Concurrency {
     }
 
     /// Requests in flight have no window: it is their number that changes.
-    fn replaced(&self, limit: u32, _: Window, _: u32) -> Algorithm {
-        Algorithm::Concurrency(Self { limit: limit.min(Self::LIMIT_MAX), ..*self })
+    fn replaced(&self, limit: u32, _: Window, _: u32) -> Option<Self> {
+        Some(Self { limit: limit.min(Self::LIMIT_MAX), ..*self })
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
@@ -322,20 +322,6 @@ impl Facts for Concurrency {
 
     fn numbers(&self, _: fn(Duration) -> String) -> String {
         format!("{} in flight for up to {}", self.limit, self.max_hold)
-    }
-}
-
-impl Algorithm {
-    /// Whether hits are in flight until they are released.
-    #[inline]
-    pub const fn holds_slots(&self) -> bool {
-        matches!(self, Self::Concurrency(_))
-    }
-
-    /// The limit of requests in flight, if it is one.
-    #[inline]
-    pub const fn concurrency(&self) -> Option<&Concurrency> {
-        if let Self::Concurrency(concurrency) = self { Some(concurrency) } else { None }
     }
 }
 

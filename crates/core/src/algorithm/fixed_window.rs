@@ -5,7 +5,7 @@
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
 use super::{
-    Algorithm, Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
+    Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
     calendar::{Calendar, Period, PeriodRecord, Zone},
     facts::Facts,
     microseconds,
@@ -317,7 +317,7 @@ impl Facts for FixedWindow {
     }
 
     /// A calendar applies to windows that are its period.
-    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Option<Self> {
         let schedule = match &self.schedule {
             Schedule::FirstHit(_) => Schedule::FirstHit(window),
             Schedule::Calendar(calendar) if Unit::of_window(window) == Some(calendar.period().unit()) => {
@@ -325,7 +325,7 @@ impl Facts for FixedWindow {
             }
             Schedule::Clock(_) | Schedule::Calendar(_) => Schedule::Clock(window),
         };
-        Algorithm::FixedWindow(Self { limit, schedule })
+        Some(Self { limit, schedule })
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
@@ -366,37 +366,6 @@ impl Facts for FixedWindow {
             Schedule::Calendar(calendar) => {
                 format!("{limit} per {} in {}", calendar.period().unit().name(), calendar.zone().name())
             }
-        }
-    }
-}
-
-impl Algorithm {
-    /// A fixed window whose ends are those of the schedule.
-    pub fn fixed_window(limit: u32, schedule: Schedule) -> Self {
-        Self::FixedWindow(FixedWindow { limit, schedule })
-    }
-
-    /// The fixed window, if it is one: all of its hits cease to count at its end.
-    #[inline]
-    pub const fn fixed(&self) -> Option<&FixedWindow> {
-        if let Self::FixedWindow(fixed) = self { Some(fixed) } else { None }
-    }
-
-    /// Whether windows end at every multiple of their length since the Unix epoch.
-    pub fn is_on_the_clock(&self) -> bool {
-        matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::Clock(_), .. }))
-    }
-
-    /// Whether windows begin with their first hit.
-    pub fn is_from_first_hit(&self) -> bool {
-        matches!(self, Self::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
-    }
-
-    /// The last nanosecond of the window that a hit would open now, if windows begin with their first hit.
-    pub(super) fn last_from_first_hit(&self, now: Timestamp) -> Option<u64> {
-        match self {
-            Self::FixedWindow(fixed) if self.is_from_first_hit() => Some(fixed.schedule.last(now)),
-            _ => None,
         }
     }
 }

@@ -8,10 +8,9 @@
 //! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     meter::{self, Rate, RateRecord, hits_per_window},
-    microseconds,
     record::Recorded,
     stored::Stored,
     taken::{Taken, until_room},
@@ -267,15 +266,15 @@ impl Facts for LeakyBucket {
         Self { burst, rate: Rate::new(hits_per_window(requests), window), queue: self.queue }
     }
 
-    fn replaced(&self, limit: u32, window: Window, size: u32) -> Algorithm {
-        Algorithm::leaky_bucket(size, limit, window, self.queue)
+    fn replaced(&self, limit: u32, window: Window, size: u32) -> Option<Self> {
+        Some(Self { burst: size, rate: Rate::new(hits_per_window(limit), window), queue: self.queue })
     }
 
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
         if self.queue.is_some() {
             return Err(NotShareable::Queue);
         }
-        microseconds::drains(self.rate, most(self.burst)).map(|()| *self)
+        meter::drains(self.rate, most(self.burst)).map(|()| *self)
     }
 
     fn insert(&self, state: State, _: u64, _: u64) -> State {
@@ -284,14 +283,6 @@ impl Facts for LeakyBucket {
 
     fn numbers(&self, length: fn(Duration) -> String) -> String {
         format!("{}, drained by {}", self.burst, self.rate.text(length))
-    }
-}
-
-impl Algorithm {
-    /// A bucket that leaks `requests` in every window, with room for `burst`.
-    pub fn leaky_bucket(burst: u32, requests: u32, window: Window, queue: Option<Queue>) -> Self {
-        let rate = Rate::new(hits_per_window(requests), window);
-        Self::LeakyBucket(LeakyBucket { burst, rate, queue })
     }
 }
 

@@ -8,7 +8,7 @@
 //! Invariant: adding a hit moves that moment by exactly `nanos` parts; waiting moves it not at all.
 
 use super::{
-    State, StoredBytes, StoredNumbers,
+    NotShareable, State, StoredBytes, StoredNumbers,
     microseconds::NANOS,
     stored,
     taken::{Standing, Taken, until_room},
@@ -16,6 +16,9 @@ use super::{
 use crate::limit::{Timestamp, Window};
 use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
+
+/// The longest time in which a full bucket of a shared store drains.
+const DRAIN_MICROS_MAX: u128 = 100 * 365 * 86_400 * 1_000_000;
 
 /// Rate at which a meter drains.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -250,6 +253,13 @@ impl RateRecord {
         Rate::from_parts(hits, nanos)
             .ok_or_else(|| format!("a rate of {hits} hits in {nanos} ns is out of bounds"))
     }
+}
+
+/// Whether a full bucket drains in time.
+pub(super) fn drains(rate: Rate, size: u32) -> Result<(), NotShareable> {
+    let (hits, nanos) = rate.to_parts();
+    let micros = u128::from(size) * u128::from(nanos) / u128::from(hits) / u128::from(NANOS);
+    if micros <= DRAIN_MICROS_MAX { Ok(()) } else { Err(NotShareable::Bucket) }
 }
 
 /// The rate of a bucket. A bucket without room admits nothing, at whatever rate.

@@ -3,9 +3,8 @@
 //! The names and types of records are separate from the types that count, so that renaming a field there cannot change the format. Every
 //! value is checked on the way back: an algorithm read from a file is as valid as one from a rule file.
 
-use super::Algorithm;
 use crate::limit::Window;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use std::fmt;
 
 /// The record of an algorithm, which it states in its file. Windows and lengths are in nanoseconds.
@@ -19,41 +18,6 @@ pub(super) trait Recorded: Sized {
     /// The algorithm, if every parameter is within the bounds of rule files.
     fn of_record(record: Self::Record) -> Result<Self, String>;
 }
-
-/// The record of each algorithm, by its name.
-macro_rules! records {
-    (() $($name:ident)*) => {
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Records {
-            $($name(<super::$name as Recorded>::Record),)*
-        }
-
-        impl From<&Algorithm> for AlgorithmRecord {
-            fn from(algorithm: &Algorithm) -> Self {
-                Self(match algorithm {
-                    $(Algorithm::$name(algorithm) => Records::$name(algorithm.record()),)*
-                })
-            }
-        }
-
-        impl AlgorithmRecord {
-            /// The algorithm, if every parameter is within the bounds of rule files.
-            pub fn decode(self) -> Result<Algorithm, String> {
-                match self.0 {
-                    $(Records::$name(record) => super::$name::of_record(record).map(Algorithm::$name),)*
-                }
-            }
-        }
-    };
-}
-
-/// An algorithm as it is written to a file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AlgorithmRecord(Records);
-
-for_all!(records!());
 
 /// The window of so many nanoseconds.
 pub(super) fn window(nanos: u64) -> Result<Window, String> {

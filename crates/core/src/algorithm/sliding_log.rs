@@ -7,7 +7,7 @@
 //! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     memory::HeapBytes,
     microseconds,
@@ -230,16 +230,13 @@ impl Facts for SlidingLog {
     }
 
     /// A limit that is too large for a log counts by a sliding window.
-    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
-        if limit > Self::LIMIT_MAX {
-            return Algorithm::sliding_window(limit, window, 1);
-        }
-        Algorithm::SlidingLog(Self { limit, window })
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Option<Self> {
+        (limit <= Self::LIMIT_MAX).then_some(Self { limit, window })
     }
 
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
         microseconds::whole(self.window)?;
-        if most(self.limit) > SHARED_LIMIT_MAX { Err(NotShareable::Log) } else { Ok(*self) }
+        if most(self.limit) > SHARED_LIMIT_MAX { Err(NotShareable::Log(SHARED_LIMIT_MAX)) } else { Ok(*self) }
     }
 
     /// Counts hits at this instant, unless they have expired by the newest hit.

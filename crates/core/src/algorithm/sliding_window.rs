@@ -8,7 +8,7 @@
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers, SubWindows,
+    Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     fixed_window::saturating_count,
     microseconds,
@@ -295,8 +295,8 @@ impl Facts for SlidingWindow {
         Self { limit: requests, ..*self }
     }
 
-    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
-        Algorithm::SlidingWindow(Self { limit, window })
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Option<Self> {
+        Some(Self { limit, window })
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
@@ -324,16 +324,6 @@ impl Facts for SlidingWindow {
 
     fn numbers(&self, _: fn(Duration) -> String) -> String {
         format!("{} per {}", self.limit, self.window)
-    }
-}
-
-impl Algorithm {
-    /// A sliding window with so many sub-windows. One takes two words, several take a list.
-    pub fn sliding_window(limit: u32, window: Window, precision: u8) -> Self {
-        match precision {
-            0 | 1 => Self::SlidingWindow(SlidingWindow { limit, window }),
-            precision => Self::SubWindows(SubWindows::new(limit, window, precision)),
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! signature is converted by the script. Numbers are doubles, which are exact below 2^53, or counts of four bytes; times are whole
 //! microseconds. These bytes are in stores: they never change.
 
-use super::{Algorithm, State, microseconds::NANOS};
+use super::{State, microseconds::NANOS};
 use crate::limit::{Timestamp, Window};
 use smallvec::SmallVec;
 
@@ -36,81 +36,11 @@ pub(super) trait Stored: Sized {
         0
     }
 
-    /// The place of reserved hits, as [`Algorithm::insert`] takes it, from the two numbers of the store.
+    /// The place of reserved hits, as [`Algorithm::insert`](super::Algorithm::insert) takes it, from the two numbers of the store.
     fn place_from_store(&self, place: u128, part: u128) -> Option<u128>;
 
     /// The two numbers of the store for a place.
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)>;
-}
-
-/// The algorithm of a signature.
-macro_rules! of_signature {
-    (($letter:expr, $parameters:expr) $($name:ident)*) => {
-        None$(.or_else(|| {
-            let mut numbers = StoredNumbers($parameters);
-            let algorithm = super::$name::of_signature($letter, &mut numbers)?;
-            numbers.0.is_empty().then_some(Algorithm::$name(algorithm))
-        }))*
-    };
-}
-
-impl Algorithm {
-    /// The signature, with its length before it.
-    pub fn signature(&self) -> StoredBytes {
-        let mut bytes = StoredBytes::new();
-        bytes.push(0);
-        each!(self, algorithm => algorithm.write_signature(&mut bytes));
-        // The names of time zones are the longest part, and much shorter.
-        bytes[0] = u8::try_from(bytes.len() - 1).expect("a signature is shorter than 256 bytes");
-        bytes
-    }
-
-    /// The signature and the other parameters, as the script reads them. `now` is the time of this machine.
-    pub fn parameters_in_store(&self, now: Timestamp) -> StoredBytes {
-        let mut bytes = self.signature();
-        each!(self, algorithm => algorithm.write_parameters(now, &mut bytes));
-        bytes
-    }
-
-    /// The algorithm with this signature, given without its length; its limit is the greatest there is.
-    pub fn of_signature(signature: &[u8]) -> Option<Self> {
-        let (&letter, parameters) = signature.split_first()?;
-        for_all!(of_signature!(letter, parameters))
-    }
-
-    /// Decodes the state of a counter without reservations that counts by this algorithm; none if the bytes are of another one, or damaged.
-    /// No bytes are an empty counter.
-    pub fn decode_stored(&self, bytes: &[u8]) -> Option<State> {
-        if bytes.is_empty() {
-            return Some(State::EMPTY);
-        }
-        let mut numbers = StoredNumbers(bytes.strip_prefix(&self.signature()[..])?);
-        let state = each!(self, algorithm => algorithm.read(&mut numbers))?;
-        numbers.0.is_empty().then_some(state)
-    }
-
-    /// Encodes a state of this algorithm [in microseconds](Self::in_microseconds), without leases and reservations; none for any other.
-    pub fn encode_stored(&self, state: &State) -> Option<StoredBytes> {
-        let mut bytes = self.signature();
-        each!(self, algorithm => algorithm.write(state, &mut bytes))?;
-        Some(bytes)
-    }
-
-    /// The number that a counter with reservations has beside its states.
-    pub fn number_of_reserved(&self) -> u32 {
-        each!(self, algorithm => algorithm.number_of_reserved())
-    }
-
-    /// The place of reserved hits from the two numbers of the store.
-    pub fn place_from_store(&self, place: u64, part: u64) -> Option<u128> {
-        each!(self, algorithm => algorithm.place_from_store(place.into(), part.into()))
-    }
-
-    /// The two numbers of the store for the place of reserved hits.
-    pub fn place_to_store(&self, place: u128) -> Option<(u64, u64)> {
-        let (place, part) = each!(self, algorithm => algorithm.place_to_store(place))?;
-        Some((u64::try_from(place).ok()?, u64::try_from(part).ok()?))
-    }
 }
 
 /// Appends a number as a double. Exact below 2^53, as all times and lengths in microseconds are.

@@ -14,7 +14,7 @@
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     counts::Counts,
     facts::Facts,
     fixed_window::saturating_count,
@@ -324,8 +324,8 @@ impl Facts for SubWindows {
         Self { limit: requests, ..*self }
     }
 
-    fn replaced(&self, limit: u32, window: Window, _: u32) -> Algorithm {
-        Algorithm::SubWindows(Self::new(limit, window, self.precision))
+    fn replaced(&self, limit: u32, window: Window, _: u32) -> Option<Self> {
+        Some(Self::new(limit, window, self.precision))
     }
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {

@@ -5,10 +5,10 @@
 //! admitted than `size` and the tokens refilled meanwhile.
 
 use super::{
-    Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers,
+    Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     fixed_window::saturating_count,
-    meter::{Rate, RateRecord, hits_per_window},
+    meter::{self, Rate, RateRecord, hits_per_window},
     microseconds,
     record::{self, Recorded},
     stored::{self, Stored},
@@ -334,13 +334,13 @@ impl Facts for TokenBucket {
     }
 
     /// Tokens are refilled one by one.
-    fn replaced(&self, limit: u32, window: Window, size: u32) -> Algorithm {
-        Algorithm::token_bucket(size, limit, window)
+    fn replaced(&self, limit: u32, window: Window, size: u32) -> Option<Self> {
+        Some(Self::greedy(size, hits_per_window(limit), window))
     }
 
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
         match self.refill {
-            Refill::Greedy(rate) => microseconds::drains(rate, most(self.size))?,
+            Refill::Greedy(rate) => meter::drains(rate, most(self.size))?,
             Refill::Intervals { interval, .. } => microseconds::whole(interval)?,
         }
         Ok(*self)
@@ -357,13 +357,6 @@ impl Facts for TokenBucket {
                 format!("{}, refilled by {tokens} per {interval}", self.size)
             }
         }
-    }
-}
-
-impl Algorithm {
-    /// A bucket of `size` tokens that gets back `requests` of them in every window, one by one.
-    pub fn token_bucket(size: u32, requests: u32, window: Window) -> Self {
-        Self::TokenBucket(TokenBucket::greedy(size, hits_per_window(requests), window))
     }
 }
 

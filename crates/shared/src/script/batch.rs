@@ -1,6 +1,6 @@
 //! Arguments of the script: a batch of requests, with each counter and each limit named once.
 
-use super::NANOS;
+use super::microseconds::NANOS;
 use crate::lease::{LeaseRequest, Terms};
 use hashbrown::HashMap;
 use smallvec::SmallVec;

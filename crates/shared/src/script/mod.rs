@@ -8,6 +8,7 @@
 
 mod batch;
 mod mark;
+mod microseconds;
 mod parts;
 mod quota;
 mod release;
@@ -28,8 +29,6 @@ pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
 pub use value::{algorithm_of, decode as decode_state};
-
-const NANOS: u64 = 1_000;
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 3;

@@ -1,6 +1,6 @@
 //! The reply of the script: the time, a verdict for each request, and the states that each request read.
 
-use super::{NANOS, batch::Batch, value};
+use super::{batch::Batch, microseconds::NANOS, value};
 use crate::lease::{CounterState, StoreGrant, Supply};
 use smallvec::SmallVec;
 use std::time::Duration;

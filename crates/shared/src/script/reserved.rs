@@ -1,6 +1,6 @@
 //! Counters with open reservations as the store keeps them: a byte, the signature of their limit, a head, two states, and the reservations.
 
-use super::NANOS;
+use super::microseconds::NANOS;
 use tidegate_core::{
     algorithm::{Algorithm, Reservation, Reserved, State, StoredNumbers},
     limit::Timestamp,

@@ -1,6 +1,6 @@
 //! Arguments of the script that takes hits back.
 
-use super::{NANOS, batch::EncodedCounter, reserved::RESERVED};
+use super::{batch::EncodedCounter, microseconds::NANOS, reserved::RESERVED};
 use tidegate_core::{
     algorithm::{SLOT_SIGNATURE, StoredBytes},
     limit::Timestamp,

@@ -246,7 +246,7 @@ fn an_override_that_a_shared_store_cannot_count_is_named_with_the_reason() {
     for (limits, expected) in [
         (vec![(5, "minute", None, None)], None),
         (vec![(10_000, "hour", Some("sliding_log"), None)], None),
-        (vec![(10_001, "hour", Some("sliding_log"), None)], Some((0, NotShareable::Log))),
+        (vec![(10_001, "hour", Some("sliding_log"), None)], Some((0, NotShareable::Log(10_000)))),
         (vec![(5, "minute", None, None), bucket], Some((1, NotShareable::Bucket))),
     ] {
         let declared = declared(&limits);
