@@ -3,7 +3,7 @@ module github.com/tidegate/tidegate/clients/go/tidegateotel
 go 1.25.0
 
 require (
-	github.com/tidegate/tidegate/clients/go v0.1.0
+	github.com/tidegate/tidegate/clients/go v0.9.0
 	go.opentelemetry.io/otel v1.40.0
 	go.opentelemetry.io/otel/metric v1.40.0
 	go.opentelemetry.io/otel/sdk/metric v1.40.0

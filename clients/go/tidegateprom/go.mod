@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/prometheus/client_golang v1.23.2
-	github.com/tidegate/tidegate/clients/go v0.1.0
+	github.com/tidegate/tidegate/clients/go v0.9.0
 )
 
 require (

@@ -162,7 +162,7 @@ func TestKustomizationDecodes(t *testing.T) {
 	kinds := decode(t, "kustomize", text)
 	expectKinds(t, "kustomize", kinds,
 		"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy")
-	if !strings.Contains(text, "image: registry.example/tidegate:0.1.0") {
+	if !strings.Contains(text, "image: registry.example/tidegate:0.9.0") {
 		t.Errorf("the image is not set:\n%s", text)
 	}
 }
