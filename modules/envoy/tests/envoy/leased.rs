@@ -257,9 +257,13 @@ pub fn renewed(binary: &Binary) {
 
     // Each is renewed every 300 ms: after four times it has been held for longer than without.
     let renewals = |event: &str| envoy.figure(&format!("renewals{{event=\"{event}\""));
-    eventually("renewals", || (renewals("renewed") >= 10).then_some(()));
     let status = |path: &str| send(&edge, &Request::get(path)).status;
-    assert_eq!([status("/long"), status("/socket"), renewals("not_held") as u16], [429, 429, 0]);
+    eventually("renewals", || {
+        // Envoy 1.38 has figures at the end of a request.
+        assert_eq!([status("/long"), status("/socket")], [429, 429]);
+        (renewals("renewed") >= 10).then_some(())
+    });
+    assert_eq!(renewals("not_held"), 0);
     // The end of the WebSocket frees its slot, and that of the response stays.
     drop(socket);
     application.set_nonblocking(true).unwrap();
@@ -345,6 +349,8 @@ pub fn hung(binary: &Binary) {
     }
     let connections = |event: &str| envoy.figure(&format!("connections{{event=\"{event}\""));
     eventually("figures of connections", || {
+        // Envoy 1.38 has them at the end of a request.
+        is_decided();
         ([connections("connected"), connections("unresponsive")] == [3, 2]).then_some(())
     });
     assert_eq!([connections("lost"), connections("failed")], [0, 0]);
