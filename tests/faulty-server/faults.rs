@@ -8,7 +8,9 @@ use std::{
 use tidegate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::{
-        RateLimitRequest, rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
+        RateLimitRequest,
+        rate_limit_response::{Code, rate_limit::Unit},
+        rate_limit_service_client::RateLimitServiceClient,
     },
 };
 use tonic::{
@@ -93,7 +95,12 @@ async fn a_lost_call_counts_and_the_next_response_states_how_many_arrived() {
     for _ in 0..8 {
         let mut client = server.client().await;
         let response = client.should_rate_limit(request()).await;
-        seen.push(response.ok().map(|response| response.into_inner().statuses[0].limit_remaining));
+        seen.push(response.ok().map(|response| {
+            let status = response.into_inner().statuses.remove(0);
+            let limit = status.current_limit.expect("clients report what remains of a limit");
+            assert_eq!((limit.requests_per_unit, limit.unit()), (1_000, Unit::Hour));
+            status.limit_remaining
+        }));
     }
     assert_eq!(seen, [Some(999), None, Some(997), None, Some(995), None, Some(993), None]);
 }

@@ -192,12 +192,12 @@ impl Loss {
     }
 }
 
-/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests, as many remain as did not arrive.
+/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests an hour, as many remain as did not arrive.
 fn counted(number: u32) -> Vec<u8> {
     let remaining = 1_000_u32.saturating_sub(number);
-    // The status: its code OK, and the number that remain as a varint of two bytes.
     let [low, high] = [remaining & 0x7f | 0x80, remaining >> 7].map(|byte| byte as u8);
-    let status = [0x08, 0x01, 0x18, low, high];
+    // The status: its code OK; its limit, 1,000 as a varint of two bytes and the unit HOUR; and the number that remain.
+    let status = [0x08, 0x01, 0x12, 5, 0x08, 0xe8, 0x07, 0x10, 3, 0x18, low, high];
     [ADMITTED, &[0x12, status.len() as u8], &status].concat()
 }
 
