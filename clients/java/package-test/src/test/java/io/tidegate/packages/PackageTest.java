@@ -45,7 +45,7 @@ class PackageTest {
         project.resolve("pom.xml"), POM.formatted(System.getProperty("tidegate.version")));
     Path sources = Files.createDirectories(project.resolve("src/main/java"));
     try (Servers servers = new Servers()) {
-      String address = servers.start("serve", "--listen", "127.0.0.1:0").address();
+      String address = servers.serveDemo().address();
       Files.writeString(
           sources.resolve("Main.java"),
           "import io.tidegate.client.*;\n\nclass Main {\n  public static void main(String[] a) {\n"

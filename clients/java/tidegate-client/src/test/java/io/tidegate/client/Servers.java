@@ -97,6 +97,11 @@ public final class Servers implements AutoCloseable {
     throw new IllegalStateException("the server does not serve: " + String.join("\n", log));
   }
 
+  /** Starts {@code tidegate serve} with its demo rules on a free port of loopback. */
+  public Server serveDemo() {
+    return start(program(), List.of("serve", "--listen", "127.0.0.1:0", "--log-format", "json"));
+  }
+
   /** Starts {@code tidegate serve} with rules on a free port of loopback. */
   public Server serve(String rules, String... arguments) {
     return serveOn("127.0.0.1:0", rules, arguments);
