@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
     let Some((networks, value)) = text.rsplit_once('\n') else { return };
     let networks: Vec<&str> = networks.split('\n').collect();
     let descriptors = networks.iter().enumerate().map(|(at, network)| {
-        json!({ "key": "k", "value_network": network, "metadata": { "at": at }, "rate_limit": { "unit": "day", "requests_per_unit": 1 } })
+        json!({ "key": "k", "value_network": network, "metadata": { "at": at }, "rate_limit": { "unit": "day", "requests_per_unit": 2 } })
     });
     let file = json!({ "domain": "d", "descriptors": descriptors.collect::<Vec<_>>() }).to_string();
     let rules = match RuleSet::parse(&[Source::file("fuzz.yaml", file)], &LoadOptions::default()) {
@@ -25,7 +25,8 @@ fuzz_target!(|text: &str| {
     let length = |network: &&str| {
         let (first, length) = bits_of(network);
         let address = value.parse().ok().map(bits)?;
-        let is_inside = (0..length).all(|bit| address << bit >> 127 == first << bit >> 127);
+        let is_inside = is_v4((first, length)) == is_v4((address, 128))
+            && (0..length).all(|bit| address << bit >> 127 == first << bit >> 127);
         is_inside.then_some(length)
     };
     let expected = networks.iter().enumerate().filter_map(|(at, network)| Some((length(network)?, at)));
@@ -36,10 +37,14 @@ fuzz_target!(|text: &str| {
     // Networks inside others are named, and no others.
     let is_around = |outer: &&str, inner: &&str| {
         let ((first, length), (address, longer)) = (bits_of(outer), bits_of(inner));
-        length < longer && (0..length).all(|bit| address << bit >> 127 == first << bit >> 127)
+        is_v4((first, length)) == is_v4((address, longer))
+            && length < longer
+            && (0..length).all(|bit| address << bit >> 127 == first << bit >> 127)
     };
     let inside = networks.iter().filter(|inner| networks.iter().any(|outer| is_around(outer, inner)));
-    assert_eq!(rules.warnings().len(), inside.count());
+    let warnings = rules.warnings();
+    let named = warnings.iter().filter(|warning| warning.to_string().contains(" is inside "));
+    assert_eq!(named.count(), inside.count());
 });
 
 /// First address and length of a network that a file may have, in bits of IPv6.
@@ -49,6 +54,11 @@ fn bits_of(network: &str) -> (u128, u32) {
     let all = if address.is_ipv4() { 32 } else { 128 };
     let length = if length.is_empty() { all } else { length.parse().expect("the file has loaded") };
     (bits(address), 128 - all + length)
+}
+
+/// Whether a network has IPv4 addresses alone; no other network has any.
+fn is_v4((first, length): (u128, u32)) -> bool {
+    length >= 96 && first >> 32 == 0xffff
 }
 
 fn bits(address: IpAddr) -> u128 {

@@ -67,9 +67,14 @@ impl Network {
         self.length() >= MAPPED_BITS && is_v4(self.0.network())
     }
 
-    /// Whether it has every address of the other network, and more.
+    /// Whether it has every address of the other network, and more. `::/0` has none of IPv4.
     pub(super) fn is_around(self, other: Self) -> bool {
-        self != other && self.is_v4() == other.is_v4() && self.0.contains(&other.0)
+        self != other && self.is_v4() == other.is_v4() && self.spans(other)
+    }
+
+    /// Whether the other network is this one or within it, with IPv4 addresses as those of IPv6 to which they are mapped.
+    pub(super) fn spans(self, other: Self) -> bool {
+        self.0.contains(&other.0)
     }
 
     /// Length of its prefix, in bits of an IPv6 address.

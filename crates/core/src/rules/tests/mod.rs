@@ -276,6 +276,15 @@ fn warnings_name_descriptors_that_never_apply_and_networks_inside_others() {
              rules.yaml:3:5 do not apply to it",
         ]
     );
+    let around = "  - {key: k, value_network: '::/0'}\n  - {key: k, value_network: 192.0.2.1/32}\n  - {key: k, value_network: '2001:db8::1'}";
+    assert_eq!(
+        warnings(around),
+        [
+            "rules.yaml:3:5: k=(network ::/0): ::/0 has no IPv4 addresses; add 0.0.0.0/0 if these are meant too",
+            "rules.yaml:5:5: k=(network 2001:db8::1/128): 2001:db8::1/128 is inside ::/0: the limits at rules.yaml:3:5 \
+             do not apply to it",
+        ]
+    );
     assert_eq!(warnings("  - {key: k, value_regex: a}\n  - {key: k, value: 'a*'}\n  - key: k"), [""; 0]);
     let schedule = "{hours: 08:00-18:00, requests_per_unit: 2}, {days: mon, hours: 09:00-10:00, requests_per_unit: 3}, \
                     {days: tue, hours: 17:00-19:00, unlimited: true}";

@@ -146,8 +146,10 @@ impl ValueSets {
         let mut nested: BTreeMap<(u32, u32), (Network, Network, usize)> = BTreeMap::new();
         let mut around: Vec<(Network, u32)> = Vec::new();
         for (network, node) in &self.networks {
-            while around.pop_if(|(outer, _)| !outer.is_around(*network)).is_some() {}
-            if let Some((outer, of_outer)) = around.last() {
+            // IPv4 networks stand between those of IPv6, and are in none of these.
+            while around.pop_if(|(outer, _)| !outer.spans(*network)).is_some() {}
+            if let Some((outer, of_outer)) = around.iter().rev().find(|(outer, _)| outer.is_around(*network))
+            {
                 nested.entry((*node, *of_outer)).or_insert((*network, *outer, 0)).2 += 1;
             }
             around.push((*network, *node));
