@@ -5,7 +5,7 @@
 pub(crate) enum Filled {
     /// All claims are met, and so much is left.
     Met {
-        /// What nobody claims.
+        /// The part that is not claimed.
         left: u64,
     },
     /// The most for each head.

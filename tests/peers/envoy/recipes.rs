@@ -12,7 +12,7 @@ crate::tests_with! { ENVOY: the_recipe_for_failed_responses_counts_these_alone }
 const RECIPES: &str = include_str!("../../../docs/recipes.md");
 const HEADING: &str = "\n## Only failed responses count\n";
 
-/// Envoy with the entries of the recipe, as its page describes, before an application that fails where its path says so.
+/// Envoy with the entries of the recipe. The application behind it returns 200 for one path, and 404 for all others.
 const CONFIG: &str = r#"
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9901 } } }
 static_resources:

@@ -15,7 +15,7 @@ pub(super) struct Places {
     pub(super) of_key: usize,
     /// Of all keys of its limit.
     pub(super) of_limit: usize,
-    /// The places that nobody has.
+    /// The number of free places.
     pub(super) free: usize,
 }
 
