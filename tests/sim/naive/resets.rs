@@ -36,7 +36,7 @@ impl Naive {
         let mut status = Status { is_over: false, limit: None };
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
         // Without a schedule what is admitted stays so, so that the longest wait is that of all.
-        let charged = if is_denied { self.charged_by_denial(descriptors, charges) } else { Vec::new() };
+        let charged = if is_denied { self.charged_by_denial(descriptors, charges, now) } else { Vec::new() };
         let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference
             || !charged.is_empty();
         let jointly = || {
@@ -48,8 +48,7 @@ impl Naive {
                 continue;
             }
             let oracle = self.oracle_of(charge, now);
-            let ban = charges.get(index + 1).filter(|next| is_of_ban(next.key) && gives(next.hits) == 0);
-            let ban = ban.filter(|ban| self.oracle_of(ban, now).is_banned(now));
+            let ban = self.ban_in_force(charges, index, now);
             let is_over = (charge.is_over() || ban.is_some()) && !is_shadow;
             let remaining = || oracle.remaining(now);
             let next = match oracle.until_window_ends(now) {
@@ -89,12 +88,19 @@ impl Naive {
         status
     }
 
-    /// The charges that fitted, and were counted although the request is denied. It waits for them too, unless their rule does not deny by
-    /// itself. In the reference, a reset is of one limit.
+    /// The ban of the limit of a charge, if it is in force.
+    fn ban_in_force<'c>(&self, charges: &'c [Charge], index: usize, now: u64) -> Option<&'c Charge> {
+        let ban = charges.get(index + 1).filter(|next| is_of_ban(next.key) && gives(next.hits) == 0);
+        ban.filter(|ban| self.oracle_of(ban, now).is_banned(now))
+    }
+
+    /// The charges of limits that admitted their hits, and counted them although the request is denied. It waits for them too, unless their rule
+    /// does not deny by itself; a limit that denies has a wait of its own. In the reference, a reset is of one limit.
     fn charged_by_denial<'c>(
         &self,
         descriptors: &[DescriptorHits],
         charges: &'c [Charge],
+        now: u64,
     ) -> Vec<&'c Charge> {
         let denies = |charge: &Charge| match descriptors[charge.descriptor] {
             DescriptorHits { own: None, rule, .. } => {
@@ -102,14 +108,19 @@ impl Naive {
             }
             DescriptorHits { own: Some(_), .. } => true,
         };
-        let is_charged = |charge: &&Charge| {
+        let is_charged = |index: usize, charge: &Charge| {
             charge.always
                 && !charge.is_over()
+                && self.ban_in_force(charges, index, now).is_none()
                 && takes(charge.hits) > 0
                 && !is_of_ban(charge.key)
                 && denies(charge)
         };
-        if self.settings.is_reference { Vec::new() } else { charges.iter().filter(is_charged).collect() }
+        if self.settings.is_reference {
+            return Vec::new();
+        }
+        let charged = charges.iter().enumerate().filter(|(index, charge)| is_charged(*index, charge));
+        charged.map(|(_, charge)| charge).collect()
     }
 
     /// The wait until the hits of the request for the counters of all these charges are admitted.

@@ -130,6 +130,26 @@ impl Counter {
                 charged.number = Number::Known(if returns { 0 } else { hits });
             }
         }
+        self.join(now);
+    }
+
+    /// A log keeps the times of its newest settled hits, as many as the limit; those before are dated as the newest of them, and stay so if newer
+    /// ones are given back.
+    fn join(&mut self, now: u64) {
+        let Model::SlidingLog { limit, window } = self.model else { return };
+        let (mut newer, mut joined) = (0, None);
+        for Charged { at, number } in
+            self.charged.iter_mut().rev().filter(|charged| charged.at + window > now)
+        {
+            if let Number::Known(hits @ 1..) = number {
+                newer += *hits;
+                if joined.is_none() && newer > limit {
+                    joined = Some(*at);
+                }
+                *at = joined.unwrap_or(*at);
+            }
+        }
+        self.charged.sort_by_key(|charged| charged.at);
     }
 }
 
@@ -263,6 +283,7 @@ impl Oracle {
         if taken > 0 {
             counter.charged.push(Charged { at: now, number });
         }
+        counter.join(now);
         self.counters.counted.insert(key, counter);
         taken > 0 && reserve.is_some()
     }
@@ -278,6 +299,7 @@ impl Oracle {
                     charged.number = Number::Known(cost(*hits));
                 }
             }
+            counter.join(self.now);
         }
     }
 

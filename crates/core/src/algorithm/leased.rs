@@ -11,8 +11,11 @@
 //!   they may spend at a rate as time passes.
 
 use super::{Algorithm, Assigned, Lease, Leased, State};
-use crate::limit::Timestamp;
+use crate::limit::{Reset, Timestamp};
 use std::borrow::Cow;
+
+/// Moments that are tried for a wait.
+const MOMENTS_MAX: usize = 64;
 
 impl Leased {
     /// The counter of a state, without outstanding credits unless the state has them.
@@ -52,6 +55,40 @@ impl Leased {
             State::Reserved(reserved) => Cow::Owned(reserved.seen(algorithm, now).into_owned()),
             state => Cow::Owned(state),
         }
+    }
+
+    /// The wait after which hits are admitted if nothing else arrives: credits that are out count until their ends and beyond, and the rate of
+    /// quota is counted as time passes. Mostly the least; where quota has nearly all of a rate, that after all of it has ended.
+    pub(super) fn until_admits(&self, algorithm: &Algorithm, hits: u64, now: Timestamp) -> Reset {
+        if algorithm.until_admits(&State::EMPTY, hits, now) == Reset::Never {
+            return Reset::Never;
+        }
+        // No moment before the next one admits: until then hits are added only.
+        let (mut then, mut at) = (self.clone(), now);
+        for _ in 0..MOMENTS_MAX {
+            then.expire(algorithm, at);
+            let next_end = then.ends().min().unwrap_or(Timestamp::from_nanos(u64::MAX));
+            match algorithm.until_admits(&then.state, hits.saturating_add(then.outstanding()), at) {
+                Reset::NOW => break,
+                Reset::After(wait) if at.saturating_add(wait) < next_end => at = at.saturating_add(wait),
+                Reset::After(_) | Reset::Never => at = next_end,
+            }
+        }
+        // Windows that are not read in between date the hits of a rate later.
+        if algorithm.remaining(&self.seen(algorithm, at), at) >= hits {
+            return Reset::After(at.since(now));
+        }
+        let (mut then, end) = (self.clone(), self.ends().max().unwrap_or(now).max(now));
+        then.expire(algorithm, end);
+        match algorithm.until_admits(&then.state, hits, end) {
+            Reset::After(wait) => Reset::After(end.since(now).saturating_add(wait)),
+            Reset::Never => Reset::Never,
+        }
+    }
+
+    /// The ends of leases and quota.
+    fn ends(&self) -> impl Iterator<Item = Timestamp> {
+        self.leases.iter().map(|lease| lease.end).chain(self.assigned.map(|assigned| assigned.end))
     }
 
     /// Counts the hits of leases and quota that have ended as used, dated at the end, and those of the rate of quota.
@@ -160,8 +197,7 @@ impl Leased {
     /// The time from which on the counter may be dropped: all leases have ended, and their hits, as if all were of the last end, no
     /// longer count.
     pub fn expires(&self, algorithm: &Algorithm) -> Timestamp {
-        let ends = self.leases.iter().map(|lease| lease.end);
-        let last = ends.chain(self.assigned.map(|assigned| assigned.end)).max().unwrap_or_default();
+        let last = self.ends().max().unwrap_or_default();
         let mut at_end = Self { state: self.state.clone(), assigned: self.assigned, ..Self::default() };
         at_end.accrue(algorithm, last);
         let leased = self.leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.outstanding));
@@ -196,6 +232,7 @@ mod tests {
         limit::Window,
     };
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn log() -> Algorithm {
         Algorithm::SlidingLog(SlidingLog { limit: 100, window: Window::from_secs(10).unwrap() })
@@ -257,6 +294,21 @@ mod tests {
         let state = with_quota(&log, 40, 0, at(11_000), at(1_000));
         assert_eq!((log.used(&state, at(10_999)), log.used(&state, at(20_999))), (40, 40));
         assert_eq!(log.used(&state, at(21_000)), 0);
+    }
+
+    /// A bucket of 100 per second that holds 40, of which quota has a half: the wait was that of the whole rate.
+    #[test]
+    fn a_denial_waits_for_its_part_of_a_rate_that_quota_has_a_half_of() {
+        let rate = std::num::NonZeroU32::new(100).unwrap();
+        let bucket = Algorithm::TokenBucket(TokenBucket::greedy(40, rate, Window::from_secs(1).unwrap()));
+        let full = bucket.add(with_quota(&bucket, 20, 50_000, at(16_000), at(0)), 20, at(0));
+        for (hits, millis) in [(1, 20), (3, 60), (20, 400), (21, 16_000 + 10), (40, 16_000 + 200)] {
+            let Reset::After(wait) = bucket.until_admits(&full, hits, at(0)) else { panic!("{hits}: never") };
+            // A hit of the rate that is counted ahead is there a little earlier.
+            let (least, most) = (Duration::from_millis(millis - 10), Duration::from_millis(millis + 10));
+            assert!(least <= wait && wait <= most, "{hits} hits: {wait:?}");
+        }
+        assert_eq!(bucket.until_admits(&full, 41, at(0)), Reset::Never);
     }
 
     #[test]

@@ -314,6 +314,7 @@ impl Algorithm {
     fn until_admits_not_plain(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         match state {
             State::Reserved(reserved) => self.until_admits_reserved(reserved, hits, now),
+            State::Leased(leased) => leased.until_admits(self, hits, now),
             state => self.seen(state, now, |algorithm, state, now| algorithm.until_admits(state, hits, now)),
         }
     }

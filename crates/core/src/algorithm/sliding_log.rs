@@ -337,6 +337,16 @@ mod tests {
         assert_eq!(four.used(&state, at(18_000)), 2);
     }
 
+    /// docs/algorithms.md: and so does a give-back of newer ones.
+    #[test]
+    fn hits_beyond_the_limit_count_after_a_give_back_for_as_long_as_the_newest_of_them() {
+        let two = per(2, 10);
+        let mut state = two.add(two.add(State::EMPTY, 1, at(0)), 1, at(8_000));
+        state = two.give_back(two.add(state, 2, at(9_000)), 2, at(9_000));
+        assert_eq!(two.used(&state, at(17_999)), 2, "that of 0 s too");
+        assert_eq!(two.until_admits(&state, 1, at(11_000)), Reset::After(Duration::from_secs(7)));
+    }
+
     #[test]
     fn a_lowered_limit_denies_at_once_and_a_raised_one_frees_at_once() {
         let state = per(5, 10).add(State::EMPTY, 4, at(0));

@@ -23,6 +23,8 @@ pub(super) struct LockedShards<'s> {
     guards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
     /// Whether counters were added or dropped since, so that counters may have moved.
     moved: bool,
+    /// New counters for which room is reserved.
+    reserved: usize,
 }
 
 /// Access to the counters of a request while it is decided.
@@ -83,7 +85,7 @@ impl<'s> LockedShards<'s> {
             counter.guard = guards.len() as u32 - 1;
         }
         // A second pass: the lookups do not depend on each other, so the processor overlaps their cache misses.
-        let mut shards = Self { store, guards, moved: false };
+        let mut shards = Self { store, guards, moved: false, reserved: 0 };
         for counter in counters {
             counter.place = shards.guards[counter.guard as usize].find(counter.key);
             let limit = &*plan.charges[plan.by_key[counter.charges().start] as usize].limit;
@@ -142,6 +144,11 @@ impl Counters for LockedShards<'_> {
         let shard = &mut self.guards[counter.guard as usize];
         let Some(place) = place else {
             let Standing { state, expires, remaining, until_full } = change(State::EMPTY);
+            match self.reserved.checked_sub(1) {
+                Some(reserved) => self.reserved = reserved,
+                // It was there, expired, and made room for another one of this request.
+                None => self.store.take_again(),
+            }
             let dropped = shard.insert(counter.key, Counter::new(state, limit.id, expires), now);
             self.store.release_expired(dropped);
             self.moved = true;
@@ -155,10 +162,12 @@ impl Counters for LockedShards<'_> {
 
     #[inline]
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
-        let reserve = |shards: &Self| {
+        let reserve = |shards: &mut Self| {
             let new = counters.iter().zip(to_be_created);
             let new = new.filter(|&(counter, &created)| created && !shards.has(counter)).count();
-            new == 0 || shards.store.reserve(new)
+            let has_room = new == 0 || shards.store.reserve(new);
+            shards.reserved += if has_room { new } else { 0 };
+            has_room
         };
         reserve(self) || {
             // The search may drop an expired counter of this very request, so all of them are located again.

@@ -167,6 +167,12 @@ impl Store {
         self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
+    /// Takes the room of a counter that expired, was dropped, and is made again by the request that dropped it. Another may have taken
+    /// that room meanwhile: for as long as both are there, the store has one counter beyond its maximum.
+    pub fn take_again(&self) {
+        self.counters.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Gives back the room of counters that expired and were dropped.
     pub fn release_expired(&self, counters: usize) {
         if counters > 0 {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use std::num::NonZeroU32;
 
 mod counter;
+mod credits;
 #[expect(dead_code, reason = "the rest serves the simulator")]
 #[path = "../../../../../tests/sim/oracle.rs"]
 mod oracle;
