@@ -56,6 +56,8 @@ type attempt struct {
 	// breaker is that of the chosen address, nil if none is connected, with the permission to use it.
 	breaker *breaker
 	permit  permit
+	// ready are the connected addresses.
+	ready []readyAddress
 	// isRefused is whether the breakers of all connected addresses are open.
 	isRefused bool
 	// due is an address whose breaker permits a probe that this call is not used for; empty if there is none.
@@ -73,8 +75,18 @@ func (a *attempt) settled(p permit) (*breaker, permit) {
 	if a.breaker == nil {
 		return &a.client.breaker, p
 	}
-	a.client.breaker.succeeded(p)
+	a.client.breaker.succeeded(p, a.sent)
 	return a.breaker, a.permit
+}
+
+// hasOther returns whether another address is in use.
+func (a *attempt) hasOther() bool {
+	for i := range a.ready {
+		if found := a.client.breakerOf(a.ready[i].address); found != a.breaker && !found.isOpen.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // breakerOf returns the breaker of an address.
@@ -93,10 +105,10 @@ func (c *Client) probe(address string, message *rls.RateLimitRequest) {
 	found := c.breakerOf(address)
 	_, err := c.send(context.Background(), c.timeout, message, &attempt{client: c, sent: sent, only: address})
 	if err == nil || isCallersError(status.Code(err)) {
-		found.succeeded(permitProbe)
+		found.succeeded(permitProbe, sent)
 		return
 	}
-	found.failed(permitProbe, sent, c.now())
+	found.failed(permitProbe, sent, c.now(), false)
 }
 
 var errBreakersOpen = status.Error(codes.Unavailable, "the breakers of all addresses are open")
@@ -139,6 +151,7 @@ func (p *addressPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error
 		call.breaker.abandoned(call.permit)
 		call.breaker = nil
 	}
+	call.ready = p.ready
 	var probed *readyAddress
 	for offset := range p.ready {
 		candidate := &p.ready[(start+offset)%len(p.ready)]

@@ -18,10 +18,14 @@ const (
 	permitProbe
 )
 
+// silentFor is the time without an answer after which one failure opens the breaker, if another address is in use.
+const silentFor = 250 * time.Millisecond
+
 // breaker opens after so many failures in a row, and lets one call through each time it has been open for long enough.
 //
 // Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no more
-// than one late call does.
+// than one late call does. While another address is in use, one failure is enough if no call was answered for a quarter of a
+// second: few calls would otherwise need long to find a server that hangs.
 type breaker struct {
 	failuresMax int
 	openFor     time.Duration
@@ -29,6 +33,8 @@ type breaker struct {
 	isOpen atomic.Bool
 	// failures in a row, while closed.
 	failures atomic.Int64
+	// answeredAt is the time at which a call was sent that was answered: the last one, or one shortly before.
+	answeredAt atomic.Int64
 
 	mutex sync.Mutex
 	// failedAt is the time of the last failure that counted.
@@ -53,9 +59,13 @@ func (b *breaker) enter(now time.Duration) permit {
 	return permitProbe
 }
 
-func (b *breaker) succeeded(p permit) {
+// succeeded records that a call, sent at some time, was answered.
+func (b *breaker) succeeded(p permit, sent time.Duration) {
+	// Loads are cheaper than stores that all callers share.
+	if sent-time.Duration(b.answeredAt.Load()) > silentFor/5 {
+		b.answeredAt.Store(int64(sent))
+	}
 	if p == permitCall {
-		// A load is cheaper than a store that all callers share.
 		if b.failures.Load() != 0 && !b.isOpen.Load() {
 			b.failures.Store(0)
 		}
@@ -68,8 +78,8 @@ func (b *breaker) succeeded(p permit) {
 	b.isOpen.Store(false)
 }
 
-// failed records a failure of a call that was sent at some time.
-func (b *breaker) failed(p permit, sent, now time.Duration) {
+// failed records a failure of a call that was sent at some time, and whether another address is in use.
+func (b *breaker) failed(p permit, sent, now time.Duration, hasOther bool) {
 	if b.failuresMax == 0 {
 		return
 	}
@@ -84,7 +94,8 @@ func (b *breaker) failed(p permit, sent, now time.Duration) {
 		return
 	}
 	b.failedAt = now
-	if b.failures.Add(1) >= int64(b.failuresMax) {
+	isSilent := now-time.Duration(b.answeredAt.Load()) >= silentFor
+	if b.failures.Add(1) >= int64(b.failuresMax) || hasOther && isSilent {
 		b.probeAt = now + b.openFor
 		b.isOpen.Store(true)
 	}

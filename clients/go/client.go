@@ -339,11 +339,11 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 		c.isWarm.Store(true)
 	}
 	if a.isRefused {
-		c.breaker.succeeded(p)
+		c.breaker.succeeded(p, sent)
 		return c.broken(ctx, r, sent), nil
 	}
 	if err != nil {
-		return c.failed(ctx, r, settled, p, sent, err)
+		return c.failed(ctx, r, a, settled, p, err)
 	}
 	var decision Decision
 	switch response.OverallCode {
@@ -355,9 +355,9 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 			c.denials.keep(r, decision, sent)
 		}
 	default:
-		return c.failed(ctx, r, settled, p, sent, status.Error(codes.Internal, "an answer without a verdict"))
+		return c.failed(ctx, r, a, settled, p, status.Error(codes.Internal, "an answer without a verdict"))
 	}
-	settled.succeeded(p)
+	settled.succeeded(p, sent)
 	c.failures.ended(ctx)
 	c.observe(ctx, decision, sent)
 	return decision, nil
@@ -385,14 +385,14 @@ func isCallersError(code codes.Code) bool {
 	return code == codes.InvalidArgument || code == codes.OutOfRange
 }
 
-func (c *Client) failed(ctx context.Context, r *request, settled *breaker, p permit, sent time.Duration, err error) (Decision, error) {
+func (c *Client) failed(ctx context.Context, r *request, a *attempt, settled *breaker, p permit, err error) (Decision, error) {
 	if gaveUp := ctx.Err(); gaveUp != nil {
 		settled.abandoned(p)
 		return Decision{}, gaveUp
 	}
 	found := status.Convert(err)
 	if isCallersError(found.Code()) {
-		settled.succeeded(p)
+		settled.succeeded(p, a.sent)
 		c.failures.refused(ctx, found, c.now())
 		return Decision{}, &RequestError{found.Code(), found.Message()}
 	}
@@ -403,8 +403,8 @@ func (c *Client) failed(ctx context.Context, r *request, settled *breaker, p per
 	}
 	last := name + ": " + message
 	c.lastFailure.Store(&last)
-	settled.failed(p, sent, c.now())
-	return c.withoutAnswer(ctx, r, name, message, sent), nil
+	settled.failed(p, a.sent, c.now(), a.hasOther())
+	return c.withoutAnswer(ctx, r, name, message, a.sent), nil
 }
 
 func (c *Client) withoutAnswer(ctx context.Context, r *request, failure, message string, sent time.Duration) Decision {

@@ -170,6 +170,85 @@ func TestADeadAddressOfANameCostsAtMostTwoSeconds(t *testing.T) {
 	}
 }
 
+// hanging is a client of two servers, and when its calls were not decided.
+type hanging struct {
+	name      string
+	client    *Client
+	every     time.Duration
+	undecided []time.Time
+}
+
+// useBoth calls until both servers have counted.
+func (h *hanging) useBoth() error {
+	seen := map[uint32]bool{}
+	for range 2_000 {
+		decision, err := h.client.Allow(context.Background(), Key("user", h.name))
+		if err != nil {
+			return err
+		}
+		if seen[decision.Remaining] {
+			return nil
+		}
+		seen[decision.Remaining] = true
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("one server counted all calls of %s", h.name)
+}
+
+func (h *hanging) call() error {
+	for range 4 * time.Second / h.every {
+		sent := time.Now()
+		decision, err := h.client.Allow(context.Background(), Key("user", h.name))
+		if err != nil {
+			return err
+		}
+		if decision.Failure != "" {
+			h.undecided = append(h.undecided, time.Now())
+		}
+		time.Sleep(h.every - time.Since(sent))
+	}
+	return nil
+}
+
+func TestAServerThatHangsBesideAnotherCostsAtMostTwoSeconds(t *testing.T) {
+	other := serve(t, manyRules)
+	_, port, _ := net.SplitHostPort(other.address)
+	hung := serveOn(t, "127.0.0.2:"+port, manyRules)
+	var runs []*hanging
+	for _, every := range []time.Duration{5 * time.Millisecond, time.Second} {
+		// The timeout is for loaded machines.
+		options := []Option{WithTimeout(500 * time.Millisecond), WithLocalDenials(0)}
+		names := manual.NewBuilderWithScheme("names")
+		names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: hung.address}, {Addr: other.address}}})
+		ofName := newClient(t, "names:///limits.example", append(options, WithDialOptions(grpc.WithResolvers(names)))...)
+		ofList := newClient(t, hung.address, append(options, WithAddresses(other.address))...)
+		runs = append(runs, &hanging{name: "name " + every.String(), client: ofName, every: every},
+			&hanging{name: "list " + every.String(), client: ofList, every: every})
+	}
+	atOnce := func(action func(*hanging) error) {
+		t.Helper()
+		var running sync.WaitGroup
+		for _, run := range runs {
+			running.Go(func() {
+				if err := action(run); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+	}
+	atOnce((*hanging).useBoth)
+	if err := hung.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	atOnce((*hanging).call)
+	for _, run := range runs {
+		if count := len(run.undecided); count == 0 || run.undecided[count-1].Sub(run.undecided[0]) >= 2*time.Second {
+			t.Errorf("%s: %v", run.name, run.undecided)
+		}
+	}
+}
+
 func TestACallThatIsCancelledAtAnyMomentKeepsNoSlot(t *testing.T) {
 	client := newClient(t, serve(t, "{domain: d, descriptors: [{key: user, rate_limit: "+
 		"{algorithm: concurrency, requests_in_flight: 1000, max_hold: 1h}}]}").address)

@@ -42,7 +42,7 @@ def stopped(server: Server) -> Iterator[None]:
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_one_stopped_server_of_two_fails_decisions_for_less_than_two_seconds(kind: str) -> None:
     with serve(HUNDRED) as one, serve(HUNDRED) as other:
-        client = CLIENTS[kind]([one.address, other.address], domain="d", breaker_open=0.3, local_denials=0)
+        client = CLIENTS[kind]([one.address, other.address], domain="d", timeout=0.5, breaker_open=0.3, local_denials=0)
         for _ in range(20):
             client.call("peek", {"user": "a"}, timeout=5)
         with stopped(one):

@@ -165,6 +165,68 @@ def test_a_dead_address_of_a_name_costs_at_most_two_seconds(death: str) -> None:
     assert all(sum(failures) < len(failures) / 10 for failures in late), [sum(failures) for failures in late]
 
 
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_server_that_hangs_beside_another_costs_at_most_two_seconds(kind: str) -> None:
+    with serve(HUNDRED) as other:
+        port = other.address.split(":")[1]
+        with serve(HUNDRED, listen=f"127.0.0.2:{port}") as hung:
+            of_name = f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
+            runs = [
+                Hanging(kind, address, every)
+                for address in (of_name, [hung.address, other.address])
+                for every in (0.005, 1)
+            ]
+            await asyncio.gather(*(run.use_both() for run in runs))
+            hung.stop()
+            await asyncio.gather(*(run.call() for run in runs))
+            for run in runs:
+                # Half of the calls: those until the server is left, and no more.
+                assert run.undecided, run
+                assert run.undecided[-1] - run.undecided[0] < 2, run
+                await run.close()
+
+
+class Hanging:
+    """A client of two servers, and when its calls were not decided."""
+
+    def __init__(self, kind: str, address: str | list[str], every: float) -> None:
+        # The timeout is for loaded machines.
+        options: dict[str, Any] = {"domain": "d", "timeout": 0.5, "local_denials": 0}
+        self._every = every
+        self._client: Any = (aio.Tidegate if kind == "aio" else Tidegate)(address, **options)
+        self._is_aio = kind == "aio"
+        self._name = f"{kind} {address} {every}"
+        self.undecided: list[float] = []
+
+    def __repr__(self) -> str:
+        return f"{self._name}: {self.undecided}"
+
+    async def _run(self, method: Any, **arguments: Any) -> Any:
+        return await (method(**arguments) if self._is_aio else asyncio.to_thread(method, **arguments))
+
+    async def use_both(self) -> None:
+        """Call until both servers have counted."""
+        seen: set[int] = set()
+        for _ in range(2_000):
+            remaining = (await self._run(self._client.limit, user=self._name)).remaining
+            if remaining in seen:
+                return
+            seen.add(remaining)
+            await asyncio.sleep(0.005)
+        raise AssertionError("one server counted all calls")
+
+    async def call(self) -> None:
+        """Call at the client's pace for several seconds."""
+        for _ in range(int(4 / self._every)):
+            sent = time.monotonic()
+            if (await self._run(self._client.limit, user=self._name)).error is not None:
+                self.undecided.append(time.monotonic())
+            await asyncio.sleep(max(0.0, sent + self._every - time.monotonic()))
+
+    async def close(self) -> None:
+        await self._run(self._client.close)
+
+
 IN_FLIGHT = (
     "{domain: d, descriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_in_flight: 1000, "
     "max_hold: 1h}}]}"

@@ -3,21 +3,27 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+/// Time without an answer after which one failure opens the breaker, if another address is in use.
+const SILENT_FOR: Duration = Duration::from_millis(250);
+
 /// Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
 ///
 /// Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no
-/// more than one late call does.
+/// more than one late call does. While another address is in use, one failure is enough if no call was answered for a quarter of a
+/// second: few calls would otherwise need long to find a server that hangs.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures_max: u32,
     open_for: Duration,
     /// Whether `state` is not that of no failures, so that calls take no lock while the breaker is closed.
     is_troubled: AtomicBool,
+    /// Time, in nanoseconds, at which a call was sent that was answered: the last one, or one shortly before.
+    answered_at: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -41,7 +47,8 @@ pub(crate) struct Permit {
 
 impl Breaker {
     pub(crate) fn new(failures_max: u32, open_for: Duration) -> Self {
-        Self { failures_max, open_for, is_troubled: AtomicBool::new(false), state: Mutex::default() }
+        let (is_troubled, answered_at) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { failures_max, open_for, is_troubled, answered_at, state: Mutex::default() }
     }
 
     /// Returns permission to make a call, or None while the breaker is open.
@@ -61,6 +68,17 @@ impl Breaker {
         }
     }
 
+    /// Whether calls fail at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_troubled.load(Ordering::Acquire) && self.state().probe_at.is_some()
+    }
+
+    /// Whether no call was answered for some time.
+    pub(crate) fn is_silent(&self, now: Duration) -> bool {
+        let answered_at = Duration::from_nanos(self.answered_at.load(Ordering::Relaxed));
+        now.saturating_sub(answered_at) >= SILENT_FOR
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,9 +90,14 @@ impl Permit {
         self.is_probe
     }
 
-    /// Records that the call was answered.
-    pub(crate) fn succeeded(mut self) {
+    /// Records that the call, sent at some time, was answered.
+    pub(crate) fn succeeded(mut self, sent: Duration) {
         self.is_over = true;
+        let answered_at = &self.breaker.answered_at;
+        // A load is cheaper than a store that all callers share.
+        if sent.saturating_sub(Duration::from_nanos(answered_at.load(Ordering::Relaxed))) > SILENT_FOR / 5 {
+            answered_at.store(nanos(sent), Ordering::Relaxed);
+        }
         if !self.breaker.is_troubled.load(Ordering::Acquire) {
             return;
         }
@@ -85,8 +108,8 @@ impl Permit {
         }
     }
 
-    /// Records that the call, sent at some time, was not answered.
-    pub(crate) fn failed(mut self, sent: Duration, now: Duration) {
+    /// Records that the call, sent at some time, was not answered, and whether another address is in use.
+    pub(crate) fn failed(mut self, sent: Duration, now: Duration, has_other: bool) {
         self.is_over = true;
         let breaker = &self.breaker;
         if breaker.failures_max == 0 {
@@ -99,7 +122,7 @@ impl Permit {
         } else if state.probe_at.is_none() && (state.failures == 0 || sent >= state.failed_at) {
             state.failed_at = now;
             state.failures += 1;
-            if state.failures >= breaker.failures_max {
+            if state.failures >= breaker.failures_max || has_other && breaker.is_silent(now) {
                 state.probe_at = Some(now + breaker.open_for);
             }
         }
@@ -115,6 +138,11 @@ impl Drop for Permit {
     }
 }
 
+/// A time of the client's clock as an atomic holds it.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,12 +152,12 @@ mod tests {
     #[test]
     fn a_cancelled_probe_is_repeated() {
         let breaker = Arc::new(Breaker::new(1, SECOND));
-        breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO);
+        breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO, false);
         assert!(breaker.enter(SECOND / 2).is_none());
         drop(breaker.enter(SECOND).expect("a probe"));
         let probe = breaker.enter(SECOND).expect("another probe");
         assert!(breaker.enter(SECOND).is_none(), "one at a time");
-        probe.succeeded();
+        probe.succeeded(Duration::ZERO);
         assert!(breaker.enter(SECOND).is_some());
     }
 
@@ -137,8 +165,20 @@ mod tests {
     fn failures_count_in_a_row_only() {
         let breaker = Arc::new(Breaker::new(2, SECOND));
         for _ in 0..3 {
-            breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO);
-            breaker.enter(Duration::ZERO).expect("closed").succeeded();
+            breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO, false);
+            breaker.enter(Duration::ZERO).expect("closed").succeeded(Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn one_failure_opens_it_beside_another_address_if_no_call_was_answered_for_some_time() {
+        for (answered, has_other, is_open) in
+            [(SECOND, true, false), (SECOND - SILENT_FOR, true, true), (Duration::ZERO, false, false)]
+        {
+            let breaker = Arc::new(Breaker::new(2, SECOND));
+            breaker.enter(answered).expect("closed").succeeded(answered);
+            breaker.enter(SECOND).expect("closed").failed(SECOND, SECOND, has_other);
+            assert_eq!(breaker.is_open(), is_open, "{answered:?} {has_other}");
         }
     }
 
@@ -147,9 +187,9 @@ mod tests {
         let breaker = Arc::new(Breaker::new(2, SECOND));
         let in_flight: Vec<_> = (0..8).map(|_| breaker.enter(Duration::ZERO).expect("closed")).collect();
         for permit in in_flight {
-            permit.failed(Duration::ZERO, SECOND);
+            permit.failed(Duration::ZERO, SECOND, false);
         }
-        breaker.enter(SECOND).expect("closed").failed(SECOND, SECOND);
+        breaker.enter(SECOND).expect("closed").failed(SECOND, SECOND, false);
         assert!(breaker.enter(SECOND).is_none(), "the second failure");
     }
 }

@@ -166,16 +166,16 @@ impl Tidegate {
                 if uses_local && !decision.allowed {
                     inner.denials.keep(request, domain, &decision, sent);
                 }
-                permit.into_iter().for_each(Permit::succeeded);
+                permit.into_iter().for_each(|permit| permit.succeeded(sent));
                 inner.channels.answered(address);
                 inner.failures.ended();
                 Ok(self.observed(decision, sent))
             }
             Err(status) => {
                 if status.code() == tonic::Code::DeadlineExceeded {
-                    inner.channels.late(address);
+                    inner.channels.late(address, sent, self.now());
                 }
-                self.failed(request, &status, policy, permit, sent)
+                self.failed(request, &status, policy, (address, permit), sent)
             }
         }
     }
@@ -196,9 +196,9 @@ impl Tidegate {
         tokio::spawn(async move {
             let (sent, timeout) = (client.now(), client.0.timeout);
             match tokio::time::timeout(timeout, client.send(address, message, timeout)).await {
-                Ok(Ok(_)) => permit.succeeded(),
-                Ok(Err(status)) if is_callers_error(status.code()) => permit.succeeded(),
-                _ => permit.failed(sent, client.now()),
+                Ok(Ok(_)) => permit.succeeded(sent),
+                Ok(Err(status)) if is_callers_error(status.code()) => permit.succeeded(sent),
+                _ => permit.failed(sent, client.now(), false),
             }
         });
     }
@@ -261,7 +261,7 @@ impl Tidegate {
                     }
                     let Some(next) = self.choose(request, domain, self.now()) else { return Err(refused()) };
                     if let Some(refused) = permit.replace(next.permit) {
-                        refused.failed(sent, self.now());
+                        refused.failed(sent, self.now(), true);
                     }
                     *address = next.address;
                 }
@@ -297,18 +297,20 @@ impl Tidegate {
         request: &Request,
         status: &GrpcStatus,
         policy: OnFailure,
-        permit: Option<Permit>,
+        (address, permit): (usize, Option<Permit>),
         sent: Duration,
     ) -> Result<Decision, Error> {
         if is_callers_error(status.code()) {
-            permit.into_iter().for_each(Permit::succeeded);
+            permit.into_iter().for_each(|permit| permit.succeeded(sent));
             self.0.failures.refused(name(status.code()), status.message(), self.now());
             return Err(Error::Refused { code: name(status.code()), message: status.message().to_owned() });
         }
         let (code, message) = (name(code_of(status)), with_causes(status));
         let last = Some(format!("{code}: {message}").into());
         *self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = last;
-        permit.into_iter().for_each(|permit| permit.failed(sent, self.now()));
+        let now = self.now();
+        let has_other = self.0.channels.has_other(address, now);
+        permit.into_iter().for_each(|permit| permit.failed(sent, now, has_other));
         Ok(self.without_answer(request, policy, code, Some(message.into()), sent))
     }
 

@@ -43,7 +43,7 @@ struct Peers {
     count: usize,
     /// The one of the last connection.
     connected: Option<SocketAddr>,
-    /// Those that refused, swallowed or hung, until they are connected again.
+    /// Those that refused, swallowed or hung, until they are connected again. The last one did so last.
     suspects: Vec<SocketAddr>,
 }
 
@@ -68,8 +68,11 @@ impl Dialer {
         {
             let mut peers = self.peers();
             peers.count = addresses.len();
-            // Stable: the order of the resolver, which alternates families, is kept otherwise.
-            addresses.sort_by_key(|address| peers.suspects.contains(address));
+            // Stable: the order of the resolver, which alternates families, is kept otherwise. The address that failed last is last.
+            addresses.sort_by_key(|address| {
+                let suspected = peers.suspects.iter().position(|suspect| suspect == address);
+                suspected.map_or(0, |number| number + 1)
+            });
         }
         let (address, stream) = self.race(addresses).await?;
         let mut peers = self.peers();
@@ -129,9 +132,8 @@ impl Dialer {
 
     fn suspect(&self, address: SocketAddr) {
         let mut peers = self.peers();
-        if !peers.suspects.contains(&address) {
-            peers.suspects.push(address);
-        }
+        peers.suspects.retain(|suspect| *suspect != address);
+        peers.suspects.push(address);
     }
 
     fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -157,6 +159,11 @@ mod tests {
         };
         assert_eq!(connected().await, addresses[0]);
         assert!(dialer.hangs(), "there is another one");
+        assert_eq!(connected().await, addresses[1]);
+        // The other one hung before.
+        assert!(dialer.hangs());
+        assert_eq!(connected().await, addresses[0]);
+        assert!(dialer.hangs());
         assert_eq!(connected().await, addresses[1]);
         drop(second);
         assert_eq!(connected().await, addresses[0], "the other one refuses");

@@ -4,7 +4,7 @@
 //! address that refused its last connection is skipped for [`SKIPPED`], as long as another one is left.
 
 use crate::{
-    breaker::{Breaker, Permit},
+    breaker::{Breaker, Permit, nanos},
     builder::BuildError,
     dial::{Dialed, Dialer, Target},
 };
@@ -28,7 +28,8 @@ use tower_service::Service;
 /// Time for which an address that refused its last connection is skipped.
 const SKIPPED: Duration = Duration::from_secs(1);
 
-/// Calls in a row without an answer in time, after which a name with several addresses gets another connection.
+/// Calls in a row without an answer in time, after which a name with several addresses gets another connection. One is enough if
+/// no call was answered for some time.
 const LATE_MAX: u32 = 3;
 
 /// The channels of all addresses.
@@ -44,6 +45,8 @@ struct Address {
     channel: RwLock<Channel>,
     /// Calls in a row without an answer in time.
     late: AtomicU32,
+    /// Time, in nanoseconds, at which the last connection was left since it hung.
+    left_at: AtomicU64,
     breaker: Arc<Breaker>,
     /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
     skipped_until: AtomicU64,
@@ -77,6 +80,7 @@ impl Channels {
             channel: RwLock::new(connections.channel()),
             connections,
             late: AtomicU32::new(0),
+            left_at: AtomicU64::new(0),
             breaker: Arc::new(breaker()),
             skipped_until: AtomicU64::new(0),
         };
@@ -130,12 +134,25 @@ impl Channels {
         }
     }
 
-    /// Records that a call had no answer in time. Of a name with several addresses the next calls use another one.
-    pub(crate) fn late(&self, address: usize) {
-        let Address { late, connections, channel, .. } = &self.addresses[address];
-        if late.fetch_add(1, Ordering::Relaxed) + 1 == LATE_MAX {
+    /// Whether an address beside this one is in use.
+    pub(crate) fn has_other(&self, than: usize, now: Duration) -> bool {
+        self.addresses.iter().enumerate().any(|(index, address)| {
+            let is_skipped = address.skipped_until.load(Ordering::Relaxed) > nanos(now);
+            index != than && !is_skipped && !address.breaker.is_open()
+        })
+    }
+
+    /// Records that a call, sent at some time, had no answer in time. Of a name with several addresses the next calls use another one.
+    pub(crate) fn late(&self, address: usize, sent: Duration, now: Duration) {
+        let Address { late, left_at, connections, channel, breaker, .. } = &self.addresses[address];
+        if nanos(sent) < left_at.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_last = late.fetch_add(1, Ordering::Relaxed) + 1 == LATE_MAX;
+        if is_last || breaker.is_silent(now) {
             late.store(0, Ordering::Relaxed);
             if connections.connector.0.hangs() {
+                left_at.store(nanos(now), Ordering::Relaxed);
                 *channel.write().unwrap_or_else(PoisonError::into_inner) = connections.channel();
             }
         }
@@ -145,10 +162,6 @@ impl Channels {
     pub(crate) fn refused(&self, address: usize, now: Duration) {
         self.addresses[address].skipped_until.store(nanos(now + SKIPPED), Ordering::Relaxed);
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the endpoint and the connector for an address: `host:port`, `unix:/path/of/socket`, `ipv4:` or `ipv6:` with addresses and
@@ -352,13 +365,13 @@ mod tests {
         let channels = channels(2);
         let fail = |now| {
             let choice = channels.choose(now).expect("an address");
-            choice.permit.failed(now, now);
+            choice.permit.failed(now, now, false);
             choice.address
         };
         assert_eq!(fail(Duration::ZERO), 0);
         let choices = [0, 1].map(|_| channels.choose(Duration::ZERO).expect("the other address"));
         assert!(choices.iter().all(|choice| choice.address == 1 && choice.due.is_none()));
-        channels.choose(SKIPPED).expect("the other address").permit.succeeded();
+        channels.choose(SKIPPED).expect("the other address").permit.succeeded(SKIPPED);
         let probed = channels.choose(SKIPPED).expect("the other address");
         assert_eq!((probed.address, probed.due.expect("a probe").0), (1, 0));
         assert_eq!(fail(Duration::ZERO), 1);

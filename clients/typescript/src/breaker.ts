@@ -1,10 +1,15 @@
 /** Permission to call: none, as usual, or as the one call that finds out whether the server answers again. */
 export type Permit = "none" | "call" | "probe";
 
+/** Time without an answer after which one failure opens the breaker, if another server is in use. */
+const SILENT_NS = 250_000_000n;
+
 /**
  * Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
  *
- * Calls that were in flight together fail together, for instance when the process was stopped: they count as one.
+ * Calls that were in flight together fail together, for instance when the process was stopped: they count as one. While another
+ * server is in use, one failure is enough if no call was answered for a quarter of a second: few calls would otherwise need long to
+ * find a server that hangs.
  */
 export class Breaker {
   readonly #failuresMax: number;
@@ -12,6 +17,8 @@ export class Breaker {
   #failures = 0;
   /** When the last failure was counted. A call that was sent before belongs to it. */
   #failedNs = 0n;
+  /** When the last call that was answered had been sent; undefined before the first. */
+  #answeredNs: bigint | undefined;
   /** When a probe may be made; undefined while closed. */
   #probeAtNs: bigint | undefined;
   #isProbing = false;
@@ -37,7 +44,8 @@ export class Breaker {
     return "probe";
   }
 
-  succeeded(permit: Permit): void {
+  succeeded(permit: Permit, sentNs: bigint): void {
+    this.#answeredNs = sentNs;
     if (permit === "probe") {
       this.#isProbing = false;
       this.#probeAtNs = undefined;
@@ -47,7 +55,7 @@ export class Breaker {
     }
   }
 
-  failed(permit: Permit, sentNs: bigint, nowNs: bigint): void {
+  failed(permit: Permit, sentNs: bigint, nowNs: bigint, hasOther: boolean): void {
     if (this.#failuresMax === 0) {
       return;
     }
@@ -57,7 +65,8 @@ export class Breaker {
     } else if (this.#probeAtNs === undefined && (this.#failures === 0 || sentNs >= this.#failedNs)) {
       this.#failures += 1;
       this.#failedNs = nowNs;
-      if (this.#failures >= this.#failuresMax) {
+      const isSilent = this.#answeredNs === undefined || nowNs - this.#answeredNs >= SILENT_NS;
+      if (this.#failures >= this.#failuresMax || (hasOther && isSilent)) {
         this.#probeAtNs = nowNs + this.#openNs;
       }
     }

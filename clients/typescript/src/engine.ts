@@ -297,7 +297,7 @@ export class RateLimiter {
     if (isKeeping && !decision.allowed) {
       this.#denials.keep(request, decision, sentNs);
     }
-    server.breaker.succeeded(permit);
+    server.breaker.succeeded(permit, sentNs);
     if (this.#loggedNs !== undefined) {
       this.#loggedNs = undefined;
       this.#unanswered = 0;
@@ -332,13 +332,13 @@ export class RateLimiter {
     const settings = { timeoutMs: this.#firstTimeoutMs, metadata, signal: undefined };
     try {
       await server.transport.call({ ...message, descriptors }, settings);
-      server.breaker.succeeded("probe");
+      server.breaker.succeeded("probe", sentNs);
     } catch (error) {
       if (error instanceof CallError && REJECTED.has(error.code)) {
-        server.breaker.succeeded("probe");
+        server.breaker.succeeded("probe", sentNs);
       } else {
         server.lastFailure = error instanceof CallError ? `${error.code}: ${error.message}` : String(error);
-        server.breaker.failed("probe", sentNs, this.#clock());
+        server.breaker.failed("probe", sentNs, this.#clock(), this.#servers.hasOther(server));
       }
     }
   }
@@ -358,12 +358,12 @@ export class RateLimiter {
       throw error;
     }
     if (REJECTED.has(error.code)) {
-      server.breaker.succeeded(permit);
+      server.breaker.succeeded(permit, sentNs);
       this.#logRefused(error);
       throw new RequestError(error.code, error.message);
     }
     server.lastFailure = `${error.code}: ${error.message}`;
-    server.breaker.failed(permit, sentNs, this.#clock());
+    server.breaker.failed(permit, sentNs, this.#clock(), this.#servers.hasOther(server));
     return this.#withoutAnswer(policy, error.code, error.message, sentNs, request);
   }
 

@@ -6,19 +6,20 @@ import {
   type RateLimitRequest,
   type RateLimitResponse,
 } from "./proto/rls_pb.js";
+import { OPENED_MAX_MS, Renewals } from "./renewal.js";
 import { CallError, type CallSettings, type Transport } from "./transport.js";
 
 /**
- * Connections to all addresses of a name. One that fails most of its calls is left out for a minute, until when keep-alive has found a
- * connection that hangs. It needs three calls in half a second, of which half fail.
+ * Connections to all addresses of a name. One that fails most of its calls, but accepts connections, is left out for a minute. It
+ * needs three calls in half a second, of which half fail.
  */
 const SERVICE_CONFIG = JSON.stringify({
   loadBalancingConfig: [
     {
       outlier_detection: {
-        interval: "0.5s",
-        base_ejection_time: "60s",
-        max_ejection_time: "60s",
+        interval: { seconds: 0, nanos: 500_000_000 },
+        base_ejection_time: { seconds: 60, nanos: 0 },
+        max_ejection_time: { seconds: 60, nanos: 0 },
         max_ejection_percent: 50,
         failure_percentage_ejection: {
           threshold: 50,
@@ -37,26 +38,37 @@ const METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /**
  * Calls over gRPC to one address: a connection that is kept alive while idle, and reconnected within a second.
  *
+ * If a call to a name gets no answer in time, the name is connected again: servers that hang do not establish a connection.
+ *
  * Calls are made on the channel itself: a `Client` adds a stack trace, an event emitter and interceptors to each of them.
  */
 export class GrpcTransport implements Transport {
-  readonly #channel: Channel;
+  readonly #open: () => Channel;
+  /** Undefined for a target with one address. */
+  readonly #renewals: Renewals | undefined;
+  #channel: Channel;
+  /** The channel that is to replace the other. */
+  #opening: Channel | undefined;
+  #isClosed = false;
 
   constructor(
     target: string,
     channelCredentials: ChannelCredentials | undefined,
     options: Readonly<Record<string, string | number>>,
   ) {
-    this.#channel = new Channel(target, channelCredentials ?? credentials.createInsecure(), {
-      "grpc.service_config": SERVICE_CONFIG,
-      "grpc.keepalive_time_ms": 30_000,
-      "grpc.keepalive_timeout_ms": 5_000,
-      "grpc.keepalive_permit_without_calls": 1,
-      "grpc.initial_reconnect_backoff_ms": 100,
-      "grpc.max_reconnect_backoff_ms": 1_000,
-      "grpc.use_local_subchannel_pool": 1,
-      ...options,
-    });
+    this.#open = () =>
+      new Channel(target, channelCredentials ?? credentials.createInsecure(), {
+        "grpc.service_config": SERVICE_CONFIG,
+        "grpc.keepalive_time_ms": 30_000,
+        "grpc.keepalive_timeout_ms": 5_000,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 1_000,
+        "grpc.use_local_subchannel_pool": 1,
+        ...options,
+      });
+    this.#renewals = ONE_ADDRESS.test(target) ? undefined : new Renewals();
+    this.#channel = this.#open();
   }
 
   call(message: RateLimitRequest, settings: CallSettings): Promise<RateLimitResponse> {
@@ -68,7 +80,8 @@ export class GrpcTransport implements Transport {
     const bytes = toBinary(RateLimitRequestSchema, message);
     return new Promise((resolve, reject) => {
       const { signal } = settings;
-      const call = this.#channel.createCall(METHOD, Date.now() + settings.timeoutMs, null, null, null);
+      const channel = this.#channel;
+      const call = channel.createCall(METHOD, Date.now() + settings.timeoutMs, null, null, null);
       const abort = (): void => {
         call.cancelWithStatus(status.CANCELLED, "aborted by the caller");
       };
@@ -81,6 +94,9 @@ export class GrpcTransport implements Transport {
         onReceiveStatus: ({ code, details }) => {
           signal?.removeEventListener("abort", abort);
           if (code !== status.OK) {
+            if (code === status.DEADLINE_EXCEEDED && channel === this.#channel) {
+              this.#renew();
+            }
             reject(new CallError(status[code], details));
           } else {
             settle(received, resolve, reject);
@@ -99,7 +115,45 @@ export class GrpcTransport implements Transport {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#channel.close();
+    this.#opening?.close();
+  }
+
+  /** Replaces the channel as soon as another one is connected. */
+  #renew(): void {
+    const renewals = this.#renewals;
+    if (this.#isClosed || renewals === undefined || !renewals.begin(performance.now())) {
+      return;
+    }
+    const opening = this.#open();
+    this.#opening = opening;
+    const deadline = Date.now() + OPENED_MAX_MS;
+    const end = (isReplaced: boolean): void => {
+      this.#opening = undefined;
+      renewals.ended(isReplaced, performance.now());
+      // Calls in flight go on: they may be those of a server that answers.
+      (isReplaced ? this.#channel : opening).close();
+      this.#channel = isReplaced ? opening : this.#channel;
+    };
+    const watch = (): void => {
+      if (this.#isClosed) {
+        return;
+      }
+      const state = opening.getConnectivityState(true);
+      if (state === connectivityState.READY) {
+        end(true);
+        return;
+      }
+      opening.watchConnectivityState(state, deadline, (error) => {
+        if (error === undefined) {
+          watch();
+        } else if (!this.#isClosed) {
+          end(false);
+        }
+      });
+    };
+    watch();
   }
 }
 
@@ -126,6 +180,9 @@ function settle(
  */
 const TARGET =
   /^(?:(?:dns:(?:\/\/[^/]*\/)?)?(?:[^[\]:/]+|\[[\da-fA-F:.%\w]+\]):\d+|(?!dns:|[\da-f]*:[\da-f:.]*$)[a-z][a-z\d+.-]*:(?!\d+$).+)$/;
+
+/** A target with one address. */
+const ONE_ADDRESS = /^(?:(?:ipv4:)?\d+(?:\.\d+){3}:\d+$|(?:ipv6:)?\[[^\]]*\]:\d+$|unix(?:-abstract)?:)/;
 
 /** The gRPC target of each address. */
 export function targets(address: string | readonly string[]): readonly string[] {

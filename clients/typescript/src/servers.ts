@@ -32,6 +32,11 @@ export class Servers {
     this.all = servers;
   }
 
+  /** Returns whether another server is in use. */
+  hasOther(than: Server): boolean {
+    return this.all.some((other) => other !== than && !other.breaker.isOpen && other.transport.isConnected());
+  }
+
   /** Returns the server of a call; undefined if no breaker permits one. */
   choose(nowNs: bigint): Choice | undefined {
     const turn = this.#turn++ % this.all.length;

@@ -27,7 +27,7 @@ function clientOf(address: string | readonly string[], options: TidegateOptions 
 
 test("one stopped server of two fails decisions for less than two seconds", { timeout: 60_000 }, async () => {
   const [one, other] = [await serve(HUNDRED), await serve(HUNDRED)];
-  const client = clientOf([one.address, other.address], { timeoutMs: 50, breakerOpenMs: 300 });
+  const client = clientOf([one.address, other.address], { timeoutMs: 500, breakerOpenMs: 300 });
   for (let call = 0; call < 20; call++) {
     await client.peek({ user: "a" }, { timeoutMs: 5_000 });
   }

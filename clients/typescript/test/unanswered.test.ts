@@ -22,7 +22,7 @@ class Lines {
   }
 }
 
-function clientOf(address: string, options: TidegateOptions = {}): Tidegate {
+function clientOf(address: string | readonly string[], options: TidegateOptions = {}): Tidegate {
   const client = new Tidegate(address, { domain: "d", timeoutMs: 5_000, logger: new Lines(), ...options });
   onTestFinished(() => {
     client.close();
@@ -179,6 +179,48 @@ test.each(["refuses", "swallows", "hangs"])(
     expect(late.filter(Boolean).length).toBeLessThan(late.length / 10);
   },
 );
+
+test("a server that hangs beside another costs at most two seconds", { timeout: 60_000 }, async () => {
+  const other = await serve(HUNDRED);
+  const port = other.address.split(":")[1] ?? "";
+  const hung = await serve(HUNDRED, [], `127.0.0.2:${port}`);
+  const addresses = [`ipv4:127.0.0.2:${port},127.0.0.1:${port}`, [hung.address, other.address]];
+  const runs = addresses.flatMap((address) =>
+    [5, 1_000].map((everyMs) => {
+      // The timeout is for loaded machines.
+      const client = clientOf(address, { timeoutMs: 500, localDenials: 0 });
+      return { name: `${String(address)} ${everyMs}`, client, everyMs, undecidedMs: [] as number[] };
+    }),
+  );
+  const useBoth = async ({ name, client }: (typeof runs)[number]): Promise<void> => {
+    const seen = new Set<number | undefined>();
+    for (let call = 0; call < 2_000; call++) {
+      const { remaining } = await client.limit({ user: name });
+      if (seen.has(remaining)) {
+        return;
+      }
+      seen.add(remaining);
+      await sleep(5);
+    }
+    throw new Error(`one server counted all calls of ${name}`);
+  };
+  const call = async ({ name, client, everyMs, undecidedMs }: (typeof runs)[number]): Promise<void> => {
+    for (let call = 0; call < 4_000 / everyMs; call++) {
+      const sentMs = performance.now();
+      if ((await client.limit({ user: name })).error !== undefined) {
+        undecidedMs.push(performance.now());
+      }
+      await sleep(Math.max(0, sentMs + everyMs - performance.now()));
+    }
+  };
+  await Promise.all(runs.map(useBoth));
+  hung.signal("SIGSTOP");
+  await Promise.all(runs.map(call));
+  for (const { name, undecidedMs } of runs) {
+    expect(undecidedMs.length, name).toBeGreaterThan(0);
+    expect((undecidedMs.at(-1) ?? 0) - (undecidedMs[0] ?? 0), `${name}: ${undecidedMs.join()}`).toBeLessThan(2_000);
+  }
+});
 
 test("a call that is aborted at any moment keeps no slot", { timeout: 30_000 }, async () => {
   const rules =

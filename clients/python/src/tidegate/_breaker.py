@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 from threading import Lock
+from typing import Final
+
+#: Time without an answer after which one failure opens the breaker, if another server is in use.
+_SILENT_NS: Final = 250_000_000
 
 
 class Permit(Enum):
@@ -21,6 +25,8 @@ class Breaker:
     """Opens after so many failures in a row; lets one call through each time it has been open for long enough.
 
     Calls that were in flight together fail together, for instance when the process was stopped: they count as one.
+    While another server is in use, one failure is enough if no call was answered for a quarter of a second: few calls
+    would otherwise need long to find a server that hangs.
     """
 
     def __init__(self, failures_max: int, open_ns: int) -> None:
@@ -29,6 +35,8 @@ class Breaker:
         self._failures = 0
         #: When the last failure was counted. A call that was sent before belongs to it.
         self._failed_ns = 0
+        #: When the last call that was answered had been sent; None before the first.
+        self._answered_ns: int | None = None
         #: When a probe may be made; None while closed.
         self._probe_at_ns: int | None = None
         self._is_probing = False
@@ -51,8 +59,9 @@ class Breaker:
             self._is_probing = True
             return Permit.PROBE
 
-    def succeeded(self, permit: Permit) -> None:
+    def succeeded(self, permit: Permit, sent_ns: int) -> None:
         """Record that a call was answered."""
+        self._answered_ns = sent_ns
         if permit is Permit.CALL and not self._failures:
             return
         with self._lock:
@@ -62,8 +71,8 @@ class Breaker:
             if self._probe_at_ns is None:
                 self._failures = 0
 
-    def failed(self, permit: Permit, sent_ns: int, now_ns: int) -> None:
-        """Record that a call was not answered."""
+    def failed(self, permit: Permit, sent_ns: int, now_ns: int, has_other: bool) -> None:
+        """Record that a call was not answered, and whether another server is in use."""
         if not self._failures_max:
             return
         with self._lock:
@@ -73,7 +82,8 @@ class Breaker:
             elif self._probe_at_ns is None and (not self._failures or sent_ns >= self._failed_ns):
                 self._failures += 1
                 self._failed_ns = now_ns
-                if self._failures >= self._failures_max:
+                is_silent = self._answered_ns is None or now_ns - self._answered_ns >= _SILENT_NS
+                if self._failures >= self._failures_max or (has_other and is_silent):
                     self._probe_at_ns = now_ns + self._open_ns
 
     def abandoned(self, permit: Permit) -> None:

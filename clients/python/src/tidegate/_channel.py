@@ -13,10 +13,13 @@ _TARGET: Final = re.compile(
     r"(dns:(//[^/]*/)?)?([^\[\]:/]+|\[[\da-fA-F:.%\w]+\]):\d+$|(?!dns:|[\da-f]*:[\da-f:.]*$)[a-z][a-z\d+.-]*:(?!\d+$).+"
 )
 
+#: A target with one address.
+_ONE_ADDRESS: Final = re.compile(r"(ipv4:)?\d+(\.\d+){3}:\d+$|(ipv6:)?\[[^\]]*\]:\d+$|unix(-abstract)?:")
+
 Options: TypeAlias = list[tuple[str, str | int]]
 
-#: Connections to all addresses of a name. One that fails most of its calls is left out for a minute, until when
-#: keep-alive has found a connection that hangs. It needs three calls in half a second, of which half fail.
+#: Connections to all addresses of a name. One that fails most of its calls, but accepts connections, is left out for a
+#: minute. It needs three calls in half a second, of which half fail.
 _SERVICE_CONFIG: Final = json.dumps(
     {
         "loadBalancingConfig": [
@@ -74,6 +77,15 @@ def targets(address: str | Sequence[str]) -> tuple[str, ...]:
         if not _TARGET.match(one):
             raise ValueError(f"address {one!r} has no port; write host:port, such as {_with_port(one)}")
     return addresses
+
+
+def may_have_several_addresses(target: str) -> bool:
+    """Return whether a target is a name, or a list of addresses.
+
+    >>> [may_have_several_addresses(one) for one in ("limits.example:8081", "127.0.0.1:8081", "unix:/run/tidegate")]
+    [True, False, False]
+    """
+    return not _ONE_ADDRESS.match(target)
 
 
 def _with_port(host: str) -> str:

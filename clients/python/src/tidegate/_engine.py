@@ -233,7 +233,7 @@ class Engine:
                 self._denials.keep(call.request, decision, call.sent_ns)
         else:
             return self.failed(call, "INTERNAL", "an answer without a verdict")
-        call.server.breaker.succeeded(call.permit)
+        call.server.breaker.succeeded(call.permit, call.sent_ns)
         if self._logged_ns is not None:
             self._log_answer()
         self._observe(decision, call.sent_ns)
@@ -243,7 +243,7 @@ class Engine:
         """Return the decision of the policy, or raise if the request itself is at fault."""
         call.server.is_first = False
         if code in _RAISED:
-            call.server.breaker.succeeded(call.permit)
+            call.server.breaker.succeeded(call.permit, call.sent_ns)
             self._log_refused(code, message)
             raise RequestError(code, message)
         self._note_failure(call.server, call.permit, code, message, call.sent_ns)
@@ -256,13 +256,13 @@ class Engine:
     def probe_ended(self, server: Server, sent_ns: int, failure: tuple[str, str] | None) -> None:
         """Record the outcome of a probe beside a call: code and message, or None if it was answered."""
         if failure is None or failure[0] in _RAISED:
-            server.breaker.succeeded(Permit.PROBE)
+            server.breaker.succeeded(Permit.PROBE, sent_ns)
         else:
             self._note_failure(server, Permit.PROBE, *failure, sent_ns)
 
     def _note_failure(self, server: Server, permit: Permit, code: str, message: str, sent_ns: int) -> None:
         server.last_failure = f"{code}: {message}"
-        server.breaker.failed(permit, sent_ns, self._clock())
+        server.breaker.failed(permit, sent_ns, self._clock(), self.servers.has_other(server))
 
     def probe_of(self, call: Call) -> tuple[pb.RateLimitRequest, float]:
         """Return the message and the timeout of a probe beside a call: a peek of the same request."""

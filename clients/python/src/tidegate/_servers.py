@@ -63,6 +63,11 @@ class Servers:
                 return Choice(server, permit, None)
         return None
 
+    def has_other(self, than: Server) -> bool:
+        """Return whether another server is in use."""
+        others = (server for server in self.all if server is not than)
+        return any(not server.breaker.is_open and server.is_connected() for server in others)
+
     def _due(self, now_ns: int) -> Server | None:
         """Return a server whose breaker is open and permits a probe."""
         for server in self.all:

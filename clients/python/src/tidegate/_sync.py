@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 import grpc
 
 from tidegate._breaker import Permit
-from tidegate._channel import options, targets
+from tidegate._channel import may_have_several_addresses, options, targets
 from tidegate._decision import Decision
 from tidegate._engine import (
     METHOD,
@@ -25,6 +25,7 @@ from tidegate._engine import (
     parsed,
 )
 from tidegate._proto import rls_pb2 as pb
+from tidegate._renewal import IN_FLIGHT_MAX, OPENED_MAX, Renewals
 from tidegate._request import DescriptorLike
 from tidegate._servers import Server
 from tidegate._slot import Slot
@@ -40,6 +41,8 @@ _REPORT_MAX = 0.5
 class _Connection(NamedTuple):
     channel: grpc.Channel
     stub: Any
+    is_connected: Callable[[], bool]
+    renewals: Renewals
 
 
 class Tidegate:
@@ -108,6 +111,7 @@ class Tidegate:
         # When a call last found a server unavailable. gRPC reports the end of a connection later, from its own thread.
         self._unavailable: dict[Server, float] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     def limit(
         self,
@@ -273,6 +277,8 @@ class Tidegate:
             failed = cast("grpc.Call", error)
             if failed.code() is grpc.StatusCode.UNAVAILABLE:
                 self._unavailable[call.server] = time.monotonic()
+            elif failed.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._renew(call.server, connection)
             return self._engine.failed(call, failed.code().name, failed.details() or "")
         except BaseException:
             self._engine.abandoned(call)
@@ -307,38 +313,71 @@ class Tidegate:
                 raise RuntimeError("the client is closed; create another one")
             for one in self._engine.servers.all:
                 if one not in self._connections:
-                    self._connections[one] = self._open(one)
+                    self._use(one, self._open(one, Renewals()))
             return self._connections[server]
 
-    def _open(self, server: Server) -> _Connection:
+    def _use(self, server: Server, connection: _Connection) -> None:
+        self._connections[server] = connection
+        server.is_connected = connection.is_connected
+
+    def _renew(self, server: Server, late: _Connection) -> None:
+        """Connect again to a name, whose servers that hang do not establish a connection."""
+        if may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
+            threading.Thread(target=self._replace, args=(server, late), daemon=True).start()
+
+    def _replace(self, server: Server, late: _Connection) -> None:
+        """Replace a connection as soon as another one is established."""
+        opened = self._open(server, late.renewals)
+        ready = grpc.channel_ready_future(opened.channel)
+        try:
+            ready.result(timeout=OPENED_MAX)
+            is_ready = True
+        except grpc.FutureTimeoutError:
+            ready.cancel()
+            is_ready = False
+        with self._lock:
+            is_replaced = is_ready and self._connections.get(server) is late
+            if is_replaced:
+                self._use(server, opened)
+        late.renewals.ended(is_replaced, self._clock())
+        if is_replaced:
+            # Calls in flight may be those of a server that answers.
+            self._closed.wait(IN_FLIGHT_MAX)
+            late.channel.close()
+        else:
+            # gRPC's thread that watches the channel raises if it is closed meanwhile.
+            self._closed.wait(_REPORT_MAX)
+            opened.channel.close()
+
+    def _open(self, server: Server, renewals: Renewals) -> _Connection:
         channel = (
             grpc.insecure_channel(server.target, options=self._options)
             if self._credentials is None
             else grpc.secure_channel(server.target, self._credentials, options=self._options)
         )
+        states: list[object] = [None]
+
+        def note(state: grpc.ChannelConnectivity) -> None:
+            states[0] = state
+
         if len(self._engine.servers.all) > 1:
-            states: list[object] = [None]
-
-            def note(state: grpc.ChannelConnectivity) -> None:
-                states[0] = state
-
             channel.subscribe(note, try_to_connect=True)
 
-            def is_connected() -> bool:
-                is_ready = states[0] is grpc.ChannelConnectivity.READY
-                return is_ready and time.monotonic() - self._unavailable.get(server, -_REPORT_MAX) >= _REPORT_MAX
+        def is_connected() -> bool:
+            is_ready = states[0] is grpc.ChannelConnectivity.READY
+            return is_ready and time.monotonic() - self._unavailable.get(server, -_REPORT_MAX) >= _REPORT_MAX
 
-            server.is_connected = is_connected
         stub = channel.unary_unary(
             METHOD, request_serializer=pb.RateLimitRequest.SerializeToString, response_deserializer=parsed
         )
-        return _Connection(channel, stub)
+        return _Connection(channel, stub, is_connected, renewals)
 
     def close(self) -> None:
         """Close the connections. Later calls raise `RuntimeError`."""
         with self._lock:
             self._engine.is_closed = True
             connections, self._connections = self._connections, {}
+        self._closed.set()
         for connection in connections.values():
             connection.channel.close()
 

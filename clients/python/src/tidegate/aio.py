@@ -6,14 +6,14 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
 
 from tidegate._breaker import Permit
-from tidegate._channel import options, targets
+from tidegate._channel import may_have_several_addresses, options, targets
 from tidegate._decision import Decision
 from tidegate._engine import (
     METHOD,
@@ -27,6 +27,7 @@ from tidegate._engine import (
     parsed,
 )
 from tidegate._proto import rls_pb2 as pb
+from tidegate._renewal import IN_FLIGHT_MAX, OPENED_MAX, Renewals
 from tidegate._request import DescriptorLike
 from tidegate._servers import Server
 from tidegate._slot import Acquiring, AioSlot
@@ -41,6 +42,7 @@ _READY = grpc.ChannelConnectivity.READY
 class _Connection(NamedTuple):
     channel: grpc.aio.Channel
     stub: Any
+    renewals: Renewals
 
 
 class Tidegate:
@@ -108,7 +110,8 @@ class Tidegate:
         self._connections: dict[asyncio.AbstractEventLoop, dict[Server, _Connection]] = {}
         #: Event loops run in threads of their own.
         self._lock = threading.Lock()
-        self._probes: set[asyncio.Task[None]] = set()
+        #: Probes and renewals.
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def limit(
         self,
@@ -277,9 +280,11 @@ class Tidegate:
                 self._engine.opens_connection(call)
             if call.probed is not None:
                 self._start_probe(call, call.probed, connections[call.probed])
-            stub = connections[call.server].stub
-            response = await stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
+            connection = connections[call.server]
+            response = await connection.stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._renew(call.server, connection)
             return self._engine.failed(call, error.code().name, error.details() or "")
         except BaseException:
             self._engine.abandoned(call)
@@ -302,20 +307,45 @@ class Tidegate:
                 raise
             self._engine.probe_ended(server, call.sent_ns, failure)
 
-        task = asyncio.get_running_loop().create_task(probe())
-        self._probes.add(task)
-        task.add_done_callback(self._probes.discard)
+        self._start(probe())
+
+    def _start(self, background: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(background)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _renew(self, server: Server, late: _Connection) -> None:
+        """Connect again to a name, whose servers that hang do not establish a connection."""
+        if may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
+            self._start(self._replace(server, late))
+
+    async def _replace(self, server: Server, late: _Connection) -> None:
+        """Replace a connection as soon as another one is established."""
+        opened, is_replaced = self._open(server, late.renewals), False
+        try:
+            await asyncio.wait_for(opened.channel.channel_ready(), OPENED_MAX)
+            with self._lock:
+                connections = self._connections.get(asyncio.get_running_loop(), {})
+                is_replaced = connections.get(server) is late
+                if is_replaced:
+                    connections[server] = opened
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            late.renewals.ended(is_replaced, self._clock())
+        # Calls in flight may be those of a server that answers.
+        await (late if is_replaced else opened).channel.close(IN_FLIGHT_MAX)
 
     def _connect(self) -> dict[Server, _Connection]:
         """Connect to all servers, so that each can be in use as soon as it is connected."""
-        connections = {server: self._open(server) for server in self._engine.servers.all}
+        connections = {server: self._open(server, Renewals()) for server in self._engine.servers.all}
         with self._lock:
             # A loop that has ended took its connections with it.
             open_loops = {loop: own for loop, own in self._connections.items() if not loop.is_closed()}
             self._connections = open_loops | {asyncio.get_running_loop(): connections}
         return connections
 
-    def _open(self, server: Server) -> _Connection:
+    def _open(self, server: Server, renewals: Renewals) -> _Connection:
         channel = (
             grpc.aio.insecure_channel(server.target, options=self._options)
             if self._credentials is None
@@ -327,7 +357,7 @@ class Tidegate:
         stub = channel.unary_unary(
             METHOD, request_serializer=pb.RateLimitRequest.SerializeToString, response_deserializer=parsed
         )
-        return _Connection(channel, stub)
+        return _Connection(channel, stub, renewals)
 
     def _is_connected(self, server: Server) -> Callable[[], bool]:
         def is_connected() -> bool:

@@ -1,6 +1,6 @@
 //! Calls without a decision, whatever stands in place of the server; dead addresses; calls that are given up; what the layer adds.
 
-use crate::servers::serve;
+use crate::servers::{serve, serve_on};
 use axum::{Router, body::Body, extract::Path, http::StatusCode, routing::get};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
@@ -132,6 +132,49 @@ async fn beside_a_dead_address(kind: &'static str) {
     // A loaded machine exceeds the timeout now and then. The dead address would cost every call.
     let failures = late.iter().filter(|failed| **failed).count();
     assert!(failures * 10 < late.len(), "{kind}: {failures} of {}", late.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_beside_another_costs_at_most_two_seconds() {
+    let other = serve(HUNDRED, &[]);
+    let port = other.address.rsplit(':').next().expect("a port");
+    let hung = serve_on(&format!("127.0.0.2:{port}"), HUNDRED, &[]);
+    // The timeout is for loaded machines.
+    let building = |address: &str| client(address).timeout(Duration::from_millis(500));
+    let mut runs = Vec::new();
+    for every in [Duration::from_millis(5), Duration::from_secs(1)] {
+        let of_name = building(&format!("ipv4:127.0.0.2:{port},127.0.0.1:{port}"));
+        let of_list = building(&hung.address).address(&other.address);
+        for builder in [of_name, of_list] {
+            let client = builder.build().expect("a client");
+            for _ in 0..2 {
+                client.limit([("user", "a")]).await.expect("a decision");
+            }
+            runs.push((client, every));
+        }
+    }
+    hung.signal("STOP");
+    let runs = runs.into_iter().map(|(client, every)| tokio::spawn(undecided(client, every)));
+    for run in runs.collect::<Vec<_>>() {
+        let undecided = run.await.expect("it ends");
+        let (Some(first), Some(last)) = (undecided.first(), undecided.last()) else {
+            panic!("the server that hangs got no call")
+        };
+        assert!(last.duration_since(*first) < Duration::from_secs(2), "{undecided:?}");
+    }
+}
+
+/// Calls at a pace for several seconds; the times of calls that were not decided.
+async fn undecided(client: Tidegate, every: Duration) -> Vec<Instant> {
+    let mut undecided = Vec::new();
+    for _ in 0..4_000 / every.as_millis() {
+        let sent = Instant::now();
+        if client.limit([("user", "a")]).await.expect("a decision").error.is_some() {
+            undecided.push(Instant::now());
+        }
+        tokio::time::sleep(every.saturating_sub(sent.elapsed())).await;
+    }
+    undecided
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

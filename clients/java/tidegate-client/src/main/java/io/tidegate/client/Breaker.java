@@ -3,8 +3,10 @@ package io.tidegate.client;
 /**
  * Opens after so many failures in a row, and lets one call through each time it has been open for
  * long enough. Failures of calls that overlap count as one: a pause of this process, or a burst
- * that the server answers late, says no more than one late call does. Time is an argument, in
- * monotonic nanoseconds. Thread-safe.
+ * that the server answers late, says no more than one late call does. While another address is in
+ * use, one failure is enough if no call was answered for a quarter of a second: few calls would
+ * otherwise need long to find a server that hangs. Time is an argument, in monotonic nanoseconds.
+ * Thread-safe.
  */
 final class Breaker {
   /** Permission to call. */
@@ -16,6 +18,9 @@ final class Breaker {
     PROBE
   }
 
+  /** Time without an answer after which one failure opens the breaker beside another address. */
+  private static final long SILENT_NANOS = 250_000_000L;
+
   private final int failuresMax;
   private final long openNanos;
 
@@ -24,6 +29,11 @@ final class Breaker {
 
   /** Read without the lock by calls that begin. */
   private volatile boolean isOpen;
+
+  /** Whether a call was answered, and the time when the last one of them had been sent. */
+  private volatile boolean wasAnswered;
+
+  private volatile long answeredNanos;
 
   /** Time of the last failure that counted. */
   private long failedAtNanos;
@@ -52,7 +62,15 @@ final class Breaker {
     }
   }
 
-  void succeeded(Permit permit) {
+  /** Whether calls fail at once. */
+  boolean isOpen() {
+    return isOpen;
+  }
+
+  /** Records that a call, sent at some time, was answered. */
+  void succeeded(Permit permit, long sentNanos) {
+    answeredNanos = sentNanos;
+    wasAnswered = true;
     if (permit != Permit.CALL || failures != 0) {
       reset(permit);
     }
@@ -68,8 +86,10 @@ final class Breaker {
     }
   }
 
-  /** Records a failure of a call that was sent at some time. */
-  synchronized void failed(Permit permit, long sentNanos, long nowNanos) {
+  /**
+   * Records a failure of a call that was sent at some time, and whether another address is in use.
+   */
+  synchronized void failed(Permit permit, long sentNanos, long nowNanos, boolean hasOther) {
     if (failuresMax == 0) {
       return;
     }
@@ -79,7 +99,8 @@ final class Breaker {
     } else if (!isOpen && (failures == 0 || sentNanos - failedAtNanos >= 0)) {
       failedAtNanos = nowNanos;
       failures = failures + 1;
-      if (failures >= failuresMax) {
+      boolean isSilent = !wasAnswered || nowNanos - answeredNanos >= SILENT_NANOS;
+      if (failures >= failuresMax || (hasOther && isSilent)) {
         isOpen = true;
         probeAtNanos = nowNanos + openNanos;
       }

@@ -23,9 +23,9 @@ final class Channels {
   private static final Pattern TARGET = Pattern.compile("[a-z][a-z0-9+.-]*:(//.*|/.*)|dns:.*");
 
   /**
-   * Connections to all addresses of a name. One that fails most of its calls is left out for a
-   * minute, until when keep-alive has found a connection that hangs. It needs three calls in half a
-   * second, of which half fail.
+   * Connections to all addresses of a name. One that fails most of its calls, but accepts
+   * connections, is left out for a minute. It needs three calls in half a second, of which half
+   * fail.
    */
   private static final Map<String, ?> SERVICE_CONFIG =
       Map.of(
@@ -50,6 +50,10 @@ final class Channels {
                           "requestVolume", 3.0),
                       "childPolicy",
                       List.of(Map.of("round_robin", Map.of()))))));
+
+  /** A target with one address. */
+  private static final Pattern ONE_ADDRESS =
+      Pattern.compile("\\d+(\\.\\d+){3}:\\d+|\\[[^]]*]:\\d+|unix:.*");
 
   private static final Pattern PORT = Pattern.compile("(\\[[^]]+]|[^:]+):\\d{1,5}");
 
@@ -82,7 +86,9 @@ final class Channels {
     for (String address : builder.addresses) {
       addresses.add(
           new Address(
-              new RateLimitCalls(open(address, builder, interceptors)),
+              new RateLimitCalls(
+                  () -> open(address, builder, interceptors),
+                  !ONE_ADDRESS.matcher(address).matches()),
               new Breaker(builder.breakerFailures, openNanos)));
     }
   }
@@ -119,6 +125,16 @@ final class Channels {
 
   void close() {
     addresses.forEach(address -> address.calls.close());
+  }
+
+  /** Whether another address is in use. */
+  boolean hasOther(Address than) {
+    return addresses.stream()
+        .anyMatch(
+            other ->
+                other != than
+                    && !other.breaker.isOpen()
+                    && other.calls.state() == ConnectivityState.READY);
   }
 
   /** Chooses an address; null if no breaker permits a call. */

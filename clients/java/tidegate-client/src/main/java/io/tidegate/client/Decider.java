@@ -139,7 +139,7 @@ final class Decider {
       if (another == null) {
         return false;
       }
-      chosen().address().breaker.failed(chosen().permit(), sentNanos, clock.getAsLong());
+      unanswered(clock.getAsLong());
       this.choice = another;
       if (another.due() != null) {
         probe(another.due(), request);
@@ -152,14 +152,14 @@ final class Decider {
       if (!Answers.isComplete(response)) {
         String message = "an answer without a verdict";
         lastFailure = "INTERNAL: " + message;
-        chosen().address().breaker.failed(chosen().permit(), sentNanos, clock.getAsLong());
+        unanswered(clock.getAsLong());
         return withoutAnswer("INTERNAL", message);
       }
       Decision answered = Answers.decode(response);
       if (keepsDenials && !answered.allowed()) {
         denials.keep(request, answered, sentNanos);
       }
-      chosen().address().breaker.succeeded(chosen().permit());
+      chosen().address().breaker.succeeded(chosen().permit(), sentNanos);
       failures.ended();
       return observed(answered);
     }
@@ -168,23 +168,33 @@ final class Decider {
       isWarm = true;
       io.grpc.Status status = RateLimitCalls.statusOf(failure);
       if (Answers.REJECTED.contains(status.getCode())) {
-        chosen().address().breaker.succeeded(chosen().permit());
+        chosen().address().breaker.succeeded(chosen().permit(), sentNanos);
         RequestException refused = new RequestException(status);
         failures.refused(refused, clock.getAsLong());
         throw refused;
       }
       long now = clock.getAsLong();
-      chosen().address().breaker.failed(chosen().permit(), sentNanos, now);
+      unanswered(now);
       long last = reconnectedNanos.get();
       if (status.getCode() == io.grpc.Status.Code.UNAVAILABLE
           && now - last >= RECONNECT_NANOS
           && reconnectedNanos.compareAndSet(last, now)) {
         calls().reconnect();
       }
+      if (status.getCode() == io.grpc.Status.Code.DEADLINE_EXCEEDED) {
+        calls().renew();
+      }
       String code = status.getCode().name();
       String message = RateLimitCalls.message(status);
       lastFailure = code + ": " + message;
       return withoutAnswer(code, message);
+    }
+
+    /** Records that the chosen address did not answer. */
+    private void unanswered(long nowNanos) {
+      Channels.Address address = chosen().address();
+      boolean hasOther = channels.hasOther(address);
+      address.breaker.failed(chosen().permit(), sentNanos, nowNanos, hasOther);
     }
 
     CancellationException cancelled(Throwable cause) {
@@ -266,9 +276,11 @@ final class Decider {
               (response, failure) -> {
                 if (failure == null
                     || Answers.REJECTED.contains(RateLimitCalls.statusOf(failure).getCode())) {
-                  address.breaker.succeeded(Breaker.Permit.PROBE);
+                  address.breaker.succeeded(Breaker.Permit.PROBE, sentNanos);
                 } else {
-                  address.breaker.failed(Breaker.Permit.PROBE, sentNanos, clock.getAsLong());
+                  boolean hasOther = channels.hasOther(address);
+                  address.breaker.failed(
+                      Breaker.Permit.PROBE, sentNanos, clock.getAsLong(), hasOther);
                 }
               });
     } catch (RuntimeException ofInterceptor) {

@@ -24,6 +24,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /** {@code ShouldRateLimit} over a channel, blocking and asynchronous. */
@@ -38,10 +39,29 @@ final class RateLimitCalls {
   private static final Metadata.Key<String> PRECISION =
       Metadata.Key.of("tidegate-precision", Metadata.ASCII_STRING_MARSHALLER);
 
-  private final ManagedChannel channel;
+  /** Milliseconds within which a new channel is connected, or given up. */
+  private static final long OPENED_MAX_MILLIS = 5_000;
 
-  RateLimitCalls(ManagedChannel channel) {
-    this.channel = channel;
+  /** Milliseconds until a channel is closed, within which each call that chose it has begun. */
+  private static final long BEGUN_MAX_MILLIS = 1_000;
+
+  private final Supplier<ManagedChannel> open;
+
+  /** Null for a target with one address. */
+  private final @Nullable Renewals renewals;
+
+  private volatile ManagedChannel channel;
+
+  /** The channel that is to replace the other; guarded by this. */
+  private @Nullable ManagedChannel opening;
+
+  /** Guarded by this. */
+  private boolean isClosed;
+
+  RateLimitCalls(Supplier<ManagedChannel> open, boolean mayHaveSeveralAddresses) {
+    this.open = open;
+    this.renewals = mayHaveSeveralAddresses ? new Renewals(System.nanoTime()) : null;
+    this.channel = open.get();
   }
 
   /** Adds the metadata of each call. */
@@ -107,13 +127,62 @@ final class RateLimitCalls {
     channel.resetConnectBackoff();
   }
 
+  /**
+   * Connects again to a name, whose servers that hang do not establish a connection. The channel is
+   * replaced as soon as another one is connected.
+   */
+  void renew() {
+    if (renewals == null || !renewals.begin(System.nanoTime())) {
+      return;
+    }
+    ManagedChannel opened = open.get();
+    synchronized (this) {
+      opening = opened;
+      if (isClosed) {
+        opened.shutdownNow();
+        return;
+      }
+    }
+    later(OPENED_MAX_MILLIS, () -> renewed(renewals, opened, false));
+    watch(renewals, opened);
+  }
+
+  private void watch(Renewals own, ManagedChannel opened) {
+    ConnectivityState state = opened.getState(true);
+    switch (state) {
+      case READY -> renewed(own, opened, true);
+      case SHUTDOWN -> {}
+      default -> opened.notifyWhenStateChanged(state, () -> watch(own, opened));
+    }
+  }
+
+  private synchronized void renewed(Renewals own, ManagedChannel opened, boolean isReady) {
+    if (opening != opened || isClosed) {
+      return;
+    }
+    opening = null;
+    ManagedChannel left = isReady ? channel : opened;
+    channel = isReady ? opened : channel;
+    own.ended(isReady, System.nanoTime());
+    // Calls in flight go on: they may be those of a server that answers.
+    later(BEGUN_MAX_MILLIS, left::shutdown);
+  }
+
+  private static void later(long millis, Runnable action) {
+    CompletableFuture.delayedExecutor(millis, TimeUnit.MILLISECONDS).execute(action);
+  }
+
   /** Whether the channel is connected; connects it if it is idle. */
   ConnectivityState state() {
     return channel.getState(true);
   }
 
-  void close() {
+  synchronized void close() {
+    isClosed = true;
     channel.shutdownNow();
+    if (opening != null) {
+      opening.shutdownNow();
+    }
   }
 
   /** The status of a failure; the cause's if the answer could not be decoded. */

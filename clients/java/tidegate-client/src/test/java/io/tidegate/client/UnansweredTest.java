@@ -1,6 +1,7 @@
 package io.tidegate.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -34,11 +35,15 @@ import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import java.util.logging.Handler;
 import java.util.logging.LogRecord;
 import java.util.logging.Logger;
@@ -224,6 +229,89 @@ class UnansweredTest {
     } finally {
       NameResolverRegistry.getDefaultRegistry().deregister(names);
     }
+  }
+
+  /** A client of two servers, and when its calls were not decided. */
+  private final class Hanging {
+    private final Tidegate client;
+    private final Descriptor user;
+    private final long everyMillis;
+    private final List<Long> undecidedNanos = new ArrayList<>();
+
+    Hanging(long everyMillis, String... addresses) {
+      // The timeout is for loaded machines.
+      this.client =
+          servers.client(
+              Tidegate.builder(addresses)
+                  .domain("d")
+                  .localDenials(0)
+                  .timeout(Duration.ofMillis(500)));
+      this.user = Descriptor.of("user", everyMillis + " " + addresses.length);
+      this.everyMillis = everyMillis;
+    }
+
+    /** Calls until both servers have counted. */
+    void useBoth() {
+      Set<Long> seen = new HashSet<>();
+      for (int call = 0; call < 2_000; call++) {
+        if (!seen.add(client.limit(user).remaining().orElse(-1))) {
+          return;
+        }
+        LockSupport.parkNanos(5_000_000);
+      }
+      throw new AssertionError("one server counted all calls of " + user);
+    }
+
+    void call() {
+      for (int call = 0; call < 4_000 / everyMillis; call++) {
+        long sentNanos = System.nanoTime();
+        if (client.limit(user).error().isPresent()) {
+          undecidedNanos.add(System.nanoTime());
+        }
+        LockSupport.parkNanos(sentNanos + everyMillis * 1_000_000 - System.nanoTime());
+      }
+    }
+
+    void check() {
+      assertFalse(undecidedNanos.isEmpty(), user.toString());
+      long last = undecidedNanos.get(undecidedNanos.size() - 1);
+      long nanos = last - undecidedNanos.get(0);
+      assertTrue(nanos < 2_000_000_000L, user + ": " + undecidedNanos);
+    }
+  }
+
+  @Test
+  void aServerThatHangsBesideAnotherCostsAtMostTwoSeconds() throws Exception {
+    Servers.Server other = servers.serve(MANY);
+    int port = Integer.parseInt(other.address().substring(other.address().indexOf(':') + 1));
+    Servers.Server hung = servers.serveOn("127.0.0.2:" + port, MANY);
+    NameResolverProvider names =
+        new Names(
+            new InetSocketAddress(InetAddress.getByName("127.0.0.2"), port),
+            new InetSocketAddress(InetAddress.getByName("127.0.0.1"), port));
+    NameResolverRegistry.getDefaultRegistry().register(names);
+    try {
+      List<Hanging> runs = new ArrayList<>();
+      for (long everyMillis : List.of(5L, 1_000L)) {
+        runs.add(new Hanging(everyMillis, "names:///limits.example"));
+        runs.add(new Hanging(everyMillis, hung.address(), other.address()));
+      }
+      atOnce(runs, Hanging::useBoth);
+      hung.signal("STOP");
+      atOnce(runs, Hanging::call);
+      runs.forEach(Hanging::check);
+    } finally {
+      NameResolverRegistry.getDefaultRegistry().deregister(names);
+    }
+  }
+
+  private static void atOnce(List<Hanging> runs, Consumer<Hanging> action) {
+    // A thread for each: the common pool may have one.
+    Executor threads = task -> new Thread(task).start();
+    runs.stream()
+        .map(run -> CompletableFuture.runAsync(() -> action.accept(run), threads))
+        .toList()
+        .forEach(CompletableFuture::join);
   }
 
   /** Resolves each name to the same addresses. */
