@@ -14,9 +14,6 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Task {
     Perf(perf::Perf),
-    PerfReplay(perf::replay::PerfReplay),
-    PerfShared(perf::shared::PerfShared),
-    PerfEnvoy(perf::envoy::PerfEnvoy),
     Fuzz(fuzz::Fuzz),
     Lines(lines::Lines),
     Accuracy(accuracy::Accuracy),
@@ -30,9 +27,6 @@ type Failure = String;
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Perf(perf) => perf.run(),
-        Task::PerfReplay(perf) => perf.run(),
-        Task::PerfShared(perf) => perf.run(),
-        Task::PerfEnvoy(perf) => perf.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Lines(lines) => lines.run(),
         Task::Accuracy(accuracy) => accuracy.run(),

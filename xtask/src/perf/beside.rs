@@ -1,23 +1,24 @@
-//! Work of the server beside an open loop: scrapes, TLS handshakes that clients never complete, and changes of the rule file.
+//! Work of the server beside a load: scrapes, TLS handshakes that clients never complete, changes of the rule file, readers of decisions.
 //!
 //! The threads here that do more than a little are on the server's core, in its spare time, where latencies count: the load generator
 //! has its core for itself, so that calls wait for the server and not for clients of its other work.
 
 use super::{
-    control,
-    machine::{Machine, move_beside_the_server},
-    results::Figure,
-    scenario::{Beside, Scenario},
-    scrape::{BYTES_OF_LIMIT, Scraper, constant_page},
-    server::{Binaries, Running},
+    Place,
+    machine::move_beside_the_server,
+    results::Figures,
+    scrape::Scraper,
+    server::{Running, TOKEN},
+    suite::{Beside, Load},
 };
 use crate::Failure;
 use std::{
     collections::VecDeque,
     fs,
-    io::Write,
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
+    process::{Child, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -47,40 +48,33 @@ pub(super) enum Work {
 impl Work {
     /// Starts the work, if there is any.
     pub(super) fn start(
-        beside: Beside,
-        scenario: &Scenario,
+        beside: &Beside,
+        load: &Load,
         running: &Running,
-        machine: &Machine,
-        binaries: &Binaries,
+        place: &Place,
     ) -> Result<Option<Self>, Failure> {
-        let core = machine.core(0);
+        let core = place.machine.core(0);
         Ok(Some(match beside {
             Beside::Nothing => return Ok(None),
-            Beside::Recording => return control::record(running).map(|()| None),
+            Beside::Recording => return record(running).map(|()| None),
             Beside::Tail(args) => {
-                let child = control::tail(running, args, machine, binaries)?;
+                let child = tail(running, args, place)?;
                 Self::thread(move |stopped| {
                     let _ = stopped.recv();
-                    control::end_tail(child)
+                    end_tail(child)
                 })
             }
             Beside::Scrapes => {
                 let http = running.http.ok_or("the server has no HTTP port")?;
                 // Where latencies do not count, a scraper without time would be measured.
-                let is_open = scenario.load.contains(&"--rate");
+                let is_open = load.load.contains("--rate");
                 Self::Scrapes(Scraper::start(http, move || {
                     if is_open { move_beside_the_server(core) } else { Ok(()) }
                 }))
             }
-            Beside::ScrapesElsewhere => {
-                let bytes = scenario.sibling_rules as usize * BYTES_OF_LIMIT;
-                Self::Scrapes(Scraper::start(constant_page(core, bytes)?, move || {
-                    move_beside_the_server(core)
-                }))
-            }
-            Beside::HalfHandshakes => Self::half_handshakes(running.address(), running, machine)?,
-            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, running, machine)?,
-            Beside::Reloads => Self::reloads(scenario, binaries, core)?,
+            Beside::HalfHandshakes => Self::half_handshakes(running.address, running, place)?,
+            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, running, place)?,
+            Beside::Reloads => Self::reloads(load, place)?,
         }))
     }
 
@@ -93,8 +87,8 @@ impl Work {
     /// Starts handshakes until [`HALF_HANDSHAKES`] are open, then replaces the oldest ones, as clients have to that keep so many open
     /// although the server ends those that last too long.
     #[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
-    fn half_handshakes(address: SocketAddr, running: &Running, machine: &Machine) -> Result<Self, Failure> {
-        let (hello, core) = (client_hello()?, machine.core(0));
+    fn half_handshakes(address: SocketAddr, running: &Running, place: &Place) -> Result<Self, Failure> {
+        let (hello, core) = (client_hello()?, place.machine.core(0));
         let start = move || {
             let started = TcpStream::connect(address).and_then(|mut stream| {
                 stream.write_all(&hello)?;
@@ -108,7 +102,7 @@ impl Work {
             sleep(due.saturating_duration_since(Instant::now()));
             open.push_back(start()?);
         }
-        running.wait_until_idle(machine)?;
+        running.wait_until_idle(place)?;
         Ok(Self::thread(move |stopped| {
             move_beside_the_server(core)?;
             let begun = Instant::now();
@@ -126,8 +120,8 @@ impl Work {
     }
 
     /// Changes the name of a limit in the server's rule file again and again.
-    fn reloads(scenario: &Scenario, binaries: &Binaries, core: usize) -> Result<Self, Failure> {
-        let (path, rules) = (binaries.rules(), scenario.rules());
+    fn reloads(load: &Load, place: &Place) -> Result<Self, Failure> {
+        let (path, rules, core) = (place.file("perf-rules.yaml"), load.rules(), place.machine.core(0));
         let write = |position: u32| -> Result<PathBuf, Failure> {
             // Names that no period before has put in force.
             let number = RELOADED.fetch_add(1, Ordering::Relaxed);
@@ -136,8 +130,7 @@ impl Work {
             let file = path.with_extension(position.to_string());
             // The file in force may be a link to it.
             let _ = fs::remove_file(&file);
-            fs::write(&file, changed).map_err(|error| format!("{}: {error}", file.display()))?;
-            Ok(file)
+            super::write(file, &changed)
         };
         let files = [write(0)?, write(1)?];
         Ok(Self::thread(move |stopped| {
@@ -156,15 +149,54 @@ impl Work {
     }
 
     /// Ends the work, and returns the figures of its own.
-    pub(super) fn finish(self) -> Result<Vec<(Figure, f64)>, Failure> {
+    pub(super) fn finish(self) -> Result<Figures, Failure> {
         match self {
-            Self::Scrapes(scraper) => Ok(vec![(Figure::ScrapeMillis, scraper.finish()?)]),
+            Self::Scrapes(scraper) => Ok(vec![("scrape_ms", scraper.finish()?)]),
             Self::Thread { stop, thread } => {
                 drop(stop);
                 thread.join().map_err(|_| "the work beside the load panicked".to_owned())??;
                 Ok(Vec::new())
             }
         }
+    }
+}
+
+/// A program that reads the stream of decisions, on the core of the load, with these arguments of `tidegate ctl tail`.
+fn tail(running: &Running, args: &str, place: &Place) -> Result<Child, Failure> {
+    let mut command = place.machine.on_core(1, place.program("tidegate"));
+    command.args(["ctl", "tail", "--json", "--addr"]).arg(running.address.to_string());
+    command.arg("--token-file").arg(place.file(TOKEN)).args(args.split_whitespace());
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command.spawn().map_err(|error| format!("no reader of decisions: {error}"))
+}
+
+/// Ends that program, which must not have ended before.
+fn end_tail(mut child: Child) -> Result<(), Failure> {
+    let ended = child.try_wait().map_err(|error| error.to_string())?;
+    // It may have ended.
+    let _ = child.kill();
+    let _ = child.wait();
+    ended.map_or(Ok(()), |status| Err(format!("the reader of decisions ended: {status}")))
+}
+
+/// Has decisions recorded from now on.
+fn record(running: &Running) -> Result<(), Failure> {
+    let (Some(http), Some(token)) = (running.http, &running.token) else {
+        return Err("the server has no port for the control API".to_owned());
+    };
+    let request = format!(
+        "POST /control/v1/RecordDecisions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
+    );
+    let mut response = String::new();
+    let sent = TcpStream::connect(http).and_then(|mut stream| {
+        stream.write_all(request.as_bytes())?;
+        stream.read_to_string(&mut response)
+    });
+    sent.map_err(|error| format!("decisions cannot be recorded: {error}"))?;
+    match response.starts_with("HTTP/1.1 200") {
+        true => Ok(()),
+        false => Err(format!("decisions cannot be recorded: {response}")),
     }
 }
 

@@ -1,112 +1,234 @@
-//! One run: a fresh server, a load, and the measurements.
+//! Loads of `tidegate bench`: one run with fresh servers, or short periods with and without work beside the load that alternate on one
+//! server.
+//!
+//! Bars compare the lower quartiles of such periods, so that what other guests of the machine do affects both alike, or is left out.
+//! Periods in which the hypervisor took time are measured again. Control: a tonic server has the same periods afterwards, and no work.
+//! Its ratios show how far the figures of both differ on this machine if the server does nothing else. Clients of an attack share the
+//! server's core: they run in all periods, and connect to another port where the server has no such work.
 
 use super::{
-    bench::Report,
-    beside::Work,
-    machine::{CoreUse, Machine, stolen},
-    results::Figure,
-    scenario::{Beside, Scenario},
-    server::{Binaries, Running, Server},
+    Place,
+    beside::{Work, allow_open_files},
+    machine::{CoreUse, stolen},
+    results::{Figures, OTHERS, Results},
+    server::{Running, Server, Store},
+    suite::{Beside, Load},
 };
 use crate::Failure;
+use serde_json::Value;
+use std::{
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
 
-/// Measurements of one run.
-pub(super) struct Run {
-    per_second: f64,
-    cpu_micros: f64,
-    p50_micros: f64,
-    p99_micros: f64,
-    p999_micros: f64,
-    /// Resident memory of the server before the first request, in MiB.
-    resident_mib: f64,
-    /// Figures of the work beside the load.
-    of_work: Vec<(Figure, f64)>,
+/// A run is repeated if other processes used more than this share of the core.
+const DISTURBANCE_MAX: f64 = 0.03;
+const ATTEMPTS: u32 = 3;
+
+/// Periods of each kind in one round, and their length in seconds.
+const PERIODS: u32 = 6;
+const PERIOD_SECONDS: u32 = 2;
+/// Share of a period that the hypervisor took from the machine, beyond which the period is measured again: it delays calls whatever the
+/// server does.
+const STOLEN_SHARE: f64 = 0.0075;
+/// Periods of a server that are measured again in one round.
+const REPEATS_MAX: u32 = 48;
+/// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
+/// long, and until the server does nothing.
+const PAUSE: Duration = Duration::from_millis(1_500);
+
+/// Load of `tidegate bench` before it measures, and the time after the start and before the end of a measurement in which calls of the
+/// store are not counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+const EDGE: Duration = Duration::from_millis(300);
+
+/// What was measured at once.
+struct Run {
+    figures: Figures,
     /// Share of the core that other processes used during the run.
-    pub(super) disturbance: f64,
+    disturbance: f64,
     /// Time that the hypervisor took from the machine during the load, in seconds.
-    pub(super) stolen: f64,
+    stolen: f64,
 }
 
-impl Run {
-    pub(super) fn summary(&self) -> String {
-        format!(
-            "{:>8.0}/s  {:>6.2} µs CPU  p50 {:>6.0} µs  p99 {:>6.0} µs  others {:.0} %",
-            self.per_second,
-            self.cpu_micros,
-            self.p50_micros,
-            self.p99_micros,
-            self.disturbance * 100.0
-        )
+/// Measures the load on each of its servers.
+pub(super) fn measure(load: &Load, round: u32, place: &Place, results: &mut Results) -> Result<(), Failure> {
+    for &server in load.servers.iter().filter(|server| place.has(**server)) {
+        if load.without.is_some() {
+            alternate(load, server, round, place, results)?;
+            continue;
+        }
+        let label = load.label(server);
+        let run = match calmest(load, server, place) {
+            Err(failure) if load.optional => {
+                eprintln!("  {} is not measured: {failure}", load.name);
+                continue;
+            }
+            run => run.map_err(|failure| format!("{}: {failure}", load.name))?,
+        };
+        place.add(results, round, (&load.name, &label), &run.figures);
     }
+    Ok(())
+}
 
-    pub(super) fn figures(&self) -> Vec<(Figure, f64)> {
-        let figures = [
-            (Figure::PerSecond, self.per_second),
-            (Figure::CpuMicros, self.cpu_micros),
-            (Figure::P50Micros, self.p50_micros),
-            (Figure::P99Micros, self.p99_micros),
-            (Figure::P999Micros, self.p999_micros),
-            (Figure::ResidentMib, self.resident_mib),
-            (Figure::Disturbance, self.disturbance),
-        ];
-        figures.into_iter().chain(self.of_work.iter().copied()).collect()
+/// The run that other processes disturbed least. Those with a store, or with several servers on a core, disturb themselves.
+fn calmest(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
+    let mut calmest = once(load, server, place)?;
+    let is_alone = load.nodes == 1 && !needs_store(load, server) && !place.options.quick;
+    for _ in 1..if is_alone { ATTEMPTS } else { 1 } {
+        if calmest.disturbance <= DISTURBANCE_MAX {
+            break;
+        }
+        let run = once(load, server, place)?;
+        if run.disturbance < calmest.disturbance {
+            calmest = run;
+        }
+    }
+    Ok(calmest)
+}
+
+fn needs_store(load: &Load, server: Server) -> bool {
+    match server {
+        Server::Tidegate => load.serve.contains("STORE"),
+        other => other == Server::Reference,
     }
 }
 
-/// Starts the server, applies the load and stops the server.
-pub(super) fn measure(
-    scenario: &Scenario,
-    server: Server,
-    seconds: u32,
-    machine: &Machine,
-    binaries: &Binaries,
-) -> Result<Run, Failure> {
-    let running = Running::start(server, scenario, machine, binaries)?;
-    if scenario.counters_before > 0 {
-        let count = scenario.counters_before.to_string();
+/// Starts the servers, applies the load and stops the servers.
+fn once(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
+    let store = needs_store(load, server).then(|| Store::start(place)).transpose()?;
+    let start = |_| Running::start(server, load, store.as_ref(), place);
+    let nodes: Vec<Running> = (0..load.nodes).map(start).collect::<Result<_, _>>()?;
+    if load.counters_before > 0 {
+        let count = load.counters_before.to_string();
         // The keys of the load, in order.
-        bench(&running, machine, binaries, &[scenario.load, &["--in-order", "--requests", &count]])?;
+        bench(place, &nodes[0], nodes[0].pid(), load, &["--in-order", "--requests", &count])?;
     }
-    let duration = format!("{seconds}s");
-    measure_period(&running, scenario, scenario.beside, &["--duration", &duration], machine, binaries)
+    let duration = format!("{}s", place.options.seconds());
+    let length = ["--duration", duration.as_str()];
+    let mut run = period(&nodes, store.as_ref(), load, &load.beside, &length, place)?;
+    if let Some(store) = store.filter(|_| load.store_cpu) {
+        let report = bench(place, &nodes[0], store.pid(), load, &length)?;
+        run.figures.push(("store_cpu_us", number(&report, "/server_cpu_us_per_request")?));
+    }
+    Ok(run)
 }
 
-/// Applies the load to a running server, with this work beside it.
-pub(super) fn measure_period(
-    running: &Running,
-    scenario: &Scenario,
-    beside: Beside,
+/// Measures all periods of one round.
+fn alternate(
+    load: &Load,
+    server: Server,
+    round: u32,
+    place: &Place,
+    results: &mut Results,
+) -> Result<(), Failure> {
+    allow_open_files()?;
+    let nodes = [Running::start(server, load, None, place)?];
+    let duration = format!("{PERIOD_SECONDS}s");
+    let length = ["--duration", &duration, "--warm-up", "200ms"];
+    let measure = |beside| period(&nodes, None, load, beside, &length, place);
+    // Not counted: for a while after a start or a long pause, latencies are higher.
+    measure(&Beside::Nothing)?;
+    let (clients, without) = (load.beside.of_clients(), load.without.as_deref().unwrap_or_default());
+    let with = if server == Server::Tidegate { &load.beside } else { &clients };
+    let (count, mut repeats) = if place.options.quick { (1, 0) } else { (PERIODS, REPEATS_MAX) };
+    for number in 0..count {
+        let mut periods = [(without, &clients), (load.name.as_str(), with)];
+        // Each is the first as often as the other.
+        if number % 2 == 1 {
+            periods.reverse();
+        }
+        for (name, beside) in periods {
+            let run = loop {
+                sleep(PAUSE);
+                nodes[0].wait_until_idle(place)?;
+                let run = measure(beside)?;
+                if run.stolen <= STOLEN_SHARE * f64::from(PERIOD_SECONDS) || repeats == 0 {
+                    break run;
+                }
+                repeats -= 1;
+                eprintln!("  {name}: again, {:.0} ms were stolen", run.stolen * 1e3);
+            };
+            place.add(results, round, (name, server.name()), &run.figures);
+        }
+    }
+    Ok(())
+}
+
+/// Applies the load to running servers at once, with this work beside it. The figures are those of the first, but for requests and calls
+/// of the store.
+fn period(
+    nodes: &[Running],
+    store: Option<&Store>,
+    load: &Load,
+    beside: &Beside,
     length: &[&str],
-    machine: &Machine,
-    binaries: &Binaries,
+    place: &Place,
 ) -> Result<Run, Failure> {
-    let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
-    let work = Work::start(beside, scenario, running, machine, binaries)?;
-    let before = CoreUse::read(machine.core(0), running.pid())?;
-    let stolen_before = stolen()?;
-    let report = bench(running, machine, binaries, &[scenario.load, length])
-        .map_err(|failure| format!("{}: {failure}", scenario.name))?;
+    let (first, core) = (&nodes[0], place.machine.core(0));
+    let resident_mib = first.resident_mib()?;
+    let work = Work::start(beside, load, first, place)?;
+    let (before, stolen_before) = (CoreUse::read(core, first.pid())?, stolen()?);
+    let (reports, calls) = thread::scope(|scope| {
+        let counted = store.filter(|_| load.store_calls);
+        let calls = counted.map(|store| scope.spawn(|| calls_per_second(store, place.options.seconds())));
+        let benches = nodes.iter().map(|node| scope.spawn(|| bench(place, node, node.pid(), load, length)));
+        let benches: Vec<_> = benches.collect();
+        let reports =
+            benches.into_iter().map(|bench| bench.join().map_err(|_| "a load panicked".to_owned())?);
+        let reports = reports.collect::<Result<Vec<_>, Failure>>();
+        let calls = calls.map(|calls| calls.join().map_err(|_| "the count of calls panicked".to_owned())?);
+        Ok::<_, Failure>((reports?, calls.transpose()?))
+    })?;
     let stolen = stolen()? - stolen_before;
-    let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
-    let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
-    Ok(Run {
-        per_second: report.number("/per_second")?,
-        cpu_micros: report.number("/server_cpu_us_per_request")?,
-        p50_micros: report.number("/latency_us/p50")?,
-        p99_micros: report.number("/latency_us/p99")?,
-        p999_micros: report.number("/latency_us/p99.9")?,
-        resident_mib,
-        of_work,
-        disturbance,
-        stolen,
-    })
+    let disturbance = CoreUse::read(core, first.pid())?.others_since(&before);
+    let rates = reports.iter().map(|report| number(report, "/per_second"));
+    let rate = rates.sum::<Result<f64, _>>()?;
+    let of_first = |pointer| number(&reports[0], pointer);
+    let mut figures = vec![
+        ("requests_per_second", rate),
+        ("server_cpu_us", of_first("/server_cpu_us_per_request")?),
+        ("p50_us", of_first("/latency_us/p50")?),
+        ("p99_us", of_first("/latency_us/p99")?),
+        ("p99.9_us", of_first("/latency_us/p99.9")?),
+        ("resident_mib", resident_mib),
+        (OTHERS, disturbance),
+    ];
+    figures.extend(calls.map(|calls| ("store_calls", calls / rate)));
+    figures.extend(work.map(Work::finish).transpose()?.unwrap_or_default());
+    Ok(Run { figures, disturbance, stolen })
 }
 
-fn bench(
-    running: &Running,
-    machine: &Machine,
-    binaries: &Binaries,
-    load: &[&[&str]],
-) -> Result<Report, Failure> {
-    Report::of(machine, &binaries.tidegate, (running.address(), running.pid()), load)
+/// Runs `tidegate bench` on the second core, with the CPU of one process. Every call must be answered, and admitted.
+fn bench(place: &Place, node: &Running, pid: u32, load: &Load, length: &[&str]) -> Result<Value, Failure> {
+    let mut command = place.machine.on_core(1, place.program("tidegate"));
+    command.arg("bench").arg(node.address.to_string()).args(load.load.split_whitespace()).args(length);
+    command.args(["--domain", "edge", "--json", "--timeout", "5s", "--pid", &pid.to_string()]);
+    let output = command.output().map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("tidegate bench printed no JSON: {error}"))?;
+    if number(&report, "/errors")? > 0.0 {
+        return Err(format!("calls failed: {}", report["errors_by_kind"]));
+    }
+    match number(&report, "/over_limit")? > 0.0 {
+        true => Err("not every request was admitted".to_owned()),
+        false => Ok(report),
+    }
+}
+
+fn number(report: &Value, pointer: &str) -> Result<f64, Failure> {
+    let number = report.pointer(pointer).and_then(Value::as_f64);
+    number.ok_or_else(|| format!("the report lacks {pointer}"))
+}
+
+/// Calls of the store per second while a load runs that starts now, without its first second and its end.
+#[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
+fn calls_per_second(store: &Store, seconds: u32) -> Result<f64, Failure> {
+    sleep(WARM_UP + EDGE);
+    let (began, before) = (Instant::now(), store.calls()?);
+    sleep(Duration::from_secs(u64::from(seconds)).saturating_sub(2 * EDGE));
+    Ok((store.calls()? - before) as f64 / began.elapsed().as_secs_f64())
 }

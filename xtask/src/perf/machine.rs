@@ -1,14 +1,12 @@
 //! The machine: cores, their use, and its description in results.
 
+use super::process::TICKS_PER_SECOND;
 use crate::Failure;
-use std::{fmt, fs, path::Path, process::Command};
+use std::{ffi::OsStr, fmt, fs, process::Command};
 use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
     thread_native_id,
 };
-
-/// Ticks per second of the kernel's accounting in /proc (USER_HZ).
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Machine, date and commit of results.
 pub(super) struct Machine {
@@ -49,14 +47,14 @@ impl Machine {
     }
 
     /// A command that may use all cores, though this process may not.
-    pub(super) fn on_all_cores(&self, program: &Path) -> Command {
+    pub(super) fn on_all_cores(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("taskset");
         command.arg("-c").arg(format!("0-{}", self.cores - 1)).arg(program);
         command
     }
 
     /// A command pinned to a core.
-    pub(super) fn on_core(&self, core: usize, program: &Path) -> Command {
+    pub(super) fn on_core(&self, core: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("taskset");
         command.arg("-c").arg(self.core(core).to_string()).arg(program);
         command
@@ -80,7 +78,7 @@ pub(super) fn move_beside_the_server(core: usize) -> Result<(), Failure> {
 }
 
 /// Pins the calling thread, and those that it starts, to a core.
-pub(super) fn pin_this_thread(core: usize) -> rustix::io::Result<()> {
+fn pin_this_thread(core: usize) -> rustix::io::Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(core);
     rustix::thread::sched_setaffinity(None, &cores)

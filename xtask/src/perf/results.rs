@@ -1,56 +1,76 @@
-//! Measurements and their statistics.
+//! Measurements, their statistics, and the bars that apply to them.
 
 use super::machine::Machine;
+use comfy_table::{Table, presets};
+use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// Kind of a measured number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Figure {
-    PerSecond,
-    CpuMicros,
-    /// CPU time of the store of shared counters.
-    StoreMicros,
-    /// Time of the store in scripts, by its own statistics.
-    ScriptMicros,
-    P50Micros,
-    P99Micros,
-    P999Micros,
-    ResidentMib,
-    Disturbance,
-    ScrapeMillis,
-    Nanos,
-    Bytes,
-    Ratio,
-    /// Calls of the store of shared counters per decision.
-    StoreCalls,
+/// Figures: name in files of results, title in tables, and digits there.
+pub(super) const FIGURES: [(&str, &str, usize); 24] = [
+    ("requests_per_second", "requests/s", 0),
+    ("server_cpu_us", "server CPU µs", 2),
+    ("envoy_cpu_us", "Envoy CPU µs", 1),
+    // Of the store of shared counters.
+    ("store_cpu_us", "store CPU µs", 2),
+    // Time of the store in scripts, by its own statistics.
+    ("script_us", "in the script µs", 2),
+    // Calls of the store per decision.
+    ("store_calls", "store calls", 4),
+    ("p50_us", "p50 µs", 1),
+    ("p99_us", "p99 µs", 0),
+    ("p99.9_us", "p99.9 µs", 0),
+    ("requests_per_envoy_core", "requests/s of an Envoy core", 0),
+    // Of the server before the first request.
+    ("resident_mib", "MiB at start", 1),
+    // Share of the server's core that other processes used.
+    (OTHERS, "others", 2),
+    ("scrape_ms", "scrape ms", 1),
+    ("ns", "ns", 0),
+    ("bytes", "bytes", 0),
+    ("ratio", "ratio", 2),
+    ("events", "events", 0),
+    ("bytes_per_event", "bytes/event", 0),
+    ("wall_s", "wall s", 2),
+    ("user_s", "user s", 2),
+    ("system_s", "system s", 2),
+    ("m_events_per_cpu_s", "M events/s of CPU", 2),
+    ("mb_per_cpu_s", "MB/s of CPU", 0),
+    ("peak_mib", "peak MiB", 0),
+];
+
+pub(super) const OTHERS: &str = "core_share_of_others";
+
+/// Name and value.
+pub(super) type Figures = Vec<(&'static str, f64)>;
+
+/// Scenario and server.
+pub(super) type Series = (String, String);
+
+/// A bound on a figure, or on what a formula makes of it in each round: `(of - less) / (over - over_less)`. Without a bound, that figure alone.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bar {
+    pub(super) about: String,
+    pub(super) figure: String,
+    /// By default that of the row.
+    pub(super) of: Option<Series>,
+    pub(super) less: Option<Series>,
+    pub(super) over: Option<Series>,
+    pub(super) over_less: Option<Series>,
+    pub(super) at_most: Option<f64>,
+    pub(super) at_least: Option<f64>,
+    /// Whether another server has the same without work beside the load.
+    #[serde(skip)]
+    pub(super) has_control: bool,
 }
 
-impl Figure {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::PerSecond => "requests_per_second",
-            Self::CpuMicros => "server_cpu_us",
-            Self::StoreMicros => "store_cpu_us",
-            Self::ScriptMicros => "script_us",
-            Self::P50Micros => "p50_us",
-            Self::P99Micros => "p99_us",
-            Self::P999Micros => "p99.9_us",
-            Self::ResidentMib => "resident_mib",
-            Self::Disturbance => "core_share_of_others",
-            Self::ScrapeMillis => "scrape_ms",
-            Self::Nanos => "ns",
-            Self::Bytes => "bytes",
-            Self::Ratio => "ratio",
-            Self::StoreCalls => "store_calls",
-        }
-    }
-}
+/// The server of controls.
+const CONTROL: &str = "tonic";
 
 struct Sample {
     round: u32,
-    scenario: &'static str,
-    server: &'static str,
-    figure: Figure,
+    series: Series,
+    figure: &'static str,
     value: f64,
 }
 
@@ -67,8 +87,8 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.collect();
+    fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let (&least, &most) = (values.first()?, values.last()?);
         let (before, after) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
@@ -76,18 +96,68 @@ impl Spread {
     }
 }
 
+impl Bar {
+    pub(super) fn measured(&self, results: &Results) -> Option<Spread> {
+        self.formula(results, |server| server)
+    }
+
+    /// The same of the server for which both scenarios of a pair are one.
+    fn control(&self, results: &Results) -> Option<Spread> {
+        self.has_control.then(|| self.formula(results, |_| CONTROL))?
+    }
+
+    fn formula(&self, results: &Results, server: fn(&str) -> &str) -> Option<Spread> {
+        // The values by round of a series, or a constant if the formula has no such series.
+        let values = |series: &Option<Series>, constant| {
+            let values =
+                series.as_ref().map(|(scenario, of)| results.values(scenario, server(of), &self.figure));
+            move |round| values.as_ref().map_or(Some(constant), |values| values.get(round).copied())
+        };
+        let (less, over, over_less) =
+            (values(&self.less, 0.0), values(&self.over, 1.0), values(&self.over_less, 0.0));
+        let (scenario, of) = self.of.as_ref()?;
+        let of = results.values(scenario, server(of), &self.figure);
+        Spread::of(
+            of.iter()
+                .filter_map(|(round, of)| Some((of - less(round)?) / (over(round)? - over_less(round)?))),
+        )
+    }
+
+    /// Whether it compares with this server.
+    pub(super) fn needs(&self, server: &str) -> bool {
+        self.over.as_ref().is_some_and(|(_, over)| over == server)
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        self.at_most.is_some() || self.at_least.is_some()
+    }
+
+    /// Whether the bar is missed, or was not measured.
+    pub(super) fn is_missed(&self, results: &Results) -> bool {
+        self.is_bounded()
+            && !self.measured(results).is_some_and(|Spread { median, .. }| {
+                self.at_most.is_none_or(|most| median <= most)
+                    && self.at_least.is_none_or(|least| median >= least)
+            })
+    }
+
+    fn bound(&self) -> String {
+        let at = |word: &str, bound: f64| format!("at {word} {bound}");
+        let least = self.at_least.map(|least| at("least", least));
+        self.at_most.map(|most| at("most", most)).or(least).unwrap_or_default()
+    }
+}
+
 impl Results {
     pub(super) fn add(
         &mut self,
         round: u32,
-        scenario: &'static str,
-        server: &'static str,
-        figures: &[(Figure, f64)],
+        (scenario, server): (&str, &str),
+        figures: &[(&'static str, f64)],
     ) {
         self.0.extend(figures.iter().map(|&(figure, value)| Sample {
             round,
-            scenario,
-            server,
+            series: (scenario.to_owned(), server.to_owned()),
             figure,
             value,
         }));
@@ -95,67 +165,77 @@ impl Results {
 
     /// The figure of each round: of several periods the lower quartile. Other guests of the machine add to a latency and never take from
     /// it, so that the calmer periods show the server; work beside the load is in all of them.
-    fn values(&self, scenario: &str, server: &str, figure: Figure) -> impl Iterator<Item = (u32, f64)> {
+    fn values(&self, scenario: &str, server: &str, figure: &str) -> BTreeMap<u32, f64> {
         let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for sample in &self.0 {
-            if sample.scenario == scenario && sample.server == server && sample.figure == figure {
-                rounds.entry(sample.round).or_default().push(sample.value);
+        for Sample { round, series, figure: own, value } in &self.0 {
+            if (series.0.as_str(), series.1.as_str(), *own) == (scenario, server, figure) {
+                rounds.entry(*round).or_default().push(*value);
             }
         }
-        rounds.into_iter().map(|(round, mut periods)| {
+        let quartile = |mut periods: Vec<f64>| {
             periods.sort_by(f64::total_cmp);
-            (round, periods[periods.len() / 4])
-        })
+            periods[periods.len() / 4]
+        };
+        rounds.into_iter().map(|(round, periods)| (round, quartile(periods))).collect()
     }
 
-    pub(super) fn spread(&self, scenario: &str, server: &str, figure: Figure) -> Option<Spread> {
-        Spread::of(self.values(scenario, server, figure).map(|(_, value)| value))
+    pub(super) fn median(&self, scenario: &str, server: &str, figure: &str) -> Option<f64> {
+        Spread::of(self.values(scenario, server, figure).into_values()).map(|spread| spread.median)
     }
 
-    pub(super) fn median(&self, scenario: &str, server: &str, figure: Figure) -> Option<f64> {
-        self.spread(scenario, server, figure).map(|spread| spread.median)
+    /// Medians: a row for each series, a column for each figure that any of them has.
+    pub(super) fn table(&self) -> Table {
+        let mut all: Vec<&Series> = Vec::new();
+        for Sample { series, .. } in &self.0 {
+            if !all.contains(&series) {
+                all.push(series);
+            }
+        }
+        let columns = FIGURES.iter().filter(|(name, ..)| self.0.iter().any(|sample| sample.figure == *name));
+        let titles = columns.clone().map(|(_, title, _)| *title);
+        let mut table = table(["scenario", "of"].into_iter().chain(titles));
+        for (scenario, server) in all {
+            let cell = |(name, _, digits): &(&str, _, usize)| {
+                let median = self.median(scenario, server, name);
+                median.map_or_else(String::new, |median| format!("{median:.digits$}"))
+            };
+            let names = [scenario.clone(), server.clone()];
+            table.add_row(names.into_iter().chain(columns.clone().map(cell)));
+        }
+        table
     }
 
-    /// Ratio of two figures, round by round.
-    pub(super) fn ratio(
-        &self,
-        scenario: (&str, &str),
-        other: (&str, &str),
-        figure: Figure,
-    ) -> Option<Spread> {
-        self.compare(scenario, other, figure, |value, other| value / other)
-    }
-
-    /// Difference of two figures, round by round.
-    pub(super) fn difference(
-        &self,
-        scenario: (&str, &str),
-        other: (&str, &str),
-        figure: Figure,
-    ) -> Option<Spread> {
-        self.compare(scenario, other, figure, |value, other| value - other)
-    }
-
-    fn compare(
-        &self,
-        (scenario, server): (&str, &str),
-        (other_scenario, other_server): (&str, &str),
-        figure: Figure,
-        compare: fn(f64, f64) -> f64,
-    ) -> Option<Spread> {
-        Spread::of(self.values(scenario, server, figure).filter_map(|(round, value)| {
-            let mut others = self.values(other_scenario, other_server, figure);
-            others.find(|&(other_round, _)| other_round == round).map(|(_, other)| compare(value, other))
-        }))
+    pub(super) fn table_of_bars(&self, bars: &[Bar]) -> Table {
+        let control = "control: the same of tonic without work";
+        let mut table = table(["figure", "bar", "measured", "spread", control, ""]);
+        let range = |spread: Spread| format!("{:.2} – {:.2}", spread.least, spread.most);
+        for bar in bars {
+            let measured = bar.measured(self);
+            table.add_row([
+                bar.about.clone(),
+                bar.bound(),
+                measured.map_or_else(String::new, |spread| format!("{:.2}", spread.median)),
+                measured.map_or_else(|| "not measured".to_owned(), range),
+                bar.control(self)
+                    .map_or_else(String::new, |spread| format!("{:.2} ({})", spread.median, range(spread))),
+                match bar.is_missed(self) {
+                    true => "MISSED",
+                    false if bar.is_bounded() => "ok",
+                    false => "",
+                }
+                .to_owned(),
+            ]);
+        }
+        table
     }
 
     /// One line per number, with machine, date and commit.
     pub(super) fn to_csv(&self, machine: &Machine) -> String {
         let mut csv = "date,commit,cpu,cores,kernel,round,scenario,server,figure,value\n".to_owned();
         let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-        for Sample { round, scenario, server, figure, value } in &self.0 {
+        for Sample { round, series: (scenario, server), figure, value } in &self.0 {
             let Machine { date, commit, cpu, cores, kernel } = machine;
-            let (cpu, scenario, figure) = (quoted(cpu), quoted(scenario), figure.name());
+            let (cpu, scenario) = (quoted(cpu), quoted(scenario));
             writeln!(
                 csv,
                 "{date},{commit},{cpu},{cores},{kernel},{round},{scenario},{server},{figure},{value:.4}"
@@ -166,27 +246,64 @@ impl Results {
     }
 }
 
+fn table<'t>(header: impl IntoIterator<Item = &'t str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn series(scenario: &str, server: &str) -> Option<Series> {
+        Some((scenario.to_owned(), server.to_owned()))
+    }
+
+    fn bar() -> Bar {
+        Bar { figure: "p50_us".to_owned(), of: series("s", "ours"), ..Bar::default() }
+    }
 
     #[test]
     fn ratios_are_taken_within_a_round() {
         let mut results = Results::default();
         for (round, ours, theirs) in [(1, 10.0, 10.0), (2, 20.0, 40.0), (3, 30.0, 10.0)] {
-            results.add(round, "s", "ours", &[(Figure::CpuMicros, ours)]);
-            results.add(round, "s", "theirs", &[(Figure::CpuMicros, theirs)]);
+            results.add(round, ("s", "ours"), &[("p50_us", ours)]);
+            results.add(round, ("s", "theirs"), &[("p50_us", theirs)]);
         }
-        let ratio = results.ratio(("s", "ours"), ("s", "theirs"), Figure::CpuMicros);
-        assert_eq!(ratio, Spread::of([0.5, 1.0, 3.0].into_iter()));
-        assert_eq!(results.median("s", "ours", Figure::CpuMicros), Some(20.0));
-        assert_eq!(results.ratio(("s", "ours"), ("t", "theirs"), Figure::CpuMicros), None);
+        let ratio = Bar { over: series("s", "theirs"), at_most: Some(1.0), ..bar() };
+        assert_eq!(ratio.measured(&results), Spread::of([0.5, 1.0, 3.0]));
+        assert!(!ratio.is_missed(&results));
+        assert!(Bar { at_most: Some(0.9), ..ratio.clone() }.is_missed(&results));
+        assert_eq!(results.median("s", "ours", "p50_us"), Some(20.0));
+        let other = Bar { over: series("t", "theirs"), ..ratio };
+        assert_eq!(other.measured(&results), None);
+        assert!(other.is_missed(&results));
+    }
+
+    #[test]
+    fn a_share_is_of_what_another_row_adds() {
+        let mut results = Results::default();
+        for (name, value) in [("none", 100.0), ("s", 110.0), ("filter", 200.0)] {
+            results.add(1, (name, "ours"), &[("p50_us", value)]);
+        }
+        let none = series("none", "ours");
+        let share = Bar {
+            less: none.clone(),
+            over: series("filter", "ours"),
+            over_less: none,
+            at_least: Some(0.1),
+            ..bar()
+        };
+        assert_eq!(share.measured(&results), Spread::of([0.1]));
+        assert!(!share.is_missed(&results));
+        assert!(Bar { at_least: Some(0.2), ..share }.is_missed(&results));
     }
 
     #[test]
     fn the_median_of_two_is_between_them() {
         let expected = Spread { least: 1.0, median: 2.5, most: 4.0 };
-        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(expected));
+        assert_eq!(Spread::of([4.0, 1.0]), Some(expected));
     }
 
     #[test]
@@ -194,10 +311,10 @@ mod tests {
         let mut results = Results::default();
         for (round, periods) in [(1, &[900.0, 70.0, 60.0, 80.0, 5_000.0, 90.0][..]), (2, &[100.0])] {
             for &period in periods {
-                results.add(round, "s", "ours", &[(Figure::P99Micros, period)]);
+                results.add(round, ("s", "ours"), &[("p50_us", period)]);
             }
         }
-        let spread = results.spread("s", "ours", Figure::P99Micros);
-        assert_eq!(spread, Some(Spread { least: 70.0, median: 85.0, most: 100.0 }));
+        let expected = Some(Spread { least: 70.0, median: 85.0, most: 100.0 });
+        assert_eq!(bar().measured(&results), expected);
     }
 }

@@ -1,10 +1,9 @@
 //! Scrapes of the metrics page beside a load, as a monitoring system makes them.
 
-use super::machine::pin_this_thread;
 use crate::Failure;
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::mpsc,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -14,12 +13,6 @@ use std::{
 const INTERVAL: Duration = Duration::from_millis(700);
 
 const PIECE_BYTES: usize = 64 << 10;
-
-/// Length of the metrics of one limit under load.
-pub(super) const BYTES_OF_LIMIT: usize = 630;
-
-/// Added to the nice value of the thread that sends [`constant_page`], as the server's HTTP port does for long texts.
-const PAGE_NICE: i32 = 2;
 
 /// Scrapes until it is stopped.
 pub(super) struct Scraper {
@@ -72,27 +65,4 @@ fn scrape(address: SocketAddr) -> std::io::Result<Duration> {
         length = stream.read(&mut piece)?;
     }
     Ok(started.elapsed())
-}
-
-/// A port on this core that answers every request with a page of so many bytes, for as long as this program runs.
-pub(super) fn constant_page(core: usize, bytes: usize) -> Result<SocketAddr, Failure> {
-    let failed = |error| format!("no port for a constant page: {error}");
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    std::thread::spawn(move || {
-        let pinned =
-            pin_this_thread(core).and_then(|()| rustix::process::setpriority_process(None, PAGE_NICE));
-        let piece = vec![b'#'; PIECE_BYTES];
-        for stream in listener.incoming().take_while(|_| pinned.is_ok()) {
-            let send = |mut stream: TcpStream| {
-                let mut request = [0; 1 << 10];
-                let _ = stream.read(&mut request)?;
-                stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")?;
-                (0..bytes / PIECE_BYTES).try_for_each(|_| stream.write_all(&piece))
-            };
-            // The scraper reports what it could not receive.
-            let _ = stream.and_then(send);
-        }
-    });
-    Ok(address)
 }

@@ -1,4 +1,4 @@
-//! Logs for `cargo xtask perf-replay`: `replay_logs FOLDER EVENTS` writes a decision log of so many events, and access logs of a tenth
+//! Logs for `cargo xtask perf replay`: `replay_logs FOLDER EVENTS` writes a decision log of so many events, and access logs of a tenth
 //! of them: in JSON, in CSV, and in the default formats of Envoy and nginx.
 //!
 //! The events are decided by the library, so that a replay under the rules of the log has to reproduce each of them. Everything is

@@ -1,13 +1,10 @@
-//! A client of the store in a process of its own: the latency of a PING, and the store's CPU for batches of decisions.
+//! A client of the store of shared counters: the latency of a PING, and the store's CPU for batches of decisions. For `cargo xtask perf shared`:
+//! `store_probe URL SECONDS` prints `name=number` lines, and with `no_decision` those of a script that decides nothing.
 
-use crate::{
-    Failure,
-    perf::{machine::Machine, reference::Store},
-};
 use redis::{Client, aio::MultiplexedConnection, cmd};
 use std::{
     cell::Cell,
-    process::ExitCode,
+    env,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -38,64 +35,18 @@ for i = 2, #KEYS do
 end
 return reply";
 
-/// The figures.
-pub(super) struct Probe {
-    pub(super) ping_micros: f64,
-    /// Of batches that are sent one at a time.
-    pub(super) one_by_one: BatchCost,
-    /// Of batches of which several are in flight.
-    pub(super) in_flight: BatchCost,
-    /// Of the comparator, several in flight.
-    pub(super) no_decision: BatchCost,
-}
-
-/// Cost of a batch in the store, per decision.
-pub(super) struct BatchCost {
-    /// CPU time of the process.
-    pub(super) cpu_micros: f64,
-    /// Time in the script, by the store's own statistics of commands.
-    pub(super) script_micros: f64,
-}
-
-impl Probe {
-    /// Runs it on the first core, as the server.
-    pub(super) fn run(machine: &Machine, store: &Store, seconds: u32) -> Result<Self, Failure> {
-        let this = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
-        let mut command = machine.on_core(0, &this);
-        command.args(["perf-shared", "--seconds", &seconds.to_string(), "--probe", &store.url()]);
-        let output = command.output().map_err(|error| format!("the probe cannot be run: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let number = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-            line.and_then(|number| number.parse::<f64>().ok()).ok_or_else(|| {
-                format!("the probe did not print {name}: {}", String::from_utf8_lossy(&output.stderr))
-            })
-        };
-        let cost = |name: &str| {
-            let (cpu_micros, script_micros) =
-                (number(&format!("{name}_cpu"))?, number(&format!("{name}_script"))?);
-            Ok::<_, Failure>(BatchCost { cpu_micros, script_micros })
-        };
-        Ok(Self {
-            ping_micros: number("ping_us")?,
-            one_by_one: cost("one_by_one")?,
-            in_flight: cost("in_flight")?,
-            no_decision: cost("no_decision")?,
-        })
-    }
-}
-
-/// Measures, and prints the figures as `name=number`.
-pub(super) fn run(url: &str, seconds: u32) -> Result<ExitCode, Failure> {
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [url, seconds, rest @ ..] = &arguments[..] else { panic!("store_probe URL SECONDS [no_decision]") };
+    let duration = Duration::from_secs(seconds.parse().expect("a whole number of seconds"));
+    let script = if rest.is_empty() { SCRIPT } else { NO_DECISION };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("there is no runtime: {error}"))?;
-    let duration = Duration::from_secs(u64::from(seconds));
-    runtime.block_on(measure(url, duration)).map_err(|error| format!("the store failed: {error}"))?;
-    Ok(ExitCode::SUCCESS)
+    let measured = runtime.expect("a runtime").block_on(measure(url, duration, script));
+    measured.expect("the store answers");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
-async fn measure(url: &str, duration: Duration) -> redis::RedisResult<()> {
+async fn measure(url: &str, duration: Duration, script: &str) -> redis::RedisResult<()> {
     let mut connection = Client::open(url)?.get_multiplexed_async_connection().await?;
     let (began, mut latencies) = (Instant::now(), Vec::new());
     while began.elapsed() < duration {
@@ -107,9 +58,7 @@ async fn measure(url: &str, duration: Duration) -> redis::RedisResult<()> {
     println!("ping_us={}", latencies[latencies.len() / 2].as_secs_f64() * 1e6);
 
     let limiter = Rc::new(limiter());
-    for (name, script, in_flight) in
-        [("one_by_one", SCRIPT, 1), ("in_flight", SCRIPT, IN_FLIGHT), ("no_decision", NO_DECISION, IN_FLIGHT)]
-    {
+    for (name, in_flight) in [("one_by_one", 1), ("in_flight", IN_FLIGHT)] {
         let digest: String = cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
         let (cpu, (calls, micros)) = (store_cpu(&mut connection).await?, script_time(&mut connection).await?);
         let (began, next) = (Instant::now(), Rc::new(Cell::new(0)));

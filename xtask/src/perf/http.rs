@@ -8,11 +8,14 @@ use std::{
 };
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: edge\r\nx-api-key: alice\r\n\r\n";
+/// Connections with a request in flight each, where throughput is measured.
+const CONNECTIONS: usize = 32;
 /// The longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that is kept open.
 pub(super) struct Client {
+    pub(super) address: SocketAddr,
     stream: TcpStream,
     buffer: Vec<u8>,
 }
@@ -23,7 +26,7 @@ impl Client {
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(TIMEOUT))?;
-            Ok(Self { stream, buffer: Vec::with_capacity(1 << 12) })
+            Ok(Self { address, stream, buffer: Vec::with_capacity(1 << 12) })
         };
         open().map_err(failed)
     }
@@ -52,24 +55,24 @@ impl Client {
         }
     }
 
-    /// Sends requests, each after the response to the former: the nanoseconds that each took.
+    /// Sends requests, each after the response to the former: the microseconds that each took.
     #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
-    pub(super) fn one_by_one(&mut self, count: usize) -> Result<Vec<u64>, Failure> {
+    pub(super) fn one_by_one(&mut self, count: usize) -> Result<Vec<f64>, Failure> {
         let mut one = || {
             let sent = Instant::now();
             self.send()?;
             self.receive()?;
-            Ok(sent.elapsed().as_nanos() as u64)
+            Ok(sent.elapsed().as_secs_f64() * 1e6)
         };
         (0..count).map(|_| one()).collect::<io::Result<_>>().map_err(failed)
     }
 }
 
-/// Keeps one request in flight on each of some connections for a while: the number of responses.
+/// Keeps one request in flight on each of [`CONNECTIONS`] connections for a while: the number of responses.
 #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
-pub(super) fn parallel(address: SocketAddr, connections: usize, length: Duration) -> Result<u64, Failure> {
+pub(super) fn parallel(address: SocketAddr, length: Duration) -> Result<u64, Failure> {
     let mut clients: Vec<Client> =
-        (0..connections).map(|_| Client::open(address)).collect::<Result<_, _>>()?;
+        (0..CONNECTIONS).map(|_| Client::open(address)).collect::<Result<_, _>>()?;
     let (began, mut served) = (Instant::now(), 0);
     let mut run = || {
         clients.iter_mut().try_for_each(Client::send)?;
