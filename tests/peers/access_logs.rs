@@ -2,6 +2,7 @@
 //! header changes no other field.
 
 use crate::{
+    envoy_config,
     envoy_process::Envoy,
     support::{eventually, http1, rules_file},
 };
@@ -92,46 +93,23 @@ async fn the_default_logs_of_envoy_and_istio_are_replayed() {
     let folder = tempfile::tempdir().expect("a folder");
     let [by_default, istio] = ["default", "istio"].map(|name| folder.path().join(name));
     let format = serde_json::to_string(&format!("{}\n", tidegate_replay::ISTIO_DEFAULT)).expect("a text");
-    let config = format!(
-        r#"admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 9901 }} }} }}
-static_resources:
-  listeners:
-    - address: {{ socket_address: {{ address: 127.0.0.1, port_value: 10000 }} }}
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: edge
-                use_remote_address: true
-                access_log:
-                  - name: default
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
-                      path: {}
-                  - name: istio
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
-                      path: {}
-                      log_format: {{ text_format_source: {{ inline_string: {format} }} }}
-                route_config:
-                  virtual_hosts:
-                    - name: all
-                      domains: ["*"]
-                      routes: [{{ match: {{ prefix: / }}, direct_response: {{ status: 200 }} }}]
-                http_filters:
-                  - name: envoy.filters.http.router
-                    typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
-"#,
-        by_default.display(),
-        istio.display()
+    let logger = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
+    let settings = format!(
+        r#"use_remote_address: true
+access_log:
+  - name: default
+    typed_config: {{ "@type": {logger}, path: {by_default:?} }}
+  - name: istio
+    typed_config: {{ "@type": {logger}, path: {istio:?}, log_format: {{ text_format_source: {{ inline_string: {format} }} }} }}
+"#
     );
+    let config = envoy_config::bootstrap(&settings, "", envoy_config::SERVED);
     let envoy = Envoy::start_with(&config, "unix:none", &[]).await;
-    send_requests(envoy.port(10000)).await;
+    send_requests(envoy.port(envoy_config::LISTENER)).await;
     // A header that ends its field and states others. Envoy writes it as it is, and the line is not read.
     let forged = r#"a" "r" "a.test" "10.0.0.1:80""#;
     let request = http::Request::get("/").header("user-agent", forged);
-    http1::fetch(OF_CLIENTS[1].0, envoy.port(10000), request).await.expect("a response");
+    http1::fetch(OF_CLIENTS[1].0, envoy.port(envoy_config::LISTENER), request).await.expect("a response");
     // Envoy writes its logs when it ends.
     let quit =
         http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(9901), http::Request::post("/quitquitquit")).await;

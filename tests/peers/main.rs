@@ -16,6 +16,7 @@ mod control_openapi;
 mod control_plane;
 mod dashboard;
 mod envoy;
+mod envoy_config;
 mod envoy_gateway;
 mod envoy_process;
 mod full_disk;

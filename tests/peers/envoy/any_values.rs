@@ -1,6 +1,7 @@
 //! What clients of a real Envoy send: no header, path or cookie lifts the limits of its request.
 
 use crate::{
+    envoy_config,
     envoy_process::Envoy,
     support::{Server, rules_file},
 };
@@ -11,9 +12,6 @@ use std::{
 
 crate::tests_with! { ENVOY: no_value_of_a_client_lifts_the_limits_of_its_request }
 
-/// The listener that is limited. Envoy admits what the server does not decide.
-const LISTENER: u16 = 10000;
-
 const RULES: &str = "
 domain: edge
 descriptors:
@@ -22,72 +20,30 @@ descriptors:
   - { key: cost_of, rate_limit: { unit: year, requests_per_unit: 1000 } }
 ";
 
-const CONFIG: &str = r#"
-admin: { address: { socket_address: { address: 127.0.0.1, port_value: 9901 } } }
-static_resources:
-  listeners:
-    - name: edge
-      address: { socket_address: { address: 127.0.0.1, port_value: 10000 } }
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: edge
-                use_remote_address: true
-                tracing:
-                  provider:
-                    name: envoy.tracers.opentelemetry
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
-                      grpc_service: { envoy_grpc: { cluster_name: tidegate } }
-                http_filters:
-                  - name: envoy.filters.http.ratelimit
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-                      domain: edge
-                      timeout: 5s
-                      failure_mode_deny: false
-                      rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: tidegate } } }
-                      rate_limits:
-                        - { actions: [{ remote_address: {} }] }
-                        - { actions: [{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }] }
-                        - { actions: [{ request_headers: { header_name: ":path", descriptor_key: path } }] }
-                        - { actions: [{ request_headers: { header_name: cookie, descriptor_key: cookie } }] }
-                        - { actions: [{ request_headers: { header_name: user-agent, descriptor_key: no_rule } }] }
-                        - { actions: [{ query_parameters: { query_parameter_name: q, descriptor_key: q } }] }
-                        - actions: [{ request_headers: { header_name: x-api-key, descriptor_key: cost_of } }]
-                          hits_addend: { format: "%REQ(x-cost)%" }
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-                route_config:
-                  virtual_hosts:
-                    - name: all
-                      domains: ["*"]
-                      routes: [{ match: { prefix: / }, route: { cluster: application } }]
-    - name: application
-      address: { socket_address: { address: 127.0.0.1, port_value: 8080 } }
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: application
-                http_filters:
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-                route_config:
-                  virtual_hosts:
-                    - { name: all, domains: ["*"], routes: [{ match: { prefix: / }, direct_response: { status: 200 } }] }
-  clusters:
-    - name: application
-      load_assignment: { cluster_name: application, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 8080 } } } }] }] }
-    - name: tidegate
-      typed_extension_protocol_options:
-        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-          explicit_http_config: { http2_protocol_options: {} }
-      load_assignment: { cluster_name: tidegate, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 8081 } } } }] }] }
+/// With tracing, Envoy sends the headers of a trace to the server.
+const SETTINGS: &str = r#"
+use_remote_address: true
+tracing:
+  provider:
+    name: envoy.tracers.opentelemetry
+    typed_config:
+      "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
+      grpc_service: { envoy_grpc: { cluster_name: tidegate } }
+"#;
+
+/// Envoy admits what the server does not decide.
+const RATE_LIMIT: &str = r#"
+domain: edge
+failure_mode_deny: false
+rate_limits:
+  - { actions: [{ remote_address: {} }] }
+  - { actions: [{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }] }
+  - { actions: [{ request_headers: { header_name: ":path", descriptor_key: path } }] }
+  - { actions: [{ request_headers: { header_name: cookie, descriptor_key: cookie } }] }
+  - { actions: [{ request_headers: { header_name: user-agent, descriptor_key: no_rule } }] }
+  - { actions: [{ query_parameters: { query_parameter_name: q, descriptor_key: q } }] }
+  - actions: [{ request_headers: { header_name: x-api-key, descriptor_key: cost_of } }]
+    hits_addend: { format: "%REQ(x-cost)%" }
 "#;
 
 /// Requests that the limit of the client's address has to deny, by what is odd about them.
@@ -164,10 +120,12 @@ async fn no_value_of_a_client_lifts_the_limits_of_its_request() {
     let rules = rules_file(RULES);
     let any_port = [("HOST", "127.0.0.1"), ("PORT", "0"), ("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")];
     let reference = &["--env", "reference", "--log", "info"][..];
+    let config =
+        envoy_config::bootstrap(SETTINGS, &envoy_config::rate_limit(RATE_LIMIT), envoy_config::SERVED);
     for args in [&[][..], &["--compat", "reference"], reference] {
         let server = Server::with_variables(rules.path(), args, &any_port);
-        let envoy = Envoy::start_with(CONFIG, server.address(), &[]).await;
-        let port = envoy.port(LISTENER);
+        let envoy = Envoy::start_with(&config, server.address(), &[]).await;
+        let port = envoy.port(envoy_config::LISTENER);
         // Until Envoy reaches the server, it admits.
         let mut plain = Vec::new();
         while plain.last() != Some(&Some(429)) {
