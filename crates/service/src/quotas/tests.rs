@@ -4,9 +4,9 @@ use super::{
     BucketName, BucketReport, Event, Outbox, QuotaPeer, QuotaStart, client::BYTES_OF_STREAM_MAX,
     divider::Divider,
 };
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
-    limit::Timestamp,
+    limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
@@ -29,7 +29,11 @@ impl Server {
     }
 
     fn with_memory(bytes: usize) -> Self {
-        let limit = "rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket }";
+        Self::with_limit("requests_per_unit: 1000, algorithm: token_bucket", bytes)
+    }
+
+    fn with_limit(keys: &str, bytes: usize) -> Self {
+        let limit = format!("rate_limit: {{ unit: second, {keys} }}");
         let rules = format!("{{ domain: d, rlqs: {{}}, descriptors: [{{ key: limited, {limit} }}] }}");
         let rules =
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
@@ -77,6 +81,29 @@ impl Server {
 
     fn buckets(&self) -> u64 {
         self.divider.figures().buckets
+    }
+
+    /// A request with so many hits for the first of the limited buckets; the stated wait, if it is denied.
+    fn denied_for(&self, hits: u64) -> Option<Duration> {
+        let (mut request, pinned) = (Request::new("d"), self.limiter.pin());
+        let entries = [Entry { key: "limited", value: "0" }].into_iter().collect();
+        let hits = Hits::Take(NonZeroU64::new(hits).expect("at least one"));
+        request.push(Descriptor { entries, limit: None, hits });
+        let decision = pinned.decide(&request, self.now);
+        match (decision.code, decision.statuses[0].reset) {
+            (Code::OverLimit, Some(Reset::After(wait))) => Some(wait),
+            (Code::OverLimit, other) => panic!("{other:?}"),
+            (Code::Ok, _) => None,
+        }
+    }
+
+    /// Time passes, in which the thread has its rounds.
+    fn wait(&mut self, wait: Duration) {
+        let end = self.now.saturating_add(wait);
+        while self.now < end {
+            self.now = self.now.saturating_add(Duration::from_millis(100)).min(end);
+            self.round();
+        }
     }
 }
 
@@ -198,4 +225,40 @@ fn reports_of_a_peer_do_not_wait_for_all_of_another() {
     server.round();
     assert_eq!(is_taken.try_recv(), Ok(10), "all ten are new");
     assert!(server.divider.has_waiting() && server.buckets() < 1_000);
+}
+
+/// A server without a record, in whose first 16 s half of the limit counts as assigned by a former process.
+#[test]
+fn a_denied_caller_that_is_alone_is_admitted_after_the_stated_wait_while_shares_learn() {
+    for keys in [
+        "requests_per_unit: 100, algorithm: token_bucket, size: 40",
+        "requests_per_unit: 100, algorithm: leaky_bucket, burst: 40",
+        "requests_per_unit: 100, algorithm: token_bucket, refill: intervals, size: 100",
+        "requests_per_unit: 100, algorithm: sliding_log",
+        "requests_per_unit: 100, precision: 8",
+        "requests_per_unit: 100",
+        "requests_per_unit: 100, algorithm: fixed_window",
+    ] {
+        let mut server = Server::with_limit(keys, usize::MAX);
+        server.open(1, 1);
+        server.report(1, buckets("limited", 0..1));
+        server.take_in(Event::Close { stream: 1 });
+        let mut denials = 0;
+        for hits in [1, 7, 2, 19, 3, 1, 1, 35, 4].into_iter().cycle() {
+            while server.denied_for(hits).is_none() {}
+            let wait = server.denied_for(hits).expect("it was denied");
+            server.wait(wait);
+            assert_eq!(
+                server.denied_for(hits),
+                None,
+                "{keys}, {hits} hits after {wait:?}, {:?}",
+                server.now.since(NOW)
+            );
+            denials += 1;
+            if server.now > NOW.saturating_add(Duration::from_secs(20)) {
+                break;
+            }
+        }
+        assert!(denials > 3, "{keys}: {denials} denials");
+    }
 }
