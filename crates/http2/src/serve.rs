@@ -58,6 +58,7 @@ pub async fn serve<S: Service>(
         ticks,
         started: None,
         is_flushed: true,
+        write_error: None,
         unwritten: UnwrittenResponses::default(),
     };
     let (mut drain, mut evicted) = (pin!(drain), pin!(activity.evicted()));
@@ -115,6 +116,8 @@ struct Driver<'a, I, S: Service> {
     started: Option<Instant>,
     /// Whether everything written was also flushed.
     is_flushed: bool,
+    /// Why nothing can be written any more. What the client had sent before is read still: the ends of requests may be among it.
+    write_error: Option<io::Error>,
     unwritten: UnwrittenResponses,
 }
 
@@ -154,16 +157,16 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 self.running -= usize::from(event.is_last());
                 self.connection.on_task(stream, event);
             }
-            self.poll_write(context)?;
-            if self.connection.is_finished() {
+            self.write(context);
+            if self.connection.is_finished() && self.write_error.is_none() {
                 return self.poll_end(context);
             }
             if !self.connection.wants_to_read() {
-                return Poll::Pending;
+                return self.no_more_to_read();
             }
             match self.poll_read(context)? {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(0) => return Poll::Ready(Ok(())),
+                Poll::Pending => return self.no_more_to_read(),
+                Poll::Ready(0) => return Poll::Ready(self.write_error.take().map_or(Ok(()), Err)),
                 Poll::Ready(_) => self.start_tasks(),
             }
             if !self.has_had_request {
@@ -171,9 +174,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 self.publish_activity();
             }
         }
-        self.poll_write(context)?;
+        self.write(context);
         context.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// For now, or at all if nothing can be written any more.
+    fn no_more_to_read(&mut self) -> Poll<io::Result<()>> {
+        self.write_error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
     }
 
     fn publish_activity(&mut self) {
@@ -199,6 +207,16 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 }
             }
         })
+    }
+
+    /// Writes as much as the stream takes, and nothing after an error.
+    fn write(&mut self, context: &mut Context<'_>) {
+        if self.write_error.is_none() {
+            self.write_error = self.poll_write(context).err();
+        }
+        if self.write_error.is_some() {
+            self.connection.drop_unwritten();
+        }
     }
 
     /// Writes as much as the stream takes.
@@ -252,7 +270,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
     /// Ends the connection, and with it its tasks: each is polled once before, if it has not been.
     async fn end_tasks(self) {
         let Self { connection, mut from_tasks, mut running, .. } = self;
-        drop(connection);
+        connection.end();
         while running > 0
             && let Some((_, event)) = from_tasks.recv().await
         {
@@ -291,7 +309,7 @@ mod tests {
         sync::atomic::{AtomicU32, Ordering},
         time::Duration,
     };
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// Defers calls to `/fast`, and routes all others; counts the futures that are polled, and the hooks that are run.
     #[derive(Default)]
@@ -402,5 +420,70 @@ mod tests {
                 assert_eq!(hooks, if is_ready { 10 } else { 0 });
             }
         }
+    }
+
+    /// A connection that the client has reset: nothing can be written, and what was received before can be read still, piece by piece.
+    struct Reset(std::collections::VecDeque<Vec<u8>>);
+
+    impl AsyncRead for Reset {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let piece = self.0.pop_front().ok_or(io::ErrorKind::ConnectionReset)?;
+            into.put_slice(&piece);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Reset {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// An Envoy that is terminated closes its connections with responses unread: the server's next write failed, and it did not read the
+    /// ends of requests that it had received.
+    #[tokio::test]
+    async fn requests_that_were_received_are_polled_although_nothing_can_be_written_any_more() {
+        for is_ready in [false, true] {
+            let service = Arc::new(Polled { is_ready, ..Polled::default() });
+            let io = Reset(ten_calls(|_| Vec::new()).chunks(70).map(<[u8]>::to_vec).collect());
+            let serving =
+                serve(io, Arc::clone(&service), Http2Settings::default(), Arc::default(), None, pending());
+            let served = tokio::time::timeout(Duration::from_secs(20), serving).await;
+            assert!(served.expect("it ends").is_err());
+            assert_eq!(service.polled.load(Ordering::Relaxed), 10);
+            assert_eq!(service.hooks.load(Ordering::Relaxed), if is_ready { 10 } else { 0 });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_of_which_the_client_took_a_part_counts_as_reset_at_the_end_of_the_connection() {
+        let service = Arc::new(Polled { is_ready: true, ..Polled::default() });
+        let (mut client, server) = tokio::io::duplex(128);
+        let client = async {
+            client.write_all(&ten_calls(|_| Vec::new())).await.expect("it is read");
+            // Some responses, beside which the others do not fit.
+            client.read_exact(&mut [0; 256]).await.expect("responses");
+            drop(client);
+        };
+        let serving =
+            serve(server, Arc::clone(&service), Http2Settings::default(), Arc::default(), None, pending());
+        let both = async { tokio::join!(serving, client) };
+        let (served, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("it ends");
+        assert!(served.is_err());
+        assert_eq!(service.polled.load(Ordering::Relaxed), 10);
+        let hooks = service.hooks.load(Ordering::Relaxed);
+        assert!((1..10).contains(&hooks), "{hooks} of 10 were not written");
     }
 }

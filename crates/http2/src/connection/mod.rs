@@ -27,7 +27,7 @@ mod times;
 
 use super::{
     BodyShare, ClassCounts, CloseReason, ConnectionError, DeferredBody, ErrorCode, HeldBytes, Http2Settings,
-    PartialHeaderBlock, ReadBuffer, RequestBody, Service, StreamRefusal,
+    OnReset, PartialHeaderBlock, ReadBuffer, RequestBody, Service, StreamRefusal,
     counts::{ConnectionEvent, Events},
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
@@ -78,6 +78,8 @@ pub struct Connection<S: Service> {
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that are already written.
     written: usize,
+    /// Bytes that were written and are not in `outgoing` any more.
+    removed: u64,
     phase: Phase,
     /// Whether the server's connection preface is written.
     has_preface: bool,
@@ -123,6 +125,7 @@ impl<S: Service> Connection<S> {
             incoming: ReadBuffer::default(),
             outgoing: Vec::new(),
             written: 0,
+            removed: 0,
             phase: Phase::AwaitingPreface,
             failure: None,
             end_reason: None,
@@ -202,15 +205,42 @@ impl<S: Service> Connection<S> {
             self.outgoing.clear();
             // A connection that once had much to write keeps little of the capacity.
             self.outgoing.shrink_to(KEPT_MAX);
+            self.removed += self.written as u64;
             self.written = 0;
         } else if self.written * WRITTEN_SHARE >= self.unwritten().len() {
             // At most so many bytes are moved for each byte written.
             self.outgoing.drain(..self.written);
+            self.removed += self.written as u64;
             self.written = 0;
         }
         if was_too_much && self.unwritten().len() < UNREAD_MAX {
             self.flush_connection();
         }
+    }
+
+    /// Drops the unwritten bytes: the client takes no more.
+    pub(super) fn drop_unwritten(&mut self) {
+        self.removed += self.written as u64;
+        self.written = 0;
+        self.outgoing = Vec::new();
+    }
+
+    /// Watches a stream whose response was made just now, or the first part of it.
+    fn watch(&mut self, stream: u32, hook: OnReset) {
+        let end = self.removed + self.outgoing.len() as u64;
+        self.watches.add(stream, hook, self.time.now(), end);
+    }
+
+    /// Runs the hooks of the responses that the client cannot have, as the connection has ended before they were written.
+    pub(super) fn end(mut self) {
+        self.reset_incomplete();
+        self.watches.on_end(self.removed + self.written as u64);
+    }
+
+    /// Runs the hooks of the streams whose responses are incomplete.
+    fn reset_incomplete(&mut self) {
+        let incomplete = self.streams.iter().filter(|(_, stream)| !stream.is_discarding());
+        incomplete.for_each(|(&id, _)| self.watches.on_reset(id));
     }
 
     /// Processes bytes read.
@@ -351,6 +381,7 @@ impl<S: Service> Connection<S> {
     /// Drops all streams; the connection ends when everything is written. Requests that were received before are given their tasks.
     fn stop_reading(&mut self) {
         self.phase = Phase::Closing;
+        self.reset_incomplete();
         self.streams.clear();
         self.incoming = ReadBuffer::default();
         self.partial_block = None;

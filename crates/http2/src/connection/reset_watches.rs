@@ -1,7 +1,8 @@
 //! Calls of which the service learns that the client reset them, also when their response is written already.
 //!
 //! A client that resets a stream for which the response is on its way may never read it. The frame arrives on a stream that is closed
-//! here; for some seconds after the response it is still passed on.
+//! here; for some seconds after the response it is still passed on. A connection that ends before a response is written has the same
+//! effect as a reset.
 
 use crate::OnReset;
 use hashbrown::HashMap;
@@ -17,18 +18,33 @@ const WATCHED_MAX: usize = 4_096;
 #[derive(Default)]
 pub(super) struct ResetWatches {
     hooks: HashMap<u32, OnReset, foldhash::fast::RandomState>,
-    /// Streams in the order in which they were added, each with its time. Some are reset already.
-    added: VecDeque<(u32, Duration)>,
+    /// Streams in the order in which they were added. Some are reset already.
+    added: VecDeque<Watched>,
+}
+
+/// A watched stream.
+struct Watched {
+    stream: u32,
+    added: Duration,
+    /// Number of bytes of the connection up to the end of the response, as far as it was made.
+    end: u64,
 }
 
 impl ResetWatches {
-    /// Watches a stream from now on.
-    pub(super) fn add(&mut self, stream: u32, hook: OnReset, now: Duration) {
+    /// Watches a stream from now on, whose response ends after so many bytes of the connection.
+    pub(super) fn add(&mut self, stream: u32, hook: OnReset, now: Duration, end: u64) {
         if self.added.len() >= WATCHED_MAX {
             self.drop_oldest();
         }
         self.hooks.insert(stream, hook);
-        self.added.push_back((stream, now));
+        self.added.push_back(Watched { stream, added: now, end });
+    }
+
+    /// Runs the hooks of the responses that are not among the first `written` bytes of a connection, which has ended.
+    pub(super) fn on_end(&mut self, written: u64) {
+        while let Some(watched) = self.added.pop_back().filter(|watched| watched.end > written) {
+            self.on_reset(watched.stream);
+        }
     }
 
     /// Runs the hook of a stream that the client reset, if it is watched.
@@ -43,7 +59,7 @@ impl ResetWatches {
 
     /// Ends the watches that are over.
     pub(super) fn tick(&mut self, now: Duration) {
-        while self.added.front().is_some_and(|(_, added)| now.saturating_sub(*added) > WATCHED) {
+        while self.added.front().is_some_and(|watched| now.saturating_sub(watched.added) > WATCHED) {
             self.drop_oldest();
         }
         if self.added.is_empty() && self.added.capacity() > 0 {
@@ -52,8 +68,8 @@ impl ResetWatches {
     }
 
     fn drop_oldest(&mut self) {
-        if let Some((stream, _)) = self.added.pop_front() {
-            self.hooks.remove(&stream);
+        if let Some(watched) = self.added.pop_front() {
+            self.hooks.remove(&watched.stream);
         }
     }
 }
@@ -74,8 +90,8 @@ mod tests {
             OnReset::new(move || _ = runs.fetch_add(1, Ordering::Relaxed))
         };
         let count = || runs.load(Ordering::Relaxed);
-        watches.add(1, hook(), Duration::ZERO);
-        watches.add(3, hook(), Duration::from_secs(1));
+        watches.add(1, hook(), Duration::ZERO, 0);
+        watches.add(3, hook(), Duration::from_secs(1), 0);
         watches.on_reset(5);
         assert_eq!(count(), 0);
         watches.on_reset(1);
@@ -84,7 +100,7 @@ mod tests {
         watches.tick(Duration::from_secs(6));
         watches.on_reset(3);
         assert_eq!(count(), 2);
-        watches.add(7, hook(), Duration::from_secs(6));
+        watches.add(7, hook(), Duration::from_secs(6), 0);
         watches.tick(Duration::from_millis(11_001));
         watches.on_reset(7);
         assert_eq!(count(), 2, "it is too late");
@@ -92,10 +108,23 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_connection_runs_the_hooks_of_responses_that_are_not_all_written() {
+        let (mut watches, runs) = (ResetWatches::default(), Arc::new(AtomicU32::new(0)));
+        for (stream, end) in [(1, 100), (3, 200), (5, 300), (7, 400)] {
+            let runs = Arc::clone(&runs);
+            let hook = OnReset::new(move || _ = runs.fetch_add(stream, Ordering::Relaxed));
+            watches.add(stream, hook, Duration::ZERO, end);
+        }
+        watches.on_reset(7);
+        watches.on_end(250);
+        assert_eq!(runs.load(Ordering::Relaxed), 7 + 5);
+    }
+
+    #[test]
     fn so_many_streams_are_watched_and_no_more() {
         let mut watches = ResetWatches::default();
         for stream in 0..2 * WATCHED_MAX as u32 {
-            watches.add(stream, OnReset::new(|| {}), Duration::ZERO);
+            watches.add(stream, OnReset::new(|| {}), Duration::ZERO, 0);
         }
         assert_eq!((watches.hooks.len(), watches.added.len()), (WATCHED_MAX, WATCHED_MAX));
         assert!(watches.hooks.contains_key(&(2 * WATCHED_MAX as u32 - 1)));

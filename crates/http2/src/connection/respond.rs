@@ -39,8 +39,7 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
     }
 
     fn on_reset(&mut self, hook: OnReset) {
-        let now = self.connection.now();
-        self.connection.watches.add(self.last, hook, now);
+        self.connection.watch(self.last, hook);
     }
 
     fn defer(&mut self, body: DeferredBody) {

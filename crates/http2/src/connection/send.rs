@@ -15,7 +15,6 @@ const FRAGMENT_MAX: usize = 1024;
 impl<S: Service> Connection<S> {
     /// Applies an event of the task of a stream, which may be closed by now.
     pub(crate) fn on_task(&mut self, id: u32, event: TaskEvent) {
-        let now = self.now();
         let Some(stream) = self.streams.get_mut(&id) else { return event.run_hook() };
         match event {
             TaskEvent::Read(bytes) => {
@@ -26,11 +25,11 @@ impl<S: Service> Connection<S> {
             }
             TaskEvent::Head { head, is_end } => {
                 stream.has_response = true;
-                if let Some(hook) = head.extensions.get::<OnReset>() {
-                    self.watches.add(id, hook.clone(), now);
-                }
                 let (status, headers) = (head.status.as_u16(), &head.headers);
                 self.response_encoder.write_head(id, status, headers, is_end, &mut self.outgoing);
+                if let Some(hook) = head.extensions.get::<OnReset>() {
+                    self.watch(id, hook.clone());
+                }
                 if is_end {
                     self.finish(id);
                 }
@@ -46,12 +45,12 @@ impl<S: Service> Connection<S> {
             TaskEvent::Confirm(task) => self.deliveries.add(task, &mut self.outgoing),
             TaskEvent::FastPath(DeferredResponse { body, on_reset }) => {
                 stream.has_response = true;
-                if let Some(hook) = on_reset {
-                    self.watches.add(id, hook, now);
-                }
                 stream.send_queue.extend([SendItem::Data(body, None), SendItem::FastPathTrailers]);
                 self.response_encoder.write_fast_path_headers(id, &mut self.outgoing);
                 self.flush(id);
+                if let Some(hook) = on_reset {
+                    self.watch(id, hook);
+                }
             }
             TaskEvent::Trailers(trailers) => {
                 stream.send_queue.push_back(SendItem::Trailers(trailers));
