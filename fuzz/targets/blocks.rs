@@ -9,7 +9,7 @@ use tidegate_core::{
 };
 
 fuzz_target!(|text: &str| {
-    let file = Source { id: SourceId::Blocks("blocks.txt".into()), text: text.into() };
+    let file = Source::new(SourceId::Blocks("blocks.txt".into()), text);
     let lines = text.lines().count();
     let rules = match RuleSet::parse(&[Source::file("demo.yaml", DEMO), file], &LoadOptions::default()) {
         Ok(rules) => rules,

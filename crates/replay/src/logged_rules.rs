@@ -64,7 +64,7 @@ impl LoggedRules {
             return Ok(());
         }
         let source = |LoggedSource { id, sha256, .. }: &LoggedSource| match self.texts.get(sha256) {
-            Some(text) => Ok(Source { id: id.clone(), text: text.clone() }),
+            Some(text) => Ok(Source::new(id.clone(), text)),
             None => Err(LoggedRulesError::Text { name: id.to_string() }),
         };
         let sources = step.sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;

@@ -61,7 +61,7 @@ pub(super) fn source(resource: &Any) -> Result<Source, String> {
     text.shrink_to_fit();
     // The name is optional; the domain identifies a resource too.
     let name = if name.is_empty() { domain } else { name };
-    Ok(Source { id: SourceId::Xds(name.into()), text })
+    Ok(Source::new(SourceId::Xds(name.into()), text))
 }
 
 /// Appends a descriptor, on lines of its own if it is short: deep ones would consist of indentation.

@@ -176,6 +176,7 @@ fn the_document_of_a_deep_resource_is_in_proportion_to_it() {
     let deep = (0..60)
         .fold(leaves, |descriptors, _| vec![RateLimitDescriptor { descriptors, ..descriptor("d", None) }]);
     let resource = resource("deep", deep);
-    let text = source(&resource).expect("a document").text;
+    let document = source(&resource).expect("a document");
+    let text = document.text();
     assert!(text.len() < 4 * resource.value.len(), "{} of {}", text.len(), resource.value.len());
 }

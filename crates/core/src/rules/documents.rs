@@ -1,7 +1,7 @@
 //! YAML and JSON of any shape, with the place of each value: for files that are not rules, and for ConfigMaps that hold rules.
 
 use super::{
-    RuleErrors, Source, SourceId,
+    RuleErrors, Source,
     error::{Position, Problems},
     yaml::{Node, Report, parse_all},
 };
@@ -62,7 +62,7 @@ impl<'d> Located<'d> {
 /// The documents of a text; those that are empty are left out.
 pub fn documents(source: &Source) -> Result<Vec<Document>, RuleErrors> {
     let mut problems = Problems::default();
-    let roots = parse_all(&source.text, &mut Report::new(source, &mut problems));
+    let roots = parse_all(&source.text(), &mut Report::new(source, &mut problems));
     problems.or(roots.into_iter().map(Document).collect())
 }
 
@@ -75,9 +75,9 @@ pub fn config_map_files(source: &Source, value: Located<'_>) -> Option<Vec<Sourc
     let entries = value.get("data").into_iter().flat_map(Located::pairs);
     let file = |(name, _, entry): (&str, Position, Located<'_>)| {
         let text = entry.text()?;
-        Some(match in_place(&source.text, entry.position(), text) {
-            Some(text) => Source { id: source.id.clone(), text },
-            None => Source { id: SourceId::file(format!("{}[{name}]", source.id)), text: text.to_owned() },
+        Some(match in_place(&source.text(), entry.position(), text) {
+            Some(text) => Source::new(source.id.clone(), text),
+            None => Source::file(format!("{}[{name}]", source.id), text),
         })
     };
     Some(entries.filter_map(file).collect())

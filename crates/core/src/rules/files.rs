@@ -4,7 +4,7 @@
 //! ConfigMap keeps its generations below `..data`, with a symbolic link for each file beside it.
 
 use super::{
-    SourceId,
+    Source, SourceId,
     error::{Problems, RuleErrors},
 };
 use rustix::fs::OFlags;
@@ -14,22 +14,6 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
-
-/// One document that declares rules: the text of a rule file, or one with the same grammar from elsewhere.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Source {
-    /// The document, as errors and origins name it.
-    pub id: SourceId,
-    /// The whole text.
-    pub text: String,
-}
-
-impl Source {
-    /// The text of a rule file.
-    pub fn file(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { id: SourceId::file(path.into()), text: text.into() }
-    }
-}
 
 /// Length of one read. The system does not interrupt a read for another thread: one of 13 MB has delayed decisions by 10 ms.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -198,7 +182,7 @@ impl Reader<'_> {
         match read {
             Err(error) => self.problems.of_source(id, format!("cannot be read: {error}")),
             Ok(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => self.sources.push(Source { id, text }),
+                Ok(text) => self.sources.push(Source::new(id, text)),
                 Err(error) => {
                     let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                     let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();

@@ -37,6 +37,7 @@ mod rule_limit;
 mod semantics;
 mod series;
 mod set;
+mod source;
 #[cfg(test)]
 mod tests;
 mod text_map;
@@ -52,7 +53,7 @@ pub use documents::{Document, Located, config_map_files, documents};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor};
 pub use expressions::texts_of;
-pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};
+pub use files::{RuleFilePaths, beginning_with, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
 pub use limit_name::LimitName;
 pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};
@@ -74,6 +75,7 @@ pub use rule_limit::{KeyPrefix, LimitSchedule, RuleLimit, ScheduledLimit};
 pub use semantics::{ChargePolicy, Semantics};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::RuleSet;
+pub use source::{Content, Source};
 pub use tidegate_cel::Expression;
 pub use tree::{
     DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,

@@ -1,9 +1,8 @@
 //! Files that are no rule files: ConfigMaps, which may have some, and others, whose kind errors name.
 
 use super::{
-    SourceId,
+    Source, SourceId,
     documents::{Document, Located, config_map_files, documents},
-    files::Source,
 };
 
 /// Outermost keys of rule files, of a list those of its items.
@@ -11,7 +10,7 @@ const OF_RULES: [&str; 3] = ["domain", "extensions", "namespace"];
 
 /// Whether a file may have ConfigMaps.
 pub(super) fn may_have_rule_files(file: &Source) -> bool {
-    matches!(file.id, SourceId::File(_)) && file.text.contains("ConfigMap")
+    matches!(file.id, SourceId::File(_)) && file.text().contains("ConfigMap")
 }
 
 /// The rule files within the ConfigMaps of a file, those of a `List` too; or the file itself, if it has none.
@@ -42,7 +41,7 @@ fn is_of_rules(root: Located<'_>) -> bool {
 pub(super) fn kind(file: &Source) -> Option<String> {
     // Most rule files are not read once more.
     let is_key = |key: &str| {
-        let text = file.text.as_str();
+        let text = file.text();
         text.starts_with(key) || text.contains(&format!("\n{key}:")) || text.contains(&format!("\"{key}\":"))
     };
     if !["kind", "static_resources", "dynamic_resources", "configs"].into_iter().any(is_key) {
@@ -109,7 +108,7 @@ mod tests {
                     y: 'no rules'\n---\nkind: ConfigMap\ndata:\n  z: |\n    - {namespace: c}\n";
         let texts: Vec<String> = rule_files(Source::file("f.yaml", text))
             .into_iter()
-            .map(|file| file.text.trim().to_owned())
+            .map(|file| file.text().trim().to_owned())
             .collect();
         assert_eq!(texts, ["domain: b", "- {namespace: c}"]);
         for plain in ["domain: ConfigMap", "kind: ConfigMap\ndata: {a: b}", "ConfigMap: ["] {

@@ -22,13 +22,13 @@ pub struct PlainEntry {
 /// Reads the map; a name without a value counts as absent. An empty document has no names.
 pub fn plain_map(source: &Source) -> Result<Vec<PlainEntry>, RuleErrors> {
     let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
-    if source.text.lines().all(is_blank) {
+    if source.text().lines().all(is_blank) {
         return Ok(Vec::new());
     }
     let mut problems = Problems::default();
     let mut entries = Vec::new();
     let report = &mut Report::new(source, &mut problems);
-    let root = parse(&source.text, report);
+    let root = parse(&source.text(), report);
     let root = root.as_deref().filter(|root| !root.is_null());
     if let Some(fields) = root.and_then(|root| Field::root(root).fields(report)) {
         for named in fields.into_named() {

@@ -119,10 +119,11 @@ pub fn status_to_json(status: &RulesStatus) -> Value {
 /// The declarations as one YAML stream: a document for each source, after a comment with its name.
 pub fn sources_to_yaml(sources: &[Source]) -> String {
     let mut yaml = String::new();
-    for Source { id, text } in sources {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for source in sources {
+        let text = source.text();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // A name may hold anything, a comment ends with its line.
-        let name = id.to_string().replace(char::is_control, "?");
+        let name = source.id.to_string().replace(char::is_control, "?");
         let begins = if text.trim_start().starts_with("---") { "" } else { "---\n" };
         let ends = if text.ends_with('\n') { "" } else { "\n" };
         yaml += &format!("# {name}\n{begins}{text}{ends}");

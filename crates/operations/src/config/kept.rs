@@ -117,7 +117,7 @@ impl KeptSource {
             SourceId::Blocks(name) => (Kind::Blocks, name),
             SourceId::Override(_) => return None,
         };
-        Some(Self { kind, name: name.to_string(), text: source.text.clone() })
+        Some(Self { kind, name: name.to_string(), text: source.text().into_owned() })
     }
 
     fn source(self) -> Source {
@@ -127,7 +127,7 @@ impl KeptSource {
             Kind::Xds => SourceId::Xds(name),
             Kind::Blocks => SourceId::Blocks(name),
         };
-        Source { id, text: self.text }
+        Source::new(id, self.text)
     }
 }
 
@@ -243,9 +243,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let sources = [
             Source::file("r.yaml", "domain: a"),
-            Source { id: SourceId::Xds("edge".into()), text: "{}".into() },
-            Source { id: SourceId::Override("o".into()), text: "{}".into() },
-            Source { id: SourceId::Blocks("b".into()), text: "user=x".into() },
+            Source::new(SourceId::Xds("edge".into()), "{}"),
+            Source::new(SourceId::Override("o".into()), "{}"),
+            Source::new(SourceId::Blocks("b".into()), "user=x"),
         ];
         let kept = kept(folder.path(), "r.yaml");
         assert!(matches!(kept.read(), Err(KeptRulesError::None(_))));

@@ -56,7 +56,7 @@ fn run_by_length<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> R {
 }
 
 fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {
-    sources.into_iter().map(|source| source.text.len()).sum()
+    sources.into_iter().map(Source::bytes).sum()
 }
 
 /// Rules that took the place of others.

@@ -41,7 +41,7 @@ fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
     let config = config(&rule("k", 10), true);
     assert_eq!(hit(&config, "k", "a"), Some(9));
     let id = SourceId::Xds("17".into());
-    let own = Source { id, text: rule("o", 5) };
+    let own = Source::new(id, rule("o", 5));
     let changes = config.replace(Feed::Xds, vec![own.clone()], at(1)).unwrap().unwrap().changes;
     assert_eq!(changes.added, ["d: o"]);
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(8), Some(4)));
@@ -81,7 +81,7 @@ fn after_an_error_the_rules_and_the_last_good_declarations_stay() {
     assert!(matches!(status.last, Some(Attempt { result: LoadResult::Failed(_), .. })));
     // The next feed is merged with the last good files.
     let id = SourceId::Xds("edge".into());
-    config.replace(Feed::Xds, vec![Source { id, text: rule("x", 5) }], at(6)).unwrap();
+    config.replace(Feed::Xds, vec![Source::new(id, rule("x", 5))], at(6)).unwrap();
     assert_eq!((hit(&config, "k", "a"), hit(&config, "x", "a")), (Some(8), Some(4)));
 }
 
@@ -95,7 +95,7 @@ fn two_feeds_at_once_both_take_effect() {
             scope.spawn(move || {
                 for round in 1..=100 {
                     let id = SourceId::Xds(key.into());
-                    config.replace(feed, vec![Source { id, text: rule(key, round) }], at(0)).unwrap();
+                    config.replace(feed, vec![Source::new(id, rule(key, round))], at(0)).unwrap();
                     config.free_unused();
                 }
             });
@@ -112,7 +112,7 @@ fn files_that_did_not_change_are_no_reload_even_if_another_feed_takes_effect_mea
     let config = config(&text, true);
     let id = SourceId::Xds("x".into());
     let read = || {
-        config.replace(Feed::Xds, vec![Source { id, text: rule("x", 5) }], at(1)).unwrap();
+        config.replace(Feed::Xds, vec![Source::new(id, rule("x", 5))], at(1)).unwrap();
         Ok(vec![Source::file("a.yaml", &*text)])
     };
     let clock = ManualClock::new(at(2));

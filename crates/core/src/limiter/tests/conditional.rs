@@ -66,7 +66,7 @@ fn a_change_of_the_number_keeps_used_hits_and_one_of_a_condition_begins_anew() {
 #[test]
 fn blocks_and_overrides_are_in_the_place_of_the_limits_for_their_descriptors() {
     let limiter = limiter(LIMITS);
-    let block = Source { id: crate::rules::SourceId::Blocks("blocks".into()), text: "method=GET\n".into() };
+    let block = Source::new(crate::rules::SourceId::Blocks("blocks".into()), "method=GET\n");
     put_overlays(&limiter, LIMITS, vec![block]);
     check(
         &limiter,

@@ -5,10 +5,9 @@ use crate::{
     algorithm::{Algorithm, Schedule},
     limit::Window,
     rules::{
-        Origin, Rule, RuleLimit,
+        Origin, Rule, RuleLimit, Source,
         conditions::ConditionalLimit,
         error::Problems,
-        files::Source,
         limits::{LimitIdentity, LimitInfo, Registrar, TAG_UNNAMED},
         load_options::LoadOptions,
         overlay::OverrideLimit,

@@ -28,8 +28,8 @@ pub(super) use extension::{ExtensionDocuments, Extensions};
 pub(super) use window::length as parse_window;
 
 use super::{
+    Source,
     error::Problems,
-    files::Source,
     limits::Registrar,
     load_options::LoadOptions,
     other_files,
@@ -50,7 +50,9 @@ pub(super) fn domains(
         problems.of_source(source.id.clone(), format!("this is {kind}"));
         return Vec::new();
     }
-    let Some(root) = yaml::parse(&source.text, &mut Report::new(source, problems)) else { return Vec::new() };
+    let Some(root) = yaml::parse(&source.text(), &mut Report::new(source, problems)) else {
+        return Vec::new();
+    };
     if root.is_list() {
         return limits_file::domains(&root, source, options, limits, problems);
     }

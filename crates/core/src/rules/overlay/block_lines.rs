@@ -17,7 +17,8 @@ enum BlockLine<'l> {
 
 /// Reads every line, and notes every malformed one.
 pub(super) fn read(source: &Source, problems: &mut Problems) -> Vec<Block> {
-    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let text = source.text();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut blocks, mut domain) = (Vec::new(), None);
     for (line, text) in (1..).zip(text.lines()) {
         let content = without_comment(text);

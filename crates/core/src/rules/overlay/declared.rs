@@ -4,10 +4,10 @@
 use super::{Block, Blocks, OverrideLimit, block_lines, override_limit};
 use crate::{
     limit::Entry,
-    rules::{Source, SourceId, error::Problems},
+    rules::{Content, Source, SourceId, error::Problems},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::HashMap, mem, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, mem, sync::Arc};
 
 /// Takes the place of the rules for the descriptors that it matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -42,35 +42,18 @@ pub enum OverrideAction {
     Denied,
 }
 
-/// The content of a document.
+/// The JSON of a document: what a decision log has of the overrides and blocks that operators set.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Document {
-    Override(OverrideRule),
-    Blocks(Vec<Block>),
-}
-
-impl Source {
-    /// The document that declares an override.
-    pub fn of_override(declared: OverrideRule) -> Self {
-        Self::overlaid(declared.id.clone(), &Document::Override(declared))
-    }
-
-    /// The document that declares blocks, under this name.
-    pub fn of_blocks(name: &str, blocks: Vec<Block>) -> Self {
-        Self::overlaid(name.to_owned(), &Document::Blocks(blocks))
-    }
-
-    fn overlaid(id: String, document: &Document) -> Self {
-        let text = serde_json::to_string(document).expect("texts and numbers are JSON");
-        Self { id: SourceId::Override(id.into()), text }
-    }
+pub(in crate::rules) enum Document<'d> {
+    Override(Cow<'d, OverrideRule>),
+    Blocks(Cow<'d, [Block]>),
 }
 
 /// All that feeds declare besides rules.
 #[derive(Default)]
 pub(in crate::rules) struct DeclaredOverlay {
-    pub(super) overrides: Vec<OverrideRule>,
+    pub(super) overrides: Vec<Arc<OverrideRule>>,
     /// Those of every domain.
     common_blocks: Vec<Block>,
     /// The others, by domain.
@@ -80,13 +63,17 @@ pub(in crate::rules) struct DeclaredOverlay {
 impl DeclaredOverlay {
     /// Reads a document.
     pub(in crate::rules) fn read(&mut self, source: &Source, problems: &mut Problems) {
-        if let SourceId::Blocks(_) = source.id {
-            return self.add_blocks(block_lines::read(source, problems));
-        }
-        match serde_json::from_str(&source.text) {
-            Ok(Document::Override(declared)) => self.overrides.push(declared),
-            Ok(Document::Blocks(blocks)) => self.add_blocks(blocks),
-            Err(error) => problems.of_source(source.id.clone(), error.to_string()),
+        match &source.content {
+            Content::Override(declared) => self.overrides.push(Arc::clone(declared)),
+            Content::Blocks(blocks) => self.add_blocks(blocks.to_vec()),
+            Content::Text(_) if matches!(source.id, SourceId::Blocks(_)) => {
+                self.add_blocks(block_lines::read(source, problems));
+            }
+            Content::Text(text) => match serde_json::from_str(text) {
+                Ok(Document::Override(declared)) => self.overrides.push(Arc::new(declared.into_owned())),
+                Ok(Document::Blocks(blocks)) => self.add_blocks(blocks.into_owned()),
+                Err(error) => problems.of_source(source.id.clone(), error.to_string()),
+            },
         }
     }
 

@@ -16,7 +16,7 @@ mod value_pattern;
 
 pub use block::{Block, BlockedValues};
 pub(super) use blocks::Blocks;
-pub(super) use declared::DeclaredOverlay;
+pub(super) use declared::{DeclaredOverlay, Document};
 pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 
@@ -92,7 +92,7 @@ impl Overlay {
     ) -> Option<Box<Self>> {
         let own_blocks = Blocks::new(declared.blocks_of(domain).to_vec());
         let has_blocks = !own_blocks.is_empty() || !common_blocks.is_empty();
-        let mut overrides: Vec<&OverrideRule> =
+        let mut overrides: Vec<&Arc<OverrideRule>> =
             declared.overrides.iter().filter(|declared| *declared.domain == **domain).collect();
         if !has_blocks && overrides.is_empty() {
             return None;

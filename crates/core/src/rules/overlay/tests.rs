@@ -89,7 +89,7 @@ fn blocks_win_over_overrides_at_any_entry() {
 }
 
 fn block_file(text: impl Into<String>) -> Source {
-    Source { id: SourceId::Blocks("blocks.txt".into()), text: text.into() }
+    Source::new(SourceId::Blocks("blocks.txt".into()), text)
 }
 
 #[test]

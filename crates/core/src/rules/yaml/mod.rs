@@ -15,9 +15,8 @@ pub use scalar::yaml_text;
 pub use suggest::nearest;
 
 use super::{
-    SourceId,
+    Source, SourceId,
     error::{Origin, Position, Problems},
-    files::Source,
 };
 use std::rc::Rc;
 

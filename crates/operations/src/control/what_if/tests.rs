@@ -254,7 +254,7 @@ fn decisions_older_than_the_span_are_dropped() {
 fn documents_keep_their_lines_and_comments_alone_are_none() {
     let texts: Vec<String> = documents("# rules.yaml\n---\ndomain: a\n---\n\n# nothing\n---\ndomain: b\n")
         .into_iter()
-        .map(|source| source.text)
+        .map(|source| source.text().into_owned())
         .collect();
     assert_eq!(texts, ["\n\ndomain: a\n", "\n\n\n\n\n\n\ndomain: b\n"]);
     assert!(documents("\n# none\n---\n").is_empty());

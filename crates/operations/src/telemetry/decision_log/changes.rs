@@ -7,7 +7,7 @@ use super::{
 use crate::config::RulesInForce;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 use tidegate_core::{
     limiter::Limiter,
     rules::{DefaultAlgorithm, LoadOptions, Redaction, Semantics, Source, SourceId},
@@ -91,7 +91,7 @@ struct SourceLine<'r> {
     name: &'r str,
     sha256: Hex<32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'r str>,
+    text: Option<Cow<'r, str>>,
 }
 
 #[derive(Serialize)]
@@ -154,19 +154,17 @@ pub(super) fn rules(
             values.default == Redaction::Plain && !redacts()
         }
     };
-    let source = |Source { id, text }: &'_ Source| {
-        let hash: [u8; 32] = Sha256::digest(text).into();
-        (id.clone(), hash, has_texts && written.insert(hash))
-    };
-    let described: Vec<_> = record.sources.iter().map(source).collect();
-    let sources = described.iter().zip(&record.sources).map(|((id, hash, is_new), source)| {
-        let (kind, name) = match id {
+    let sources = record.sources.iter().map(|source| {
+        let text = source.text();
+        let (kind, name) = match &source.id {
             SourceId::File(path) => ("file", path),
             SourceId::Xds(name) => ("xds", name),
             SourceId::Override(id) => ("override", id),
             SourceId::Blocks(path) => ("blocks", path),
         };
-        SourceLine { kind, name, sha256: Hex(*hash), text: is_new.then_some(&source.text) }
+        let hash: [u8; 32] = Sha256::digest(&*text).into();
+        let is_new = has_texts && written.insert(hash);
+        SourceLine { kind, name, sha256: Hex(hash), text: is_new.then_some(text) }
     });
     let compat = limiter.compat();
     let rules = Rules {

@@ -20,7 +20,7 @@ impl ExtensionDocuments {
         let errors = problems.len();
         let mut extensions = Extensions::default();
         for (id, root) in self.0.values() {
-            let source = Source { id: id.clone(), text: String::new() };
+            let source = Source::new(id.clone(), "");
             extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(&source, problems));
         }
         if problems.len() == errors {
@@ -36,7 +36,7 @@ impl Extensions<'_> {
         let options = LoadOptions { shared_counters: false, ..*options };
         for (name, of_domain) in &self.0 {
             let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
-            let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
+            let source = Source::new(SourceId::Override("".into()), document.to_string());
             let mut limits = Registrar::new(LimitTable::default(), 0, &[]);
             let mut found = Problems::default();
             domains(&source, &options, self, &mut limits, &mut found);

@@ -69,11 +69,11 @@ impl ExtensionDocuments {
     pub(in crate::rules) fn read(sources: &[Source], problems: &mut Problems) -> Self {
         let mut documents = Self::default();
         for (index, source) in sources.iter().enumerate() {
-            if source.id.is_overlay() || !source.text.contains(EXTENSIONS) {
+            if source.id.is_overlay() || !source.text().contains(EXTENSIONS) {
                 continue;
             }
             let errors = problems.len();
-            match yaml::parse(&source.text, &mut Report::new(source, problems)) {
+            match yaml::parse(&source.text(), &mut Report::new(source, problems)) {
                 Some(root) if Field::root(&root).own(EXTENSIONS).is_some() => {
                     documents.0.insert(index, (source.id.clone(), root));
                 }

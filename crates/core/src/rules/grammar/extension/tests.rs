@@ -11,7 +11,7 @@ const DECLARED: &str = "domain: d\ndescriptors:\n\
     - {key: free, rate_limit: {unlimited: true}}\n";
 
 fn parse(declared: &str, extensions: &[&str], options: LoadOptions) -> Result<RuleSet, Vec<String>> {
-    let resource = Source { id: SourceId::Xds("r".into()), text: declared.into() };
+    let resource = Source::new(SourceId::Xds("r".into()), declared);
     let files = extensions.iter().enumerate().map(|(index, text)| {
         Source::file(format!("{index}.yaml"), format!("domain: d\nextensions:\n{text}"))
     });
@@ -66,7 +66,7 @@ fn counters_of_a_domain_can_be_local() {
     let errors = parse(DECLARED, &[queue], shared).unwrap_err();
     assert!(errors[0].contains("cannot be counted in a shared store"), "{errors:#?}");
     let local = Source::file("0.yaml", format!("domain: d\ncounters: local\nextensions:\n{queue}"));
-    let resource = Source { id: SourceId::Xds("r".into()), text: DECLARED.into() };
+    let resource = Source::new(SourceId::Xds("r".into()), DECLARED);
     assert!(RuleSet::parse(&[local, resource], &shared).is_ok());
 }
 
@@ -204,7 +204,7 @@ fn an_extension_adds_lists_patterns_schedules_bans_and_conditions() {
 #[test]
 fn an_extension_states_how_limits_count_that_requests_bring() {
     let stated = |document: &str| {
-        let resource = Source { id: SourceId::Xds("r".into()), text: DECLARED.into() };
+        let resource = Source::new(SourceId::Xds("r".into()), DECLARED);
         let file = Source::file("0.yaml", format!("domain: d\n{document}"));
         let rules = RuleSet::parse(&[file, resource], &LoadOptions::default());
         rules
