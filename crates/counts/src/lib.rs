@@ -1,14 +1,17 @@
 //! Counts of events by label, and histograms of durations, for metrics.
 //!
 //! [`labels!`](crate::labels) declares an enum of events with the label of each, [`Counts`] counts them, and [`Histogram`] counts
-//! durations by bucket. [`LogTimes`] bounds the lines that the log has of them. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic operation that reads and
-//! writes, no cache line that threads share. Readers add up the threads.
+//! durations by bucket. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic operation that reads and writes, no cache
+//! line that threads share. Readers add up the threads. [`CountsByText`] counts by texts of requests. [`LogTimes`] bounds the lines that the
+//! log has of events.
 
+mod by_text;
 mod histogram;
 mod label;
 mod log_times;
 mod thread_index;
 
+pub use by_text::{CountsByText, ThreadCounts};
 pub use histogram::{BoundsError, DurationBounds, Histogram, HistogramSums};
 pub use label::Label;
 pub use log_times::LogTimes;

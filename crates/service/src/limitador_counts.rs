@@ -1,19 +1,14 @@
 //! Counts of calls and hits as Limitador has them: by domain, which is its namespace, by the labels that an expression makes of the request,
 //! and of denied calls by the limit that denied.
 //!
-//! Domains are texts of requests, so each thread counts in a map of its own, under a lock that only scrapes contend for. The number of
-//! series is bounded; further ones share [`OTHER_DOMAIN`].
+//! The number of series is bounded; further ones share [`OTHER_DOMAIN`].
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt::Write as _};
 use tidegate_core::{
     limit::{Code, Decision, Hits, Request},
     rules::{Expression, texts_of},
 };
-use tidegate_counts::{PerThread, ThreadIndex};
+use tidegate_counts::CountsByText;
 
 /// Domain of the series beyond the bound.
 const OTHER_DOMAIN: &str = "other";
@@ -63,27 +58,19 @@ impl LimitadorCalls {
     }
 }
 
-/// The counts of one thread.
-#[derive(Default)]
-struct ThreadCounts {
-    /// By the texts of the series, each with its length before it.
-    by_key: HashMap<Box<str>, (LimitadorSeries, LimitadorCalls)>,
-    /// Memory for the key of one request.
-    key: String,
-}
-
 /// Counts by domain and labels.
 pub struct LimitadorCounts {
     settings: LimitadorSettings,
-    /// Bound on the series of one thread, and on the limits of a series.
+    /// Bound on the limits of a series.
     series_max: usize,
-    threads: PerThread<Mutex<ThreadCounts>>,
+    /// By the texts of a series, each with its length before it; those beyond the bound by an empty text.
+    by_series: CountsByText<(LimitadorSeries, LimitadorCalls)>,
 }
 
 impl LimitadorCounts {
     /// Counts of nothing yet.
     pub(super) fn new(settings: LimitadorSettings, series_max: usize) -> Self {
-        Self { settings, series_max, threads: PerThread::default() }
+        Self { settings, series_max, by_series: CountsByText::new(series_max) }
     }
 
     /// The labels of denied calls.
@@ -97,8 +84,24 @@ impl LimitadorCounts {
             Some(expression) => labels(texts_of(expression, request.descriptors())),
             None => Vec::new(),
         };
-        let mut counts = lock(self.threads.of(ThreadIndex::current()));
-        let calls = counts.calls(request.domain(), labels, self.series_max);
+        let domain = request.domain();
+        let write = |key: &mut String| {
+            let texts = labels.iter().flat_map(|(name, value)| [name.as_str(), value]);
+            for text in std::iter::once(domain).chain(texts) {
+                let _ = write!(key, "{}:{text}", text.len());
+            }
+        };
+        let series = |is_other| match is_other {
+            true => LimitadorSeries { domain: OTHER_DOMAIN.into(), labels: Vec::new() },
+            false => LimitadorSeries { domain: domain.into(), labels: labels.clone() },
+        };
+        let make = |is_other| (series(is_other), LimitadorCalls::default());
+        self.by_series
+            .of_thread()
+            .add(write, "", make, |(_, calls)| self.count_call(request, decision, calls));
+    }
+
+    fn count_call(&self, request: &Request<'_>, decision: &Decision<'_>, calls: &mut LimitadorCalls) {
         let hits = match request.descriptors().first().map(|descriptor| descriptor.hits) {
             Some(Hits::Take(hits)) => hits.get(),
             _ => 0,
@@ -113,12 +116,8 @@ impl LimitadorCounts {
                 let name = decision.denying().find_map(|status| status.limit).map_or("", |limit| limit.name);
                 let name = if self.settings.labels == LimitadorLabels::LimitName { name } else { "" };
                 let limited = &mut calls.limited_calls;
-                let name = if limited.contains_key(name) || limited.len() < self.series_max {
-                    name
-                } else {
-                    "other"
-                };
-                *limited.entry(name.into()).or_default() += 1;
+                let is_counted_apart = limited.contains_key(name) || limited.len() < self.series_max;
+                *limited.entry(if is_counted_apart { name } else { "other" }.into()).or_default() += 1;
             }
         }
     }
@@ -126,44 +125,15 @@ impl LimitadorCounts {
     /// The counts of all threads.
     pub fn sums(&self) -> BTreeMap<LimitadorSeries, LimitadorCalls> {
         let mut sums: BTreeMap<LimitadorSeries, LimitadorCalls> = BTreeMap::new();
-        for thread in self.threads.iter() {
-            for (series, calls) in lock(thread).by_key.values() {
-                let sum = sums.entry(series.clone()).or_default();
-                sum.authorized_calls += calls.authorized_calls;
-                sum.add_hits(calls.authorized_hits);
-                for (name, calls) in &calls.limited_calls {
-                    *sum.limited_calls.entry(name.clone()).or_default() += calls;
-                }
+        self.by_series.for_each(|_, (series, calls)| {
+            let sum = sums.entry(series.clone()).or_default();
+            sum.authorized_calls += calls.authorized_calls;
+            sum.add_hits(calls.authorized_hits);
+            for (name, calls) in &calls.limited_calls {
+                *sum.limited_calls.entry(name.clone()).or_default() += calls;
             }
-        }
+        });
         sums
-    }
-}
-
-impl ThreadCounts {
-    /// The counts of a domain with these labels. Allocates for those that are new only.
-    fn calls(
-        &mut self,
-        domain: &str,
-        labels: Vec<(String, String)>,
-        series_max: usize,
-    ) -> &mut LimitadorCalls {
-        let Self { by_key, key } = self;
-        key.clear();
-        let texts = labels.iter().flat_map(|(name, value)| [name.as_str(), value]);
-        for text in std::iter::once(domain).chain(texts) {
-            let _ = write!(key, "{}:{text}", text.len());
-        }
-        let (mut domain, mut labels) = (domain, labels);
-        if by_key.len() >= series_max && !by_key.contains_key(key.as_str()) {
-            key.clear();
-            (domain, labels) = (OTHER_DOMAIN, Vec::new());
-        }
-        if !by_key.contains_key(key.as_str()) {
-            let series = LimitadorSeries { domain: domain.into(), labels };
-            by_key.insert(key.as_str().into(), (series, LimitadorCalls::default()));
-        }
-        &mut by_key.get_mut(key.as_str()).expect("it was inserted").1
     }
 }
 
@@ -180,10 +150,6 @@ fn labels(pairs: Vec<(String, String)>) -> Vec<(String, String)> {
     labels.sort();
     labels.dedup_by(|later, first| later.0 == first.0);
     labels
-}
-
-fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

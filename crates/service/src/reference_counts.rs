@@ -1,14 +1,10 @@
 //! Counts of hits as the reference server has them: by a key of the domain, and of the entries as the rule names them.
 //!
-//! The keys are texts of requests, so each thread counts in a map of its own, under a lock that only scrapes contend for. The
-//! number of keys is bounded; further ones share [`OTHER_KEY`].
+//! The number of keys is bounded; further ones share [`OTHER_KEY`].
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
-use tidegate_counts::{PerThread, ThreadIndex};
+use tidegate_counts::CountsByText;
 
 /// Key of the hits beyond the bound on the number of keys.
 const OTHER_KEY: &str = "other.other";
@@ -62,40 +58,33 @@ impl ReferenceHits {
     }
 }
 
-type ByKey = HashMap<Box<str>, ReferenceHits>;
-
 /// Counts by key.
 pub struct ReferenceCounts {
-    /// Bound on the keys of one thread.
-    keys_max: usize,
     near_limit_ratio: f32,
-    threads: PerThread<Mutex<ThreadCounts>>,
-}
-
-#[derive(Default)]
-struct ThreadCounts {
-    by_key: ByKey,
-    /// Memory for the key of one descriptor.
-    key: String,
+    by_key: CountsByText<ReferenceHits>,
 }
 
 impl ReferenceCounts {
     /// Counts of nothing yet.
     pub(super) fn new(keys_max: usize, near_limit_percent: u8) -> Self {
-        Self {
-            keys_max,
-            near_limit_ratio: f32::from(near_limit_percent) / 100.0,
-            threads: PerThread::default(),
-        }
+        let near_limit_ratio = f32::from(near_limit_percent) / 100.0;
+        Self { near_limit_ratio, by_key: CountsByText::new(keys_max) }
     }
 
     /// Counts a decision that is sent.
     pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
-        let mut of_thread = lock(self.threads.of(ThreadIndex::current()));
+        let mut of_thread = self.by_key.of_thread();
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
             if let Some(counts) = self.counts_of(descriptor, status, decision.excess(index)) {
-                of_thread.add(request.domain(), descriptor, status.rule, &counts, self.keys_max);
+                let write = |key: &mut String| {
+                    key.push_str(request.domain());
+                    match status.rule {
+                        Some(rule) => push_rule(key, &descriptor.entries, rule),
+                        None => push_own_limit(key, &descriptor.entries),
+                    }
+                };
+                of_thread.add(write, OTHER_KEY, |_| ReferenceHits::default(), |sum| sum.add(&counts));
             }
         }
     }
@@ -121,40 +110,8 @@ impl ReferenceCounts {
     /// The counts of all threads, by key.
     pub fn sums(&self) -> BTreeMap<Box<str>, ReferenceHits> {
         let mut sums: BTreeMap<Box<str>, ReferenceHits> = BTreeMap::new();
-        for thread in self.threads.iter() {
-            for (key, counts) in &lock(thread).by_key {
-                sums.entry(key.clone()).or_default().add(counts);
-            }
-        }
+        self.by_key.for_each(|key, counts| sums.entry(key.into()).or_default().add(counts));
         sums
-    }
-}
-
-fn lock(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl ThreadCounts {
-    fn add(
-        &mut self,
-        domain: &str,
-        descriptor: &Descriptor<'_>,
-        rule: Option<&RuleInfo>,
-        counts: &ReferenceHits,
-        keys_max: usize,
-    ) {
-        let Self { by_key, key } = self;
-        key.clear();
-        key.push_str(domain);
-        match rule {
-            Some(rule) => push_rule(key, &descriptor.entries, rule),
-            None => push_own_limit(key, &descriptor.entries),
-        }
-        if let Some(sum) = by_key.get_mut(key.as_str()) {
-            return sum.add(counts);
-        }
-        let key = if by_key.len() < keys_max { key.as_str() } else { OTHER_KEY };
-        by_key.entry(key.into()).or_default().add(counts);
     }
 }
 
