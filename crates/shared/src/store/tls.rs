@@ -1,11 +1,10 @@
 //! Connections to a store by TLS: its certificate is verified by authorities and by name, unless any name is accepted. A certificate
-//! that is itself among the authorities is accepted, as by OpenSSL: `openssl req -x509` makes certificates that are authorities by
-//! their extensions.
+//! that is itself among the authorities is accepted.
 
 use super::StoreTls;
 use redis::{ErrorKind, RedisError};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -16,6 +15,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use std::{fmt::Display, sync::Arc};
+use tidegate_transport::Anchors;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -51,7 +51,7 @@ fn config(tls: &StoreTls) -> Result<ClientConfig, RedisError> {
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|error| invalid("the authorities of the store", &error))?;
-    let verifier = StoreVerifier { authorities: verifier, anchors, any_name: *any_name };
+    let verifier = StoreVerifier { authorities: verifier, anchors: Anchors(anchors), any_name: *any_name };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(match identity {
@@ -78,21 +78,9 @@ fn invalid(what: &'static str, error: &dyn Display) -> RedisError {
 #[derive(Debug)]
 struct StoreVerifier {
     authorities: Arc<WebPkiServerVerifier>,
-    /// The certificates of the authorities.
-    anchors: Vec<CertificateDer<'static>>,
+    anchors: Anchors,
     /// Whether certificates of other names are accepted.
     any_name: bool,
-}
-
-impl StoreVerifier {
-    /// Whether a certificate that the authorities do not verify for this reason is one of them. Its validity was checked before.
-    fn is_anchor(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
-        let Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) = error else {
-            return false;
-        };
-        matches!(reason.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
-            && self.anchors.iter().any(|anchor| anchor == certificate)
-    }
 }
 
 impl ServerCertVerifier for StoreVerifier {
@@ -107,7 +95,7 @@ impl ServerCertVerifier for StoreVerifier {
         use CertificateError::{NotValidForName, NotValidForNameContext};
         let verified =
             self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        let verified = verified.or_else(|error| match self.is_anchor(end_entity, &error) {
+        let verified = verified.or_else(|error| match self.anchors.accept(end_entity, &error) {
             true => verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)
                 .map(|()| ServerCertVerified::assertion()),
             false => Err(error),

@@ -1,5 +1,6 @@
 //! Which client certificates a port accepts, beyond those that its authorities signed: by subject alternative name.
 
+use super::anchors::Anchors;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -58,13 +59,12 @@ pub(super) struct SanNotAllowed {
     found: String,
 }
 
-/// Verifies client certificates by authorities and, if any are allowed, by name. A certificate that is itself in the file of the
-/// authorities is accepted, as by OpenSSL: `openssl req -x509` makes clients' certificates that are authorities by their extensions.
+/// Verifies client certificates by authorities and, if any are allowed, by name. One that is itself in the file of the authorities is
+/// accepted.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     authorities: Arc<dyn ClientCertVerifier>,
-    /// The certificates of the authorities.
-    anchors: Vec<CertificateDer<'static>>,
+    anchors: Anchors,
     /// Empty allows every name.
     allowed: Vec<San>,
 }
@@ -75,16 +75,7 @@ impl ClientVerifier {
         anchors: Vec<CertificateDer<'static>>,
         allowed: Vec<San>,
     ) -> Self {
-        Self { authorities, anchors, allowed }
-    }
-
-    /// Whether a certificate that the authorities do not verify for this reason is one of them. Its validity was checked before.
-    fn is_anchor(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
-        let Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) = error else {
-            return false;
-        };
-        matches!(reason.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
-            && self.anchors.iter().any(|anchor| anchor == certificate)
+        Self { authorities, anchors: Anchors(anchors), allowed }
     }
 
     fn verify_names(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
@@ -121,7 +112,7 @@ impl ClientCertVerifier for ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = match self.authorities.verify_client_cert(end_entity, intermediates, now) {
-            Err(error) if self.is_anchor(end_entity, &error) => ClientCertVerified::assertion(),
+            Err(error) if self.anchors.accept(end_entity, &error) => ClientCertVerified::assertion(),
             verified => verified?,
         };
         self.verify_names(end_entity)?;

@@ -3,11 +3,13 @@
 //! Invariants: a certificate is in force only with the key that belongs to it; a failed reload leaves the one in force;
 //! connections keep the certificate that they were opened with.
 
+mod anchors;
 mod client;
 mod client_verifier;
 mod counts;
 mod files;
 
+pub use anchors::Anchors;
 pub use client::{TlsClient, TlsClientError};
 pub(super) use client_verifier::sans;
 pub use client_verifier::{San, SanError};
