@@ -1,11 +1,11 @@
 //! The background threads, and the limiter they work on.
 
 use super::{
-    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, notices::NoticesThread,
-    quota_record::QuotaRecord, quotas::QuotaThread, sweeper::Sweeper, tls::PortCounts,
+    FirstRules, RuleSettings, ServeError, Settings, clock_follower, notices, quota_record::QuotaRecord,
+    quotas::QuotaThread, sweeper, tls::PortCounts,
 };
 use crate::api::XdsFeed;
-use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 use tidegate_http2::ConnectionCounts;
 use tidegate_operations::{
@@ -13,8 +13,9 @@ use tidegate_operations::{
     telemetry::{DecisionLog, Sources},
 };
 use tidegate_service::RateLimitService;
-use tidegate_shared::store::{Keeper, Leasing};
+use tidegate_shared::store::{start_keeper, start_leasing};
 use tidegate_snapshot::{SnapshotTask, Writer};
+use tidegate_threads::StoppableThread;
 
 /// Time between two looks for the first rules.
 const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,12 +28,12 @@ pub(super) struct Background {
     rule_files: Vec<RuleFiles>,
     xds: Option<XdsFeed>,
     control_plane: Option<Arc<ControlPlaneCounts>>,
-    clock_follower: ClockFollower,
-    sweeper: Sweeper,
-    notices: NoticesThread,
+    clock_follower: StoppableThread,
+    sweeper: StoppableThread,
+    notices: StoppableThread,
     snapshots: Option<SnapshotTask>,
-    keeper: Option<Keeper>,
-    leasing: Option<Leasing>,
+    keeper: Option<StoppableThread>,
+    leasing: Option<StoppableThread>,
     quotas: QuotaThread,
     decision_log: Option<DecisionLog>,
 }
@@ -76,29 +77,23 @@ impl Background {
         let feeds = [(Feed::Files, files), (Feed::Blocks, block_files)];
         let feeds = feeds.into_iter().filter(|(_, files)| !files.paths.is_empty());
         let rule_files = feeds.map(|files| RuleFiles::start(&config, files, watch, clock, &reload));
-        let rule_files = rule_files.collect::<io::Result<Vec<_>>>();
-        let rule_files =
-            rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
+        let rule_files = rule_files.collect::<Result<Vec<_>, _>>()?;
         let control_plane = xds.as_ref().map(|_| Arc::<ControlPlaneCounts>::default());
         let xds = xds.zip(control_plane.as_ref());
-        let xds = xds.map(|(xds, counts)| XdsFeed::start(&config, xds, clock, counts)).transpose();
-        let xds = xds.map_err(|source| ServeError::Start { what: "the xDS thread", source })?;
-        let sweeper = Sweeper::start(&limiter, clock)?;
-        let notices = NoticesThread::start(&limiter, service.meters(), clock)?;
-        let clock_follower = ClockFollower::start(clock)?;
+        let xds = xds.map(|(xds, counts)| XdsFeed::start(&config, xds, clock, counts)).transpose()?;
+        let sweeper = sweeper::start(&limiter, clock)?;
+        let notices = notices::start(&limiter, service.meters(), clock)?;
+        let clock_follower = clock_follower::start(clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
-            .transpose()
-            .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
+            .transpose()?;
         let put_keys = {
             let config = Arc::clone(&config);
             move |seed, resets| config.put_shared_keys(seed, resets)
         };
-        let keeper = settings.shared_store.as_ref().map(|store| Keeper::start(store, put_keys)).transpose();
-        let keeper =
-            keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
-        let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
-        let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
+        let store = settings.shared_store.as_ref();
+        let keeper = store.map(|store| start_keeper(store, put_keys)).transpose()?;
+        let leasing = store.map(|store| start_leasing(store, clock)).transpose()?;
         let quotas = QuotaThread::start(service, &limiter, clock, settings)?;
         Ok(Self {
             limiter,
@@ -176,16 +171,11 @@ impl Background {
         if let Some(log) = self.decision_log {
             log.finish();
         }
-        if let Some(leasing) = self.leasing {
-            leasing.stop();
-        }
-        if let Some(keeper) = self.keeper {
-            keeper.stop();
-        }
+        // The credits of leases are released before this server leaves the store.
+        drop(self.leasing);
+        drop(self.keeper);
         let record = self.quotas.stop();
-        self.notices.stop();
-        self.sweeper.stop();
-        self.clock_follower.stop();
+        drop([self.notices, self.sweeper, self.clock_follower]);
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)?;
         record.into_iter().for_each(QuotaRecord::stopped_in_order);
         Ok(())

@@ -1,46 +1,19 @@
 //! The background thread that makes the server's time follow corrections of the machine's clock.
 
-use super::ServeError;
-use std::{
-    sync::{Arc, mpsc},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::{Clock, Correction};
+use tidegate_threads::{Priority, StartError, StoppableThread};
 
 /// Interval between readings of the wall clock.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Smaller corrections, such as NTP makes all the time, are not logged.
 const LOGGED_MIN: Duration = Duration::from_millis(100);
 
-/// The running thread.
-pub(super) struct ClockFollower {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl ClockFollower {
-    pub(super) fn start(clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let (stop, stopped) = mpsc::channel();
-        let clock = Arc::clone(clock);
-        let thread = std::thread::Builder::new()
-            .name("clock".into())
-            .spawn(move || {
-                while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    if let Some(correction) = clock.follow() {
-                        log(correction);
-                    }
-                }
-            })
-            .map_err(|source| ServeError::Start { what: "the clock thread", source })?;
-        Ok(Self { stop, thread })
-    }
-
-    pub(super) fn stop(self) {
-        drop(self.stop);
-        // A panic of the thread was printed where it happened; stopping continues.
-        let _ = self.thread.join();
-    }
+/// Starts the thread.
+pub(super) fn start(clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartError> {
+    let clock = Arc::clone(clock);
+    let round = move || clock.follow().into_iter().for_each(log);
+    StoppableThread::start_periodic("clock", Priority::Full, INTERVAL, round)
 }
 
 fn log(correction: Correction) {

@@ -4,6 +4,7 @@ use crate::api::TokensError;
 use std::{io, path::PathBuf};
 use tidegate_operations::{control::ControlError, telemetry::TracesError};
 use tidegate_snapshot::DiskError;
+use tidegate_threads::StartError;
 use tidegate_transport::{BindError, ListenAddress, TlsFilesError};
 
 /// Errors that keep the server from starting, or from stopping well.
@@ -33,7 +34,10 @@ pub enum ServeError {
     /// The control API cannot start.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A thread or a runtime cannot be created.
+    /// A thread cannot be started.
+    #[error(transparent)]
+    Thread(#[from] StartError),
+    /// A runtime cannot be created, or signals not be received.
     #[error("cannot start {what}: {source}")]
     Start {
         /// The part that failed.

@@ -10,7 +10,6 @@
 use super::{ServeError, fair_queue::FairQueue};
 use std::{
     collections::BTreeMap,
-    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -19,10 +18,10 @@ use std::{
 };
 use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
-use tidegate_operations::priority::lower_priority;
+use tidegate_threads::{BackgroundThread, Priority, runtime};
 use tidegate_transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort};
 use tokio::{
-    runtime::{self, Handle},
+    runtime::Handle,
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -50,8 +49,7 @@ struct Job {
 impl Handshakes {
     /// To be called on the thread that accepts.
     pub(super) fn start(bounds: HandshakeBounds, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Start { what: "the thread of TLS handshakes", source };
-        let thread = HandshakeThread::start().map_err(failed)?;
+        let thread = HandshakeThread::start()?;
         let (jobs, received) = mpsc::channel(1);
         let (ended, ends) = mpsc::unbounded_channel();
         let (clock, started, queue) = (Arc::clone(clock), BTreeMap::new(), FairQueue::new());
@@ -83,16 +81,13 @@ struct HandshakeThread {
 }
 
 impl HandshakeThread {
-    fn start() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    fn start() -> Result<Self, ServeError> {
+        let runtime = runtime().map_err(|source| ServeError::Start { what: "a runtime", source })?;
         let (keep, ended) = oneshot::channel::<()>();
         let handle = runtime.handle().clone();
-        let run = move || {
-            lower_priority();
-            // An error, since nothing is sent.
-            let _ = runtime.block_on(ended);
-        };
-        std::thread::Builder::new().name("tls-handshakes".into()).spawn(run)?;
+        // An error, since nothing is sent.
+        let run = async move || _ = ended.await;
+        BackgroundThread::start_on(runtime, "tls-handshakes", Priority::Low, run)?;
         Ok(Self { runtime: handle, waiting: Arc::default(), _keep: keep })
     }
 

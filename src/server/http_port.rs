@@ -15,8 +15,8 @@ use std::{
     },
     time::Duration,
 };
-use tidegate_operations::priority::lower_priority_of_awaited;
 use tidegate_service::HttpRefusal;
+use tidegate_threads::{BackgroundThread, Priority};
 use tidegate_transport::{Accepted, Peer};
 use tokio::{
     sync::{mpsc, watch},
@@ -44,13 +44,13 @@ pub(super) struct HttpPort {
 
 impl HttpPort {
     pub(super) fn start(state: HttpState, tls_on_plaintext: TlsOnPlaintext) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Start { what: "the HTTP thread", source };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().max_blocking_threads(LONG_TEXTS_MAX).on_thread_start(|| {
             // Otherwise long texts compete with decisions.
-            lower_priority_of_awaited();
+            Priority::Awaited.apply();
         });
-        let runtime = runtime.build().map_err(failed)?;
+        let runtime = runtime.build();
+        let runtime = runtime.map_err(|source| ServeError::Start { what: "the HTTP runtime", source })?;
         let (connections, accepted) = mpsc::channel(WAITING_MAX);
         let (stop, stopped) = watch::channel(None);
         let (alive, finished) = mpsc::channel(1);
@@ -68,7 +68,7 @@ impl HttpPort {
             drop(runtime);
             drop(alive);
         };
-        std::thread::Builder::new().name("http".into()).spawn(run).map_err(failed)?;
+        BackgroundThread::start("http", Priority::Full, run)?;
         Ok(Self { connections, stop, finished })
     }
 

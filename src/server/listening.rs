@@ -18,11 +18,11 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 use tidegate_operations::{
     control::{Control, ControlTask, Live},
-    priority::Yields,
     telemetry::{self, Traces},
 };
 use tidegate_service::{DecisionReader, Grants, RateLimitService};
 use tidegate_shared::store::SharedStore;
+use tidegate_threads::{BackgroundThread, Priority, Yields};
 use tidegate_transport::{InheritedSockets, Listener};
 use tokio::{
     sync::{oneshot, watch},
@@ -179,11 +179,7 @@ impl Listening {
         let tokens = settings.http.token_file.as_deref();
         let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
         let control = live.map(|live| control(settings, &service, live, clock)).transpose()?.flatten();
-        let start_task = |control| {
-            ControlTask::start(control)
-                .map_err(|source| ServeError::Start { what: "the control thread", source })
-        };
-        let control_task = control.as_ref().map(start_task).transpose()?;
+        let control_task = control.as_ref().map(ControlTask::start).transpose()?;
         let of_callers = tokens.as_ref().map(TokenFile::tokens);
         let control_api = control.clone().map(|control| ControlApi::new(control, of_callers.clone()));
         let leases = settings.leases.map(|reach| LeasesApi::new(service.clone(), reach, of_callers));
@@ -315,7 +311,7 @@ async fn within(time: Duration, work: impl FnOnce() + Send + 'static) -> bool {
         // The receiver is gone if the time has passed.
         let _ = ended.send(());
     };
-    let thread = std::thread::Builder::new().name("last-push".into()).spawn(run);
+    let thread = BackgroundThread::start("last-push", Priority::Full, run);
     thread.is_ok() && tokio::time::timeout(time, has_ended).await.is_ok()
 }
 

@@ -40,6 +40,7 @@ use service_manager::{ServiceManager, State};
 use std::{io, pin::pin, sync::Arc};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 use tidegate_snapshot::Writer;
+use tidegate_threads::{BackgroundThread, Priority, runtime};
 use tidegate_transport::InheritedSockets;
 use tokio::sync::oneshot;
 
@@ -66,8 +67,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
 ) -> Result<(), E> {
     // Before any thread starts: it changes the environment.
     let inherited = InheritedSockets::from_env();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| ServeError::Start { what: "the accepting runtime", source })?;
+    let runtime = runtime().map_err(|source| ServeError::Start { what: "the accepting runtime", source })?;
     runtime.block_on(async {
         let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let mut stop = pin!(stop);
@@ -126,17 +126,15 @@ async fn make_limiter<E: From<ServeError> + Send + 'static>(
         Start::Restored(restore) => restore,
     };
     let (restored, is_restored) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("restore".into()).spawn(move || {
-        // The receiver is gone if the server was stopped meanwhile.
-        let _ = restored.send(restore());
-    });
-    let thread = thread.map_err(|source| ServeError::Start { what: "the restoring thread", source })?;
+    // The receiver is gone if the server was stopped meanwhile.
+    let restore = move || _ = restored.send(restore());
+    let thread = BackgroundThread::start("restore", Priority::Full, restore).map_err(ServeError::from)?;
     match is_restored.await {
         Ok(result) => result.map(|(limiter, writer)| (limiter, Some(writer))),
         // Only a panic drops the sender without a result.
-        Err(_) => match thread.join() {
-            Ok(()) => unreachable!("the thread ends by sending"),
-            Err(panic) => std::panic::resume_unwind(panic),
-        },
+        Err(_) => {
+            thread.join_or_panic();
+            unreachable!("the thread ends by sending")
+        }
     }
 }

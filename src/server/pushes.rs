@@ -22,7 +22,7 @@ impl Pushes {
         let statsd = settings.statsd.clone().map(|settings| Statsd::start(settings, Arc::clone(metrics)));
         let otlp = settings.otlp_metrics.clone();
         let otlp = otlp.map(|settings| OtlpMetrics::start(settings, Arc::clone(metrics), clock));
-        Ok(Self { statsd: statsd.transpose().map_err(failed)?, otlp: otlp.transpose().map_err(failed)? })
+        Ok(Self { statsd: statsd.transpose()?, otlp: otlp.transpose().map_err(failed)? })
     }
 
     /// Pushes once more, and ends the threads.

@@ -13,7 +13,6 @@ use std::{
         Arc,
         mpsc::{self, RecvTimeoutError},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 use tidegate_core::{limit::Timestamp, rules::Percent};
@@ -22,6 +21,7 @@ use tidegate_shared::{
     lease::NodeId,
     quota::{Former, RuleId, Settings},
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Name of the file in the data directory.
 const FILE: &str = "quotas";
@@ -65,7 +65,7 @@ type ToWrite = mpsc::Sender<Vec<(RuleId, Percent)>>;
 pub(super) struct QuotaRecord {
     path: PathBuf,
     last: Arc<Mutex<Record>>,
-    writer: Option<(ToWrite, JoinHandle<()>)>,
+    writer: Option<(ToWrite, BackgroundThread)>,
 }
 
 /// What a process begins with.
@@ -114,7 +114,7 @@ impl QuotaRecord {
     pub(super) fn start(
         &mut self,
         quotas: Quotas,
-    ) -> io::Result<impl Fn(Vec<(RuleId, Percent)>) + Send + 'static> {
+    ) -> Result<impl Fn(Vec<(RuleId, Percent)>) + Send + 'static, StartError> {
         let (ceilings, to_write) = mpsc::channel();
         let (path, last) = (self.path.clone(), Arc::clone(&self.last));
         let run = move || {
@@ -124,7 +124,7 @@ impl QuotaRecord {
                 *last.lock() = record;
             });
         };
-        let thread = std::thread::Builder::new().name("quota-record".into()).spawn(run)?;
+        let thread = BackgroundThread::start("quota-record", Priority::Full, run)?;
         self.writer = Some((ceilings.clone(), thread));
         Ok(move |parts| _ = ceilings.send(parts))
     }
@@ -133,8 +133,7 @@ impl QuotaRecord {
     pub(super) fn stop(&mut self) {
         if let Some((ceilings, thread)) = self.writer.take() {
             drop(ceilings);
-            // A panic was printed when it happened.
-            let _ = thread.join();
+            thread.join();
         }
     }
 

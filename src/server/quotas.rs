@@ -2,27 +2,27 @@
 //! store, another one requests this server's parts of its limits. With a data directory, a third one records what is assigned.
 
 use super::{
-    ServeError, Settings,
+    Settings,
     quota_record::{Begun, QuotaRecord},
 };
-use std::{collections::hash_map::RandomState, hash::BuildHasher as _, io, sync::Arc, thread::JoinHandle};
+use std::{collections::hash_map::RandomState, hash::BuildHasher as _, io, sync::Arc};
 use tidegate_core::{
     clock::Clock,
     limiter::Limiter,
     rules::{DomainRules, Percent},
 };
-use tidegate_operations::priority;
 use tidegate_service::{QuotaStart, Quotas, RateLimitService};
 use tidegate_shared::{
     lease::NodeId,
     quota::Former,
     store::{PartThread, SharedStore},
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// The running thread.
 pub(super) struct QuotaThread {
     quotas: Quotas,
-    thread: JoinHandle<()>,
+    thread: BackgroundThread,
     parts: Option<PartThread>,
     record: Option<QuotaRecord>,
 }
@@ -33,8 +33,7 @@ impl QuotaThread {
         limiter: &Arc<Limiter>,
         clock: &Arc<dyn Clock>,
         settings: &Settings,
-    ) -> Result<Self, ServeError> {
-        let start = |source| ServeError::Start { what: "the thread of quotas", source };
+    ) -> Result<Self, StartError> {
         let (quotas, meters) = (service.quotas(), Arc::clone(service.meters()));
         let store = settings.shared_store.as_ref();
         // A full disk keeps no server from its start: decisions do not need the record.
@@ -53,7 +52,7 @@ impl QuotaThread {
             Some(store) => {
                 let of_thread = quotas.clone();
                 let granted = move |bucket, sequence, grant| of_thread.granted(bucket, sequence, grant);
-                let (thread, calls) = PartThread::start(store, clock, granted).map_err(start)?;
+                let (thread, calls) = PartThread::start(store, clock, granted)?;
                 let server = begun.as_ref().map_or(store.holders().node(), |begun| begun.server);
                 (Some(thread), Some((server, calls)))
             }
@@ -71,15 +70,12 @@ impl QuotaThread {
             of_thread.had_number = had_number;
         }
         if let Some(record) = &mut record {
-            of_thread.record = Box::new(record.start(quotas.clone()).map_err(start)?);
+            of_thread.record = Box::new(record.start(quotas.clone())?);
         }
         let (this, limiter, clock) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
-        let run = move || {
-            priority::lower_priority_of_awaited();
-            this.run(&limiter, &*clock, &meters, of_thread);
-        };
-        let thread = std::thread::Builder::new().name("quotas".into()).spawn(run);
-        Ok(Self { quotas: quotas.clone(), thread: thread.map_err(start)?, parts, record })
+        let run = move || this.run(&limiter, &*clock, &meters, of_thread);
+        let thread = BackgroundThread::start("quotas", Priority::Awaited, run)?;
+        Ok(Self { quotas: quotas.clone(), thread, parts, record })
     }
 
     /// Begins the record, if there is a data directory.
@@ -104,8 +100,7 @@ impl QuotaThread {
     /// Ends the thread; returns the record, if there is one.
     pub(super) fn stop(self) -> Option<QuotaRecord> {
         self.quotas.stop();
-        // A panic was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
+        self.thread.join();
         if let Some(parts) = self.parts {
             parts.stop();
         }

@@ -1,13 +1,10 @@
 //! Background thread that drops expired counters and counts slots in flight, a few pages at a time, and has freed memory returned to the
 //! system.
 
-use super::{ServeError, memory};
-use std::{
-    sync::{Arc, mpsc},
-    thread::JoinHandle,
-    time::Duration,
-};
+use super::memory;
+use std::{sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_threads::{Priority, StartError, StoppableThread};
 
 /// Interval between sweeps of some shards.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -18,39 +15,18 @@ const INTERVALS_PER_RETURN: usize = 20;
 /// Pages swept under one lock, which takes some tens of microseconds.
 const PAGES_PER_LOCK: usize = 16;
 
-/// The running sweeper.
-pub(super) struct Sweeper {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Sweeper {
-    pub(super) fn start(limiter: &Arc<Limiter>, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let (stop, stopped) = mpsc::channel();
-        let (limiter, clock) = (Arc::clone(limiter), Arc::clone(clock));
-        let thread = std::thread::Builder::new()
-            .name("sweeper".into())
-            .spawn(move || {
-                let mut next = 0;
-                for interval in 1.. {
-                    if stopped.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
-                        break;
-                    }
-                    next = sweep_some(&limiter, &*clock, next);
-                    if interval % INTERVALS_PER_RETURN == 0 {
-                        memory::return_freed();
-                    }
-                }
-            })
-            .map_err(|source| ServeError::Start { what: "the sweeper thread", source })?;
-        Ok(Self { stop, thread })
-    }
-
-    pub(super) fn stop(self) {
-        drop(self.stop);
-        // A panic of the sweeper was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
-    }
+/// Starts the thread.
+pub(super) fn start(limiter: &Arc<Limiter>, clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartError> {
+    let (limiter, clock) = (Arc::clone(limiter), Arc::clone(clock));
+    let (mut next, mut interval) = (0, 0);
+    let round = move || {
+        next = sweep_some(&limiter, &*clock, next);
+        interval = (interval + 1) % INTERVALS_PER_RETURN;
+        if interval == 0 {
+            memory::return_freed();
+        }
+    };
+    StoppableThread::start_periodic("sweeper", Priority::Full, INTERVAL, round)
 }
 
 /// Sweeps the shards that are due in one interval, starting at `next`; returns the shard after them.

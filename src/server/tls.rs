@@ -4,17 +4,14 @@ use super::{
     ServeError,
     handshakes::{HandshakeBounds, Handshakes, Ready},
 };
-use std::{
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
 use tidegate_operations::config::{
     ReloadRequests,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
+use tidegate_threads::{BackgroundThread, Priority};
 use tidegate_transport::{
     Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
 };
@@ -127,7 +124,7 @@ impl PortTls {
 /// The thread that reads a port's files again when they change.
 struct CertificateWatch {
     watch: WatchHandle,
-    thread: JoinHandle<()>,
+    thread: BackgroundThread,
 }
 
 impl CertificateWatch {
@@ -150,16 +147,13 @@ impl CertificateWatch {
                 }
             }
         };
-        let thread = thread::Builder::new().name("certificates".into()).spawn(run);
-        let thread =
-            thread.map_err(|source| ServeError::Start { what: "the certificates thread", source })?;
+        let thread = BackgroundThread::start("certificates", Priority::Full, run)?;
         Ok(Self { watch: handle, thread })
     }
 
     fn stop(self) {
         self.watch.stop();
-        // A panic was reported where it occurred.
-        let _ = self.thread.join();
+        self.thread.join();
     }
 }
 

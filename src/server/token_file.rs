@@ -3,17 +3,13 @@
 use super::error::{ServeError, TokenFileError};
 use crate::api::{Tokens, TokensError};
 use arc_swap::ArcSwap;
-use std::{
-    path::Path,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 use tidegate_core::rules::read_text;
 use tidegate_operations::config::{
     ReloadRequests,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
+use tidegate_threads::{BackgroundThread, Priority};
 
 /// Maximum length of the file.
 const BYTES_MAX: u64 = 16 << 20;
@@ -25,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct TokenFile {
     tokens: Arc<ArcSwap<Tokens>>,
     watch: WatchHandle,
-    thread: JoinHandle<()>,
+    thread: BackgroundThread,
 }
 
 impl TokenFile {
@@ -46,8 +42,7 @@ impl TokenFile {
                 }
             }
         };
-        let thread = thread::Builder::new().name("tokens".into()).spawn(run);
-        let thread = thread.map_err(|source| ServeError::Start { what: "the tokens thread", source })?;
+        let thread = BackgroundThread::start("tokens", Priority::Full, run)?;
         Ok(Self { tokens, watch: handle, thread })
     }
 
@@ -58,8 +53,7 @@ impl TokenFile {
 
     pub(super) fn stop(self) {
         self.watch.stop();
-        // A panic was reported where it occurred.
-        let _ = self.thread.join();
+        self.thread.join();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Worker threads, each with a current-thread runtime and connections of its own.
 
 use super::{
-    ServeError, Settings,
+    Settings,
     connection::{self, Drain},
     connections::{Admission, Connections},
     tls::TlsOnPlaintext,
@@ -13,6 +13,7 @@ use std::sync::{
 };
 use tidegate_core::clock::Clock;
 use tidegate_http2::{ConnectionCounts, Http2Settings};
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tidegate_transport::Accepted;
 use tokio::sync::{mpsc, oneshot};
 
@@ -52,10 +53,10 @@ impl Workers {
         port: &Arc<GrpcPort>,
         drain: &Drain,
         tls_on_plaintext: &TlsOnPlaintext,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, StartError> {
         let (alive, finished) = mpsc::channel(1);
         let counts = Arc::<ConnectionCounts>::default();
-        let start_one = |number: usize| -> Result<Worker, ServeError> {
+        let start_one = |number: usize| -> Result<Worker, StartError> {
             let (work, received) = mpsc::unbounded_channel();
             let load = Arc::new(AtomicUsize::new(0));
             let thread = WorkerThread {
@@ -68,13 +69,8 @@ impl Workers {
                 tls_on_plaintext: tls_on_plaintext.clone(),
                 alive: alive.clone(),
             };
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime =
-                runtime.map_err(|source| ServeError::Start { what: "a worker's runtime", source })?;
-            std::thread::Builder::new()
-                .name(format!("worker-{number}"))
-                .spawn(move || runtime.block_on(thread.run()))
-                .map_err(|source| ServeError::Start { what: "a worker thread", source })?;
+            let name = format!("worker-{number}");
+            BackgroundThread::start_async(&name, Priority::Full, async move || thread.run().await)?;
             Ok(Worker { load, work })
         };
         let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;

@@ -4,12 +4,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`priority`] | lower priority of background threads |
 //! | [`config`] | the feeds of rules, and the one owner of the rules in force |
 //! | [`telemetry`] | logs, metrics and traces |
 //! | [`control`] | operations on a running server: what it decides now, overrides and blocks, audit |
 
 pub mod config;
 pub mod control;
-pub mod priority;
 pub mod telemetry;

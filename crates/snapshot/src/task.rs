@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Counts of what the task has done so far, for metrics.
 #[derive(Debug, Default)]
@@ -81,7 +82,7 @@ impl SnapshotTask {
         limiter: &Arc<Limiter>,
         clock: &Arc<dyn Clock>,
         interval: Duration,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, StartError> {
         let (stop, stopped) = mpsc::channel();
         let (finish, finished) = mpsc::sync_channel(1);
         let counts = Arc::new(SnapshotCounts { restore: writer.restore(), ..SnapshotCounts::default() });
@@ -92,7 +93,7 @@ impl SnapshotTask {
             clock: Arc::clone(clock),
             counts: Arc::clone(&counts),
         };
-        std::thread::Builder::new().name("snapshots".into()).spawn(move || {
+        let run = move || {
             let mut wait = interval;
             while stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
                 wait = work.snapshot_and_wait(interval);
@@ -101,7 +102,8 @@ impl SnapshotTask {
             // Unlocks the directory before the end is known: another process may start then.
             drop(work);
             let _ = finish.send(result);
-        })?;
+        };
+        BackgroundThread::start("snapshots", Priority::Full, run)?;
         Ok(Self { stop, finished, counts, progress, timeout })
     }
 

@@ -20,7 +20,7 @@ use std::{
     vec,
 };
 use tidegate_core::clock::Clock;
-use tidegate_operations::priority::Yields;
+use tidegate_threads::Yields;
 use tokio::task::JoinError;
 
 /// Receives the pieces of a text; returns an error when nobody waits for them any more.

@@ -18,27 +18,16 @@ mod stream;
 mod tests;
 
 pub use settings::XdsSettings;
-use std::{
-    io,
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
-use tidegate_operations::{
-    config::{Config, ControlPlaneCounts},
-    priority::lower_priority,
-};
+use tidegate_operations::config::{Config, ControlPlaneCounts};
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::watch;
 
 /// The running feed.
 pub struct XdsFeed {
     stop: watch::Sender<bool>,
-    /// Receives nothing; disconnected when the thread ends.
-    ended: mpsc::Receiver<()>,
+    thread: BackgroundThread,
 }
 
 impl XdsFeed {
@@ -48,26 +37,18 @@ impl XdsFeed {
         settings: XdsSettings,
         clock: &Arc<dyn Clock>,
         counts: &Arc<ControlPlaneCounts>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, StartError> {
         let (config, clock) = (Arc::clone(config), Arc::clone(clock));
         let (stop, stopped) = watch::channel(false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let feed = stream::Feed::new(config, clock, settings, Arc::clone(counts));
-        let (alive, ended) = mpsc::channel();
-        let run = move || {
-            lower_priority();
-            runtime.block_on(feed.run(stopped));
-            drop(alive);
-        };
-        thread::Builder::new().name("xds".into()).spawn(run)?;
-        Ok(Self { stop, ended })
+        let run = async move || feed.run(stopped).await;
+        Ok(Self { stop, thread: BackgroundThread::start_async("xds", Priority::Low, run)? })
     }
 
     /// Ends the thread. An update that is being built is finished if that takes no longer than the timeout.
     pub fn stop(self, timeout: Duration) {
         self.stop.send_replace(true);
-        // Disconnected also after a panic, which was reported where it occurred.
-        if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+        if !self.thread.join_within(timeout) {
             tracing::warn!("stopping without the resources that are being put in force");
         }
     }

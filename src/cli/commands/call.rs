@@ -112,7 +112,7 @@ impl Sent {
 
 impl Call {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tidegate_threads::runtime()?;
         let is_denied = runtime.block_on(self.send_all())?;
         Ok(if is_denied && self.exit_code { ExitCode::from(3) } else { ExitCode::SUCCESS })
     }

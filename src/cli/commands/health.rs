@@ -38,7 +38,7 @@ pub(in crate::cli) struct Health {
 
 impl Health {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tidegate_threads::runtime()?;
         let status = runtime.block_on(self.status())?;
         println!("{}", status.as_str_name());
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })

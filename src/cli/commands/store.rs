@@ -89,7 +89,7 @@ impl At {
 }
 
 fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    tidegate_threads::runtime()?.block_on(work)
 }
 
 impl Store {

@@ -20,10 +20,11 @@ use std::{
     fs::{self, DirBuilder},
     os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
-    process, thread,
+    process,
     time::Duration,
 };
 use tidegate_operations::control::Role;
+use tidegate_threads::{BackgroundThread, Priority};
 use tonic::transport::Endpoint;
 
 /// Address of the console, unless `--http-listen` names another.
@@ -97,12 +98,8 @@ fn start_traffic(listen: &[ListenAddress]) -> Result<(), Failure> {
         return Err(Failure("--demo-traffic calls the first address of --listen: give a host:port".into()));
     };
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    let run = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map(|runtime| runtime.block_on(send(&endpoint)))
-    };
-    let thread = thread::Builder::new().name("demo-traffic".into()).spawn(run);
-    thread.map(drop).map_err(|error| Failure(format!("the thread of --demo-traffic: {error}")))
+    BackgroundThread::start_async("demo-traffic", Priority::Full, async move || send(&endpoint).await)?;
+    Ok(())
 }
 
 /// Sends the requests of every key, evenly over each second. Failed calls are left out: the server starts and stops beside this.

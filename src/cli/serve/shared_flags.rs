@@ -93,7 +93,7 @@ impl SharedFlags {
     /// Connects to the store, if there is one.
     pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
         let Some(settings) = self.settings(is_reference)? else { return Ok(None) };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tidegate_threads::runtime();
         let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;
         let (address, prefix) = (settings.address.to_string(), settings.prefix.clone());
         let store = runtime.block_on(SharedStore::connect(settings));

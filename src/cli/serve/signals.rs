@@ -1,13 +1,13 @@
 //! Signals of `serve`, received on a thread of their own: they take effect whatever the server is doing.
 
-use std::{io, sync::mpsc, thread, time::Duration};
+use std::{io, sync::mpsc, time::Duration};
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_operations::{
     config::ReloadRequests,
     telemetry::{self, DecisionLog},
 };
+use tidegate_threads::{BackgroundThread, Priority};
 use tokio::{
-    runtime,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
 };
@@ -27,21 +27,14 @@ pub(super) fn stop(
 ) -> io::Result<impl Future<Output = ()>> {
     let (stop, stopped) = oneshot::channel();
     let (installed, is_installed) = mpsc::channel();
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        let runtime = match runtime::Builder::new_current_thread().enable_io().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(installed.send(Err(error))),
-        };
-        runtime.block_on(async {
-            match Signals::install() {
-                Ok(signals) => {
-                    let _ = installed.send(Ok(()));
-                    signals.receive(stop, &reload, decision_log.as_ref()).await;
-                }
-                Err(error) => drop(installed.send(Err(error))),
-            }
-        });
-    })?;
+    let receive = async move || match Signals::install() {
+        Ok(signals) => {
+            let _ = installed.send(Ok(()));
+            signals.receive(stop, &reload, decision_log.as_ref()).await;
+        }
+        Err(error) => drop(installed.send(Err(error))),
+    };
+    BackgroundThread::start_async("signals", Priority::Full, receive)?;
     is_installed.recv().map_err(io::Error::other)??;
     Ok(async move {
         // The sender is dropped only after it has sent.

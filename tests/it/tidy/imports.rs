@@ -420,7 +420,7 @@ fn with_prefix(prefix: &[String], path: Vec<String>, name: String) -> (Vec<Strin
 }
 
 /// The crates, by folder.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     ".",
     "crates/bench",
     "crates/cel",
@@ -433,6 +433,7 @@ const CRATES: [&str; 14] = [
     "crates/service",
     "crates/shared",
     "crates/snapshot",
+    "crates/threads",
     "crates/transport",
     "modules/envoy",
 ];

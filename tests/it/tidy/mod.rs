@@ -24,16 +24,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("rules", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
-    ("config", &["limit", "algorithm", "limiter", "priority", "rules", "store", "clock", "sync"]),
-    ("telemetry", &["limit", "limiter", "store", "config", "rules", "clock", "priority"]),
-    ("control", &["limit", "limiter", "clock", "config", "telemetry", "rules", "store", "priority"]),
+    ("config", &["limit", "algorithm", "limiter", "rules", "store", "clock", "sync"]),
+    ("telemetry", &["limit", "limiter", "store", "config", "rules", "clock"]),
+    ("control", &["limit", "limiter", "clock", "config", "telemetry", "rules", "store"]),
     ("console", &[]),
-    ("priority", &["clock", "limit", "sync"]),
     (
         "api",
         &[
             "limit",
-            "priority",
             // Counters, for operators: `control/` decides no request.
             "limiter",
             "varint",
@@ -45,10 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "rules",
         ],
     ),
-    (
-        "server",
-        &["limit", "priority", "limiter", "clock", "api", "telemetry", "store", "rules", "config", "control"],
-    ),
+    ("server", &["limit", "limiter", "clock", "api", "telemetry", "store", "rules", "config", "control"]),
     ("fuzz_bridge", &["api"]),
     (
         "cli",

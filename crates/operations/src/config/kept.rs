@@ -18,6 +18,7 @@ use tidegate_core::{
     limit::Timestamp,
     rules::{Source, SourceId, read_regular},
 };
+use tidegate_threads::{BackgroundThread, Priority};
 
 /// Its name in the data directory.
 const FILE: &str = "last-valid-rules.json";
@@ -180,8 +181,8 @@ impl KeptRules {
             return;
         }
         let inner = Arc::clone(&self.0);
-        let spawned = std::thread::Builder::new().name("kept-rules".into()).spawn(move || inner.write_all());
-        if let Err(error) = spawned {
+        let thread = BackgroundThread::start("kept-rules", Priority::Full, move || inner.write_all());
+        if let Err(error) = thread {
             self.0.is_writing.store(false, Ordering::Release);
             tracing::warn!(%error, "the rules in force are not kept for a later start");
         }

@@ -30,7 +30,6 @@ pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;
 pub use status::{Attempt, FeedLoads, LoadResult, RulesStatus};
 
-use crate::priority::run_at_low_priority;
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
@@ -42,6 +41,7 @@ use tidegate_core::{
     store::Seed,
     sync::Mutex,
 };
+use tidegate_threads::run_at_low_priority;
 
 /// Rules of more text than this, in bytes, are read, built and freed when cores have nothing else to do: it takes 0.1 s of CPU or more.
 /// Those of less are in force sooner where decisions saturate all cores.

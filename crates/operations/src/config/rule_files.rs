@@ -4,20 +4,12 @@ use super::{
     Config, Feed, ReloadRequests, load, run_by_length,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
-use crate::priority::lower_priority;
-use std::{
-    io,
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 use tidegate_core::{
     clock::Clock,
     rules::{RuleErrors, RuleFilePaths, Source},
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Time between two attempts to free what is not used any more.
 const FREE_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,8 +25,7 @@ const READINGS_MAX: usize = 20;
 /// The running feed.
 pub struct RuleFiles {
     watch: WatchHandle,
-    /// Receives nothing; disconnected when the thread ends.
-    ended: mpsc::Receiver<()>,
+    thread: BackgroundThread,
 }
 
 impl RuleFiles {
@@ -46,28 +37,22 @@ impl RuleFiles {
         settings: WatchSettings,
         clock: &Arc<dyn Clock>,
         requests: &ReloadRequests,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, StartError> {
         let (config, clock) = (Arc::clone(config), Arc::clone(clock));
         let watch = Watch::new(paths.paths.clone(), settings);
         let handle = watch.handle();
         requests.register(handle.clone());
         let name = if feed == Feed::Blocks { "blocks" } else { "rules" };
         let files = Files { config, feed, paths, settings, clock };
-        let (alive, ended) = mpsc::channel();
-        let run = move || {
-            files.run(watch);
-            drop(alive);
-        };
-        thread::Builder::new().name(name.into()).spawn(run)?;
-        Ok(Self { watch: handle, ended })
+        let thread = BackgroundThread::start(name, Priority::Low, move || files.run(watch))?;
+        Ok(Self { watch: handle, thread })
     }
 
     /// Ends the thread. A load that is under way is finished if that takes no longer than the timeout, or 200 ms; else it ends with the process, and the
     /// rules stay.
     pub fn stop(self, timeout: Duration) {
         self.watch.stop();
-        // Disconnected also after a panic, which was reported where it occurred.
-        if self.ended.recv_timeout(timeout.max(WAKE_MAX)) == Err(RecvTimeoutError::Timeout) {
+        if !self.thread.join_within(timeout.max(WAKE_MAX)) {
             tracing::warn!("stopping without the rules that are being loaded");
         }
     }
@@ -83,7 +68,6 @@ struct Files {
 
 impl Files {
     fn run(self, mut watch: Watch) {
-        lower_priority();
         self.load(false);
         let mut timeout = FREE_INTERVAL;
         loop {

@@ -39,7 +39,7 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SharedStore {
     /// Connects, checks the store, and agrees with other servers on the secret of keys. A store that is not reached is joined later,
-    /// by a [`Keeper`](super::Keeper).
+    /// by [its keeper](super::start_keeper).
     pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
         let inner = Inner::new(settings)?;
         match inner.join().await {

@@ -6,12 +6,11 @@ use crate::script::Batch;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
     collections::{HashMap, hash_map::Entry},
-    io,
     sync::{Arc, atomic::Ordering},
-    thread::JoinHandle,
     time::Duration,
 };
 use tidegate_core::{limit::Timestamp, limiter::SharedResets, store::Seed};
+use tidegate_threads::{BackgroundThread, Priority, StartError, StoppableThread};
 use tokio::sync::oneshot;
 
 /// Interval between heartbeats of a server.
@@ -36,42 +35,24 @@ const ATTEMPT: Duration = Duration::from_millis(100);
 /// Seconds by which the difference between the store's clock and this server's changes before it is logged again.
 const CLOCK_OFFSET_LOGGED: u64 = 2;
 
-/// The running keeper.
-pub struct Keeper {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Keeper {
-    /// Starts the thread. The secret of keys, if another one is adopted, and resets of rules by operators, of this server and of
-    /// others, are passed to `put_keys`.
-    pub fn start(
-        store: &SharedStore,
-        put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
-    ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let inner = Arc::clone(&store.0);
-        let thread = std::thread::Builder::new().name("shared-store".into()).spawn(move || {
-            runtime.block_on(async {
-                let mut server = Server::new(inner, Box::new(put_keys));
-                tokio::select! {
-                    never = server.run() => match never {},
-                    // The sender was dropped: the server stops.
-                    _ = stopped => {}
-                }
-                server.leave().await;
-            });
-        })?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Ends the thread, after it has removed this server from those that share the store.
-    pub fn stop(self) {
-        drop(self.stop);
-        // A panic was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
-    }
+/// Starts the keeper. The secret of keys, if another one is adopted, and resets of rules by operators, of this server and of others, are
+/// passed to `put_keys`. Its end removes this server from those that share the store.
+pub fn start_keeper(
+    store: &SharedStore,
+    put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
+) -> Result<StoppableThread, StartError> {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let inner = Arc::clone(&store.0);
+    let run = async move || {
+        let mut server = Server::new(inner, Box::new(put_keys));
+        tokio::select! {
+            never = server.run() => match never {},
+            // The sender was dropped: the server stops.
+            _ = stopped => {}
+        }
+        server.leave().await;
+    };
+    Ok(BackgroundThread::start_async("shared-store", Priority::Full, run)?.stopped_by(stop))
 }
 
 /// This server among those that share the store.

@@ -11,8 +11,9 @@ use crate::{
     script::Batch,
 };
 use redis::RedisError;
-use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limit::Timestamp};
+use tidegate_threads::{BackgroundThread, Priority, StartError, StoppableThread};
 use tokio::{sync::oneshot, task::JoinSet};
 
 /// Interval between two looks for requests that are due: that of the most frequent reports.
@@ -24,41 +25,23 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Requests of one call of the script, which occupies the store for some 20 microseconds each.
 const REQUESTS_MAX: usize = 32;
 
-/// The running thread.
-pub struct Leasing {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Leasing {
-    /// Starts the thread. Without leases it drops denials that have ended.
-    pub fn start(store: &SharedStore, clock: &Arc<dyn Clock>) -> io::Result<Self> {
-        let inner = Arc::clone(&store.0);
-        let holders = Arc::clone(&inner.holders);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, mut stopped) = oneshot::channel();
-        let clock = Arc::clone(clock);
-        let thread = std::thread::Builder::new().name("leases".into()).spawn(move || {
-            runtime.block_on(async {
-                let connection = SideConnection::new(Arc::clone(&inner));
-                let mut leasing = Lessee { store: inner, holders, clock, connection };
-                loop {
-                    let pause = leasing.step().await;
-                    if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
-                        return leasing.release().await;
-                    }
-                }
-            });
-        })?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Ends the thread, after it has released all credits.
-    pub fn stop(self) {
-        drop(self.stop);
-        // A panic was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
-    }
+/// Starts the thread. Without leases it drops denials that have ended. Its end releases all credits.
+pub fn start_leasing(store: &SharedStore, clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartError> {
+    let inner = Arc::clone(&store.0);
+    let holders = Arc::clone(&inner.holders);
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let clock = Arc::clone(clock);
+    let run = async move || {
+        let connection = SideConnection::new(Arc::clone(&inner));
+        let mut leasing = Lessee { store: inner, holders, clock, connection };
+        loop {
+            let pause = leasing.step().await;
+            if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
+                return leasing.release().await;
+            }
+        }
+    };
+    Ok(BackgroundThread::start_async("leases", Priority::Full, run)?.stopped_by(stop))
 }
 
 struct Lessee {

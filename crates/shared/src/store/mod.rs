@@ -40,8 +40,8 @@ pub use connect_error::ConnectError;
 pub use contents::Contents;
 pub use counts::{BatchSize, CallResult, StoreCounts, StoreEvent};
 pub use failure::Failure;
-pub use keeper::Keeper;
-pub use leasing::Leasing;
+pub use keeper::start_keeper;
+pub use leasing::start_leasing;
 pub use quotas::{PartCall, PartCalls, PartThread};
 pub use releases::Closed;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
@@ -169,7 +169,7 @@ impl SharedStore {
         self.0.is_cluster
     }
 
-    /// The secret of the keys in the store. Another one may be adopted later: see [`Keeper::start`].
+    /// The secret of the keys in the store. Another one may be adopted later: see [`start_keeper`].
     pub fn seed(&self) -> Seed {
         self.0.layout.load().seed.clone()
     }

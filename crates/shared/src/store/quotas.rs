@@ -10,8 +10,9 @@ use crate::{
     script::{Batch, decode_parts},
 };
 use redis::{ErrorKind, RedisError};
-use std::{io, sync::Arc, thread::JoinHandle};
+use std::sync::Arc;
 use tidegate_core::{algorithm::Algorithm, clock::Clock, store::Key};
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Requests of one call of the script, which occupies the store for some 50 microseconds each, fewer in a batch.
@@ -35,7 +36,7 @@ pub struct PartCalls(UnboundedSender<Vec<PartCall>>);
 /// The running thread.
 pub struct PartThread {
     calls: UnboundedSender<Vec<PartCall>>,
-    thread: JoinHandle<()>,
+    thread: BackgroundThread,
 }
 
 impl PartCalls {
@@ -53,12 +54,11 @@ impl PartThread {
         store: &SharedStore,
         clock: &Arc<dyn Clock>,
         granted: impl Fn(Key, u64, PartGrant) + Send + 'static,
-    ) -> io::Result<(Self, PartCalls)> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    ) -> Result<(Self, PartCalls), StartError> {
         let (calls, received) = unbounded_channel();
         let (store, clock) = (Arc::clone(&store.0), Arc::clone(clock));
-        let run = move || runtime.block_on(answer(&store, &*clock, received, granted));
-        let thread = std::thread::Builder::new().name("quota-store".into()).spawn(run)?;
+        let run = async move || answer(&store, &*clock, received, granted).await;
+        let thread = BackgroundThread::start_async("quota-store", Priority::Full, run)?;
         Ok((Self { calls: calls.clone(), thread }, PartCalls(calls)))
     }
 
@@ -66,8 +66,7 @@ impl PartThread {
     pub fn stop(self) {
         // An empty list ends it: others may still hold the sender.
         let _ = self.calls.send(Vec::new());
-        // A panic was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
+        self.thread.join();
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// A stuck thread keeps sled's buffers, about ten megabytes.
 const ABANDONED_MAX: usize = 8;
@@ -103,10 +104,10 @@ impl DeadlineDisk {
             let permit = Permit::default();
             let disk = (self.make)(permit.clone());
             let worker = Worker::start(disk, permit, Arc::clone(&self.abandoned));
-            self.worker = Some(worker.map_err(|source| DiskError {
+            self.worker = Some(worker.map_err(|error| DiskError {
                 operation: "start the snapshot thread for",
                 path: self.path.clone(),
-                source,
+                source: error.into(),
             })?);
         }
         Ok(self.worker.as_ref().expect("it was started above"))
@@ -164,11 +165,15 @@ impl DeadlineDisk {
 }
 
 impl Worker {
-    fn start(mut disk: Box<dyn Disk>, permit: Permit, abandoned: Arc<AtomicUsize>) -> io::Result<Self> {
+    fn start(
+        mut disk: Box<dyn Disk>,
+        permit: Permit,
+        abandoned: Arc<AtomicUsize>,
+    ) -> Result<Self, StartError> {
         let (jobs, received) = mpsc::channel::<Job>();
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&is_abandoned);
-        std::thread::Builder::new().name("snapshot-disk".into()).spawn(move || {
+        let run = move || {
             for job in received {
                 job(&mut *disk);
             }
@@ -176,7 +181,8 @@ impl Worker {
             if ended.load(Ordering::Relaxed) {
                 abandoned.fetch_sub(1, Ordering::Relaxed);
             }
-        })?;
+        };
+        BackgroundThread::start("snapshot-disk", Priority::Full, run)?;
         Ok(Self { jobs, permit, is_abandoned })
     }
 }

@@ -28,16 +28,16 @@ use exchanges::{HeldTicket, Purpose, Question};
 use shared::{Shared, now};
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
-    thread::{self, JoinHandle},
     time::Duration,
 };
 use tidegate_core::{limit::Request, limiter::slots_of_ticket, store::Seed, sync::Mutex};
 use tidegate_envoy_abi::Waker;
+use tidegate_threads::{BackgroundThread, Priority};
 
 /// The decisions of a server. Dropping the last reference gives all credits back, and ends the thread.
 pub(crate) struct Leased {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<BackgroundThread>,
 }
 
 /// How a request is decided.
@@ -94,9 +94,9 @@ impl Leased {
         let shared = Arc::new(Shared::new(server.clone(), node, seed()?));
         let runtime = link::runtime().map_err(|error| format!("no socket can be used: {error}"))?;
         let own = Arc::clone(&shared);
-        let thread =
-            thread::Builder::new().name("tidegate".to_owned()).spawn(move || link::run(runtime, &own));
-        let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
+        let run = move || link::run(runtime, &own);
+        let thread = BackgroundThread::start("tidegate", Priority::Full, run);
+        let thread = thread.map_err(|error| error.to_string())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -192,8 +192,7 @@ impl Drop for Leased {
         self.shared.is_stopped.store(true, Ordering::Release);
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed where it happened.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

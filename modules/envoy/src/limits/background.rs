@@ -6,13 +6,12 @@ use super::{
 };
 use crate::metrics::HeldCounts;
 use std::{
-    io,
-    sync::{Arc, Weak, mpsc},
-    thread::{self, JoinHandle},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tidegate_core::{clock::Clock as _, limit::Window};
 use tidegate_envoy_abi::{LogLevel, log};
+use tidegate_threads::{Priority, StartError, StoppableThread};
 
 /// Interval between the steps of the thread.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -25,45 +24,23 @@ const STEPS_PER_READING: usize = 100;
 /// Pages swept under one lock, which takes some tens of microseconds.
 const PAGES_PER_LOCK: usize = 16;
 
-/// The running thread. Ends, and is waited for, when this is dropped: no code of the module may run after its last configuration.
-pub(super) struct Background {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Background {
-    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let shared = Arc::clone(shared);
-        let thread = thread::Builder::new().name("tidegate".to_owned()).spawn(move || {
-            let mut last_error = String::new();
-            for step in 0_usize.. {
-                if stopped.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
-                    return;
-                }
-                shared.renew();
-                shared.sweep(step);
-                if step % STEPS_PER_SECOND == 0 {
-                    shared.clock.follow();
-                    shared.publish();
-                }
-                if step % STEPS_PER_READING == STEPS_PER_READING - 1 {
-                    shared.read_again(&mut last_error);
-                }
-            }
-        })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed where it happened.
-            let _ = thread.join();
+/// Starts the thread. Its end is waited for when it is dropped: no code of the module may run after its last configuration.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<StoppableThread, StartError> {
+    let shared = Arc::clone(shared);
+    let (mut last_error, mut step) = (String::new(), 0_usize);
+    let round = move || {
+        shared.renew();
+        shared.sweep(step);
+        if step % STEPS_PER_SECOND == 0 {
+            shared.clock.follow();
+            shared.publish();
         }
-    }
+        if step % STEPS_PER_READING == STEPS_PER_READING - 1 {
+            shared.read_again(&mut last_error);
+        }
+        step = step.wrapping_add(1);
+    };
+    StoppableThread::start_periodic("tidegate", Priority::Full, INTERVAL, round)
 }
 
 impl Shared {

@@ -11,7 +11,6 @@ use crate::{
     renewals::Renewals,
     settings::{Local, RuleSource},
 };
-use background::Background;
 use shared::{CurrentRules, HeldTicket, Shared, checked, elapsed, lock, read};
 use std::{
     path::PathBuf,
@@ -24,6 +23,7 @@ use tidegate_core::{
     rules::{RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_threads::StoppableThread;
 
 /// Maximum number of counters unless configured otherwise: some 60 MB of them.
 const COUNTERS_MAX_DEFAULT: usize = 1_000_000;
@@ -31,7 +31,7 @@ const COUNTERS_MAX_DEFAULT: usize = 1_000_000;
 /// The rules and counters of some configurations. Dropping the last reference ends their thread.
 pub(crate) struct Limits {
     shared: Arc<Shared>,
-    _background: Background,
+    _background: StoppableThread,
 }
 
 /// The slots of a request in flight, in counters of this process.
@@ -99,8 +99,7 @@ impl Limits {
             renewals: Renewals::default(),
             rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
         });
-        let background =
-            Background::start(&shared).map_err(|error| format!("no thread can be started: {error}"))?;
+        let background = background::start(&shared).map_err(|error| error.to_string())?;
         Ok(Self { shared, _background: background })
     }
 

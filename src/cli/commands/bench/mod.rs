@@ -27,6 +27,7 @@ use tidegate_bench::{
     ClientTls, ConnectError, Descriptor, HoldPlan, HoldTimes, Keys, Length, LoadError, Plan, Report,
     ServerProcess, Tally, Target, Template, duration, grouped, latency_svg,
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Measures the throughput and latency of a running server.
 ///
@@ -275,16 +276,15 @@ impl<'p> Plot<'p> {
 }
 
 /// A flag that SIGINT sets, so that an interrupted run still reports.
-fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>, StartError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::spawn(move || {
+    BackgroundThread::start_async("signals", Priority::Full, async move || {
         // If the signal cannot be handled, it ends the process as by default.
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+        if tokio::signal::ctrl_c().await.is_ok() {
             flag.store(true, Ordering::Relaxed);
         }
-    });
+    })?;
     Ok(interrupted)
 }
 

@@ -25,7 +25,7 @@ pub(super) fn is_limited(
     for descriptor in &mut request.descriptors {
         descriptor.hits_addend = Some(0);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let runtime = tidegate_threads::runtime().ok()?;
     let response = runtime.block_on(async {
         let channel = target::connect(address, tls, TIMEOUT).await.ok()?;
         let mut request = tonic::Request::new(request);

@@ -44,7 +44,7 @@ fn candidates(current: &OsStr, name: impl Fn(pb::Rule) -> String) -> Vec<Complet
 /// The first page of rules; none if the server does not respond in time.
 fn fetch(words: Vec<String>) -> Option<Vec<pb::Rule>> {
     let Partial { connection } = Partial::try_parse_from(of_connection(words)).ok()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let runtime = tidegate_threads::runtime().ok()?;
     let listed = runtime.block_on(async {
         tokio::time::timeout(DEADLINE, async {
             let mut caller = connection.caller().await.ok()?;

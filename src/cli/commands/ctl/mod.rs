@@ -168,7 +168,7 @@ enum CodeChoice {
 
 impl Ctl {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tidegate_threads::runtime()?;
         runtime.block_on(self.run_on_runtime())?;
         Ok(ExitCode::SUCCESS)
     }

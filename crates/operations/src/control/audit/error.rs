@@ -2,6 +2,7 @@
 
 use super::chain::BrokenChain;
 use std::{io, path::PathBuf};
+use tidegate_threads::StartError;
 
 /// The log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +30,8 @@ pub enum AuditError {
         source: BrokenChain,
     },
     /// The thread of the log cannot be started.
-    #[error("cannot start the thread of the audit log: {0}")]
-    Thread(#[source] io::Error),
+    #[error(transparent)]
+    Thread(#[from] StartError),
 }
 
 /// A line could not be appended.

@@ -29,11 +29,11 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
-    thread::JoinHandle,
     time::Duration,
 };
 use thread::{Message, NewEntry, Writer};
 use tidegate_core::limit::Timestamp;
+use tidegate_threads::{BackgroundThread, Priority};
 use tokio::sync::oneshot;
 
 /// Lines of denied calls that wait for the disk; further ones are counted.
@@ -49,7 +49,7 @@ pub struct AuditLog {
     /// Denied calls without a line, since [`Self::take_unlogged`].
     unlogged: AtomicU64,
     /// None once dropped.
-    thread: Option<(mpsc::Sender<Message>, JoinHandle<()>)>,
+    thread: Option<(mpsc::Sender<Message>, BackgroundThread)>,
 }
 
 impl AuditLog {
@@ -62,8 +62,7 @@ impl AuditLog {
         let writer =
             Writer { file, end, recent: Arc::clone(&recent), backlog: VecDeque::new(), is_failing: false };
         let (sender, messages) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&messages));
-        let thread = thread.map_err(AuditError::Thread)?;
+        let thread = BackgroundThread::start("audit", Priority::Full, move || writer.run(&messages))?;
         let (denied_waiting, unlogged) = (Arc::default(), AtomicU64::default());
         Ok(Self { recent, denied_waiting, unlogged, thread: Some((sender, thread)) })
     }
@@ -137,8 +136,7 @@ impl Drop for AuditLog {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            // A panic was reported where it occurred.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -10,14 +10,12 @@ mod tests;
 pub use recorder::{BYTES_MAX as RECORDED_BYTES_MAX, Recorder, RecorderStatus};
 
 use super::Control;
-use crate::priority::lower_priority;
 use flate2::bufread::MultiGzDecoder;
 use recorder::Recorded;
 use std::{
     convert::Infallible,
     io::{self, Read},
     sync::Arc,
-    thread,
     time::Duration,
 };
 use tidegate_core::{
@@ -28,6 +26,7 @@ use tidegate_replay::{
     Demand, LineContent, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule,
     in_order_of_time, parse_line,
 };
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::oneshot;
 
 /// The time that a replay may take. A longer one is of the first requests.
@@ -108,8 +107,8 @@ pub enum WhatIfError {
         "{0} requests of the log follow one that was sent after them; sort the log by time, and send it again"
     )]
     OutOfOrder(u64),
-    #[error("the thread cannot be started: {0}")]
-    Thread(io::Error),
+    #[error(transparent)]
+    Thread(#[from] StartError),
     #[error("the comparison failed")]
     Failed,
 }
@@ -154,13 +153,12 @@ impl Control {
         let run = Run::new(self, what_if)?;
         let (report, receiver) = oneshot::channel();
         let compare = move || {
-            lower_priority();
             let result = run.compare(|| report.is_closed());
             drop(permit);
             // The caller may be gone.
             let _ = report.send(result);
         };
-        thread::Builder::new().name("what-if".into()).spawn(compare).map_err(WhatIfError::Thread)?;
+        BackgroundThread::start("what-if", Priority::Low, compare)?;
         receiver.await.unwrap_or(Err(WhatIfError::Failed))
     }
 }

@@ -42,9 +42,8 @@ use std::{
     hash::{BuildHasher, Hasher},
     io,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
     time::Duration,
 };
@@ -55,6 +54,7 @@ use tidegate_core::{
     rules::Redaction,
 };
 use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event, sampled_values};
+use tidegate_threads::{BackgroundThread, Priority};
 use writer::Writer;
 
 /// Time that the last lines have at the end of the process.
@@ -104,7 +104,6 @@ impl DecisionLog {
     pub fn start(settings: DecisionLogSettings, clock: Arc<dyn Clock>) -> Result<Self, DecisionLogError> {
         let failed = |source| DecisionLogError { target: settings.target.clone(), source };
         let sink = Sink::open(&settings.target, settings.rotation).map_err(failed)?;
-        let (finished, receive_finished) = mpsc::channel();
         let shared = Arc::new(Shared {
             queue: Queue::new(settings.queue_bytes),
             sample: settings.sample,
@@ -116,7 +115,7 @@ impl DecisionLog {
             assignments: Assignments::new(settings.queue_bytes),
             reopen: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            finished: Mutex::new(Some(receive_finished)),
+            thread: Lock::default(),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
@@ -135,12 +134,10 @@ impl DecisionLog {
             needs_rules: false,
             written_texts: WrittenTexts::default(),
         };
-        let thread = std::thread::Builder::new().name("decision-log".into()).spawn(move || {
-            writer.run();
-            // The receiver is gone if the process did not wait.
-            let _ = finished.send(());
-        });
-        let _ = shared.writer.set(thread.map_err(failed)?.thread().clone());
+        let thread = BackgroundThread::start("decision-log", Priority::Full, || writer.run());
+        let thread = thread.map_err(io::Error::from).map_err(failed)?;
+        let _ = shared.writer.set(thread.handle().clone());
+        *shared.thread.lock() = Some(thread);
         Ok(Self(shared))
     }
 
@@ -164,8 +161,8 @@ impl DecisionLog {
     pub fn finish(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         self.0.wake_writer();
-        let finished = self.0.finished.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if finished.is_some_and(|finished| finished.recv_timeout(FINISH_TIMEOUT).is_err()) {
+        let thread = self.0.thread.lock().take();
+        if thread.is_some_and(|thread| !thread.join_within(FINISH_TIMEOUT)) {
             tracing::warn!("the last lines of the decision log could not be written in time");
         }
     }

@@ -8,13 +8,13 @@ use super::{
 use parking_lot::Mutex as Lock;
 use std::{
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64},
-        mpsc,
     },
     thread::Thread,
 };
 use tidegate_core::limiter::Limiter;
+use tidegate_threads::BackgroundThread;
 
 /// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
 /// none.
@@ -52,8 +52,8 @@ pub(super) struct Shared {
     pub(super) assignments: Assignments,
     pub(super) reopen: AtomicBool,
     pub(super) stop: AtomicBool,
-    /// Receives once, when everything is written.
-    pub(super) finished: Mutex<Option<mpsc::Receiver<()>>>,
+    /// Ends when everything is written.
+    pub(super) thread: Lock<Option<BackgroundThread>>,
     pub(super) written: AtomicU64,
     pub(super) failed: AtomicU64,
 }

@@ -8,7 +8,6 @@ use super::{
     Metrics, reference_statsd,
     sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples},
 };
-use crate::priority::lower_priority;
 use cadence::{
     BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, MetricSink, StatsdClient,
     prelude::*,
@@ -22,6 +21,7 @@ use std::{
     time::Duration,
 };
 use tidegate_counts::HistogramSums;
+use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Bytes of a packet: what fits an Ethernet frame.
 const PACKET_BYTES: usize = 1432;
@@ -84,32 +84,28 @@ impl StatsdSettings {
 /// The thread that pushes.
 pub struct Statsd {
     stop: mpsc::Sender<()>,
-    /// Closed at the end of the thread.
-    ended: mpsc::Receiver<()>,
+    thread: BackgroundThread,
 }
 
 impl Statsd {
     /// Starts to push.
-    pub fn start(settings: StatsdSettings, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub fn start(settings: StatsdSettings, metrics: Arc<Metrics>) -> Result<Self, StartError> {
         tracing::info!(address = settings.address, interval = ?settings.interval, "pushing metrics to statsd");
         let (stop, stopped) = mpsc::channel();
         let mut pusher = Pusher { settings, metrics, sent: Sent::default(), is_failing: false };
-        let (alive, ended) = mpsc::channel();
-        std::thread::Builder::new().name("statsd".into()).spawn(move || {
-            lower_priority();
-            let _alive: mpsc::Sender<()> = alive;
+        let run = move || {
             while stopped.recv_timeout(pusher.settings.interval) == Err(mpsc::RecvTimeoutError::Timeout) {
                 pusher.push();
             }
             pusher.push();
-        })?;
-        Ok(Self { stop, ended })
+        };
+        Ok(Self { stop, thread: BackgroundThread::start("statsd", Priority::Low, run)? })
     }
 
     /// Pushes once more, and ends. Does not wait for long: the host's name may not be resolved in time.
     pub fn stop(self) {
         drop(self.stop);
-        let _ = self.ended.recv_timeout(LAST_PUSH_TIMEOUT);
+        self.thread.join_within(LAST_PUSH_TIMEOUT);
     }
 }
 

@@ -9,10 +9,7 @@ mod variables;
 pub use variables::OtlpSettings;
 
 use super::Metrics;
-use crate::{
-    priority::lower_priority,
-    telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls},
-};
+use crate::telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls};
 use messages::{OtlpSink, Period, attribute};
 use opentelemetry_http::{Bytes, HttpClient, hyper::HyperClient};
 use opentelemetry_proto::tonic::{
@@ -22,9 +19,10 @@ use opentelemetry_proto::tonic::{
     resource::v1::Resource,
 };
 use prost::Message;
-use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 use tidegate_shared::without_userinfo;
+use tidegate_threads::{BackgroundThread, Priority, StoppableThread, runtime};
 use tokio::sync::oneshot;
 use tonic::{
     metadata::MetadataMap,
@@ -35,17 +33,14 @@ use tonic::{
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The thread that pushes.
-pub struct OtlpMetrics {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
-}
+pub struct OtlpMetrics(StoppableThread);
 
 impl OtlpMetrics {
     /// Starts to push.
     pub fn start(settings: OtlpSettings, metrics: Arc<Metrics>, clock: &Arc<dyn Clock>) -> io::Result<Self> {
         let OtlpSettings { export, url, interval, .. } = &settings;
         tracing::info!(endpoint = without_userinfo(url), protocol = %export.protocol, ?interval, "pushing metrics by OTLP");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime()?;
         let client = {
             // The channel starts its task on the runtime.
             let _entered = runtime.enter();
@@ -54,26 +49,21 @@ impl OtlpMetrics {
         let clock = Arc::clone(clock);
         let (start, resource) = (clock.now().as_nanos(), resource(export));
         let mut pusher = Pusher { settings, metrics, clock, start, resource, client, is_failing: false };
-        let (stop, mut stopped) = oneshot::channel();
-        let run = move || {
-            lower_priority();
-            runtime.block_on(async {
-                while tokio::time::timeout(pusher.settings.interval, &mut stopped).await.is_err() {
-                    pusher.push().await;
-                }
-                pusher.settings.timeout = pusher.settings.timeout.min(LAST_PUSH_TIMEOUT);
+        let (stop, mut stopped) = oneshot::channel::<()>();
+        let run = async move || {
+            while tokio::time::timeout(pusher.settings.interval, &mut stopped).await.is_err() {
                 pusher.push().await;
-            });
+            }
+            pusher.settings.timeout = pusher.settings.timeout.min(LAST_PUSH_TIMEOUT);
+            pusher.push().await;
         };
-        let thread = std::thread::Builder::new().name("otlp-metrics".into()).spawn(run)?;
-        Ok(Self { stop, thread })
+        let thread = BackgroundThread::start_on(runtime, "otlp-metrics", Priority::Low, run)?;
+        Ok(Self(thread.stopped_by(stop)))
     }
 
     /// Pushes once more, and ends.
     pub fn stop(self) {
-        drop(self.stop);
-        // A panic of the thread was printed when it happened, and does not prevent the stop.
-        let _ = self.thread.join();
+        drop(self.0);
     }
 }
 

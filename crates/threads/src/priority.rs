@@ -15,14 +15,27 @@ const NICE_AWAITED: i32 = 2;
 /// Time that the yields of one work take at most, but for the last of them.
 const YIELDS_MAX: Duration = Duration::from_millis(1);
 
-/// Lowers the priority of the calling thread.
-pub fn lower_priority() {
-    let _ = rustix::process::setpriority_process(None, NICE);
+/// The priority of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Priority {
+    /// That of threads with decisions.
+    Full,
+    /// A little lower: a client waits for the work.
+    Awaited,
+    /// Low: the work must not delay decisions.
+    Low,
 }
 
-/// Lowers the priority of the calling thread a little, for work that a client waits for.
-pub fn lower_priority_of_awaited() {
-    let _ = rustix::process::setpriority_process(None, NICE_AWAITED);
+impl Priority {
+    /// Gives the calling thread this priority.
+    pub fn apply(self) {
+        let nice = match self {
+            Self::Full => return,
+            Self::Awaited => NICE_AWAITED,
+            Self::Low => NICE,
+        };
+        let _ = rustix::process::setpriority_process(None, nice);
+    }
 }
 
 /// Runs work on a thread of low priority, and waits for its end. A thread of its own, since raising a priority again needs a permission;
@@ -32,7 +45,7 @@ pub fn run_at_low_priority<R: Send>(name: &str, work: impl FnOnce() -> R + Send)
     std::thread::scope(|scope| {
         let (work, result) = (&mut work, &mut result);
         let run = move || {
-            lower_priority();
+            Priority::Low.apply();
             *result = work.take().map(|work| work());
         };
         // Joined by the scope. An error leaves the work untaken.
