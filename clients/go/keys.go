@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -55,19 +54,18 @@ func Constant(entry, value string) KeySource {
 }
 
 // HeaderKey returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since
-// the application may read another one than the key; so is one with a value that is no UTF-8.
+// the application may read another one than the key. The value may be any bytes.
 func HeaderKey(entry, header string, missing Missing) KeySource {
 	return KeySource{entry, missing, func(r Request) (string, error) {
 		values := r.Header(header)
-		switch {
-		case len(values) == 0:
+		switch len(values) {
+		case 0:
 			return "", nil
-		case len(values) > 1:
+		case 1:
+			return strings.TrimSpace(values[0]), nil
+		default:
 			return "", &badRequestError{"the request repeats the header " + header}
-		case !utf8.ValidString(values[0]):
-			return "", &badRequestError{"the header " + header + " is no UTF-8"}
 		}
-		return strings.TrimSpace(values[0]), nil
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -131,8 +132,6 @@ func (r *request) check() error {
 				return errors.New("tidegate: an entry without key; name the key of the rules")
 			case !utf8.ValidString(entry.Key):
 				return noUTF8("a key", entry.Key)
-			case !utf8.ValidString(entry.Value):
-				return noUTF8("the value of "+entry.Key, entry.Value)
 			}
 		}
 		if descriptor.limit != nil {
@@ -212,6 +211,17 @@ func (r *request) peekMessage() *rls.RateLimitRequest {
 	return message
 }
 
+// message returns the message of an entry. Its value may be any bytes, which the generated code refuses in a string.
+func (e Entry) message() *common.RateLimitDescriptor_Entry {
+	if utf8.ValidString(e.Value) {
+		return &common.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value}
+	}
+	sent := &common.RateLimitDescriptor_Entry{Key: e.Key}
+	field := protowire.AppendTag(nil, 2, protowire.BytesType)
+	sent.ProtoReflect().SetUnknown(protowire.AppendString(field, e.Value))
+	return sent
+}
+
 func (r *request) message() *rls.RateLimitRequest {
 	message := &rls.RateLimitRequest{
 		Domain:      r.domain,
@@ -224,7 +234,7 @@ func (r *request) message() *rls.RateLimitRequest {
 			IsNegativeHits: r.giveBack || descriptor.giveBack,
 		}
 		for j, entry := range descriptor.entries {
-			sent.Entries[j] = &common.RateLimitDescriptor_Entry{Key: entry.Key, Value: entry.Value}
+			sent.Entries[j] = entry.message()
 		}
 		// An explicit 0 is a peek; an absent cost is 1.
 		if cost := r.costOf(descriptor); cost != 1 {

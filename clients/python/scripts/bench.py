@@ -31,7 +31,7 @@ ADDRESS = os.environ["TIDEGATE_ADDR"]
 
 
 def request() -> pb.RateLimitRequest:
-    descriptor = pb.RateLimitDescriptor(entries=[pb.RateLimitDescriptor.Entry(key="admitted", value="alice")])
+    descriptor = pb.RateLimitDescriptor(entries=[pb.RateLimitDescriptor.Entry(key="admitted", value=b"alice")])
     return pb.RateLimitRequest(domain="bench", descriptors=[descriptor])
 
 

@@ -130,7 +130,7 @@ def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
         with pytest.raises(TypeError, match="None"):
             client.limit({"user": None})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match="UTF-8"):
-            client.limit(user="\udcff")
+            client.limit(user="\ud800")
         with pytest.raises(ValueError, match="without key"):
             client.limit({"": "a"})
         assert client.limit(user="a").remaining == 99

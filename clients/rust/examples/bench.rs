@@ -49,7 +49,7 @@ impl Caller {
     async fn call(&self) {
         match self {
             Self::Stub(channel) => {
-                let entry = Entry { key: "admitted".to_owned(), value: "alice".to_owned() };
+                let entry = Entry { key: "admitted".to_owned(), value: "alice".into() };
                 let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
                 let message = RateLimitRequest {
                     domain: "bench".to_owned(),

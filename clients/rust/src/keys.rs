@@ -34,7 +34,7 @@ pub struct RequestInfo<'r> {
 }
 
 /// Reads the value, or a problem for which the request is refused.
-type Read = Arc<dyn Fn(RequestInfo<'_>) -> Result<Option<String>, String> + Send + Sync>;
+type Read = Arc<dyn Fn(RequestInfo<'_>) -> Result<Option<Vec<u8>>, String> + Send + Sync>;
 
 /// One entry of a descriptor, read from requests.
 #[derive(Clone)]
@@ -60,7 +60,8 @@ impl Key {
         read: impl Fn(RequestInfo<'_>) -> Option<String> + Send + Sync + 'static,
         missing: Missing,
     ) -> Self {
-        Self { entry: entry.into(), missing, read: Arc::new(move |request| Ok(read(request))) }
+        let read = move |request: RequestInfo<'_>| Ok(read(request).map(String::into_bytes));
+        Self { entry: entry.into(), missing, read: Arc::new(read) }
     }
 
     /// Returns a key with the same value for each request, such as the name of a route.
@@ -70,7 +71,7 @@ impl Key {
     }
 
     /// Returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since the
-    /// application may read another one than the key; so is one with a value that is no UTF-8.
+    /// application may read another one than the key. The value may be any bytes.
     pub fn header(entry: impl Into<String>, header: &'static str, missing: Missing) -> Self {
         let read = move |request: RequestInfo<'_>| {
             let mut values = request.headers.get_all(header).iter();
@@ -78,10 +79,7 @@ impl Key {
             if values.next().is_some() {
                 return Err(format!("the request repeats the header {header}"));
             }
-            let value = str::from_utf8(value.as_bytes());
-            value
-                .map(|value| Some(value.trim().to_owned()))
-                .map_err(|_| format!("the header {header} is no UTF-8"))
+            Ok(Some(trimmed(value.as_bytes()).to_vec()))
         };
         Self { entry: entry.into(), missing, read: Arc::new(read) }
     }
@@ -120,6 +118,11 @@ impl Key {
     }
 }
 
+/// The bytes without white space around them.
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    str::from_utf8(bytes).map_or_else(|_| bytes.trim_ascii(), |text| text.trim().as_bytes())
+}
+
 /// Outcome of reading the keys of a request.
 pub(crate) enum Keys {
     Limited(Vec<Descriptor>),
@@ -132,16 +135,16 @@ pub(crate) enum Keys {
 pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
     let mut limited = Vec::with_capacity(descriptors.len());
     for keys in descriptors {
-        let mut entries = Vec::with_capacity(keys.len());
+        let mut descriptor = Descriptor::default();
         let mut is_limited = true;
         for key in keys {
             let value = match (key.read)(request) {
-                Ok(value) => value.filter(|value| !value.trim().is_empty()),
+                Ok(value) => value.filter(|value| !trimmed(value).is_empty()),
                 Err(problem) => return Keys::Rejected(problem),
             };
             match (value, key.missing) {
-                (Some(value), _) => entries.push((key.entry.as_str(), value)),
-                (None, Missing::Shared) => entries.push((key.entry.as_str(), String::new())),
+                (Some(value), _) => descriptor = descriptor.and_bytes(key.entry.as_str(), value),
+                (None, Missing::Shared) => descriptor = descriptor.and(key.entry.as_str(), ""),
                 // A key behind this one may refuse the request.
                 (None, Missing::Allow) => is_limited = false,
                 (None, Missing::Reject) => {
@@ -150,7 +153,7 @@ pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
             }
         }
         if is_limited {
-            limited.push(Descriptor::new(entries));
+            limited.push(descriptor);
         }
     }
     if limited.is_empty() { Keys::NotLimited } else { Keys::Limited(limited) }

@@ -68,6 +68,8 @@ impl Unit {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Descriptor {
     entries: Vec<(String, String)>,
+    /// Values that are no UTF-8, by the number of their entry, which has their text.
+    bytes: Vec<(usize, Vec<u8>)>,
     cost: Option<u64>,
     limit: Option<(u32, Unit)>,
     gives_back: bool,
@@ -90,6 +92,27 @@ impl Descriptor {
     pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.entries.push((key.into(), value.into()));
         self
+    }
+
+    /// Adds an entry whose value may be any bytes. Of bytes that are no UTF-8, [`Descriptor::entries`] has the text that the server
+    /// counts by: `\xff` for a byte, and two backslashes for one.
+    #[must_use]
+    pub fn and_bytes(mut self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        match String::from_utf8(value.into()) {
+            Ok(value) => self.and(key, value),
+            Err(error) => {
+                let bytes = error.into_bytes();
+                let text = escaped(&bytes);
+                self.bytes.push((self.entries.len(), bytes));
+                self.and(key, text)
+            }
+        }
+    }
+
+    /// The value of an entry as it is sent.
+    fn value(&self, number: usize) -> &[u8] {
+        let bytes = self.bytes.iter().find(|(of, _)| *of == number);
+        bytes.map_or_else(|| self.entries[number].1.as_bytes(), |(_, bytes)| bytes)
     }
 
     /// Sets a number of hits for this descriptor, instead of the request's.
@@ -215,12 +238,12 @@ impl Request {
     /// Bytes that differ for requests that differ in more than their costs.
     pub(crate) fn identity(&self, domain: &str) -> Vec<u8> {
         let mut identity = Vec::with_capacity(64);
-        append(&mut identity, domain);
+        append(&mut identity, domain.as_bytes());
         for descriptor in &self.descriptors {
             identity.extend((descriptor.entries.len() as u64).to_le_bytes());
-            for (key, value) in &descriptor.entries {
-                append(&mut identity, key);
-                append(&mut identity, value);
+            for (number, (key, _)) in descriptor.entries.iter().enumerate() {
+                append(&mut identity, key.as_bytes());
+                append(&mut identity, descriptor.value(number));
             }
             match descriptor.limit {
                 None => identity.push(0),
@@ -239,8 +262,8 @@ impl Request {
         let chosen = self.descriptors.iter().filter(move |one| one.gives_back || !is_giving_back);
         chosen.map(move |descriptor| {
             let mut shape = Vec::new();
-            append(&mut shape, domain);
-            descriptor.entries.iter().for_each(|(key, _)| append(&mut shape, key));
+            append(&mut shape, domain.as_bytes());
+            descriptor.entries.iter().for_each(|(key, _)| append(&mut shape, key.as_bytes()));
             shape
         })
     }
@@ -256,7 +279,11 @@ impl Request {
 
     pub(crate) fn message(&self, domain: String) -> RateLimitRequest {
         let descriptors = self.descriptors.iter().zip(self.costs()).map(|(descriptor, cost)| {
-            let entries = descriptor.entries.iter().cloned().map(|(key, value)| Entry { key, value });
+            let entries = descriptor.entries.iter().enumerate();
+            let entries = entries.map(|(number, (key, _))| Entry {
+                key: key.clone(),
+                value: descriptor.value(number).to_vec(),
+            });
             let limit = descriptor.limit.map(|(requests_per_unit, unit)| Override {
                 requests_per_unit,
                 unit: unit.to_wire().unwrap_or(WireUnit::Unknown).into(),
@@ -274,9 +301,19 @@ impl Request {
 }
 
 /// Appends a text with its length, so that no two lists of texts make the same bytes.
-fn append(bytes: &mut Vec<u8>, text: &str) {
+fn append(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend((text.len() as u64).to_le_bytes());
-    bytes.extend(text.as_bytes());
+    bytes.extend(text);
+}
+
+/// The text of bytes that are no UTF-8, as the server has it.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
 }
 
 impl From<Descriptor> for Request {

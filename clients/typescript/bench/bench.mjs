@@ -29,7 +29,7 @@ function bare() {
   metadata.set("tidegate-precision", "exact");
   const message = create(RateLimitRequestSchema, {
     domain: "bench",
-    descriptors: [{ entries: [{ key: "admitted", value: "alice" }] }],
+    descriptors: [{ entries: [{ key: "admitted", value: new TextEncoder().encode("alice") }] }],
   });
   return new Promise((resolve, reject) => {
     connection.makeUnaryRequest(

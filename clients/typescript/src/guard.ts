@@ -1,7 +1,7 @@
 import type { Decision, Header } from "./decision.js";
 import { RequestError, type RateLimiter } from "./engine.js";
 import { BadKeyError, type Key, type RequestInfo } from "./keys.js";
-import { Descriptor, isText, type Cost } from "./request.js";
+import { Descriptor, isValue, type Cost } from "./request.js";
 import type { Slot } from "./slot.js";
 
 /** The requests that middleware limits, and how. `T` is the framework's own request. */
@@ -160,7 +160,7 @@ export class Guard<T> {
 
 function valueOf<T>(key: Key<T>, request: RequestInfo<T>): string {
   const value = key.read(request) ?? "";
-  if (!isText(value)) {
+  if (!isValue(value)) {
     throw new BadKeyError(`the value of ${key.entry} is no UTF-8`);
   }
   return value;

@@ -11,6 +11,7 @@ import {
   type RateLimitRequest,
   type RateLimitResponse,
 } from "./proto/rls_pb.js";
+import { textOf } from "./request.js";
 import { CallError, type CallSettings, type Transport } from "./transport.js";
 
 export {
@@ -78,6 +79,22 @@ const CODES: Readonly<Record<number, string>> = {
   413: "OUT_OF_RANGE",
 };
 
+/** The JSON of a message. Its values are text there: of values that are no UTF-8, bytes beyond ASCII are written as `\xff`. */
+function jsonOf(message: RateLimitRequest): JsonValue {
+  const json = toJson(RateLimitRequestSchema, message) as {
+    descriptors?: { entries?: { value?: string }[] }[];
+  };
+  message.descriptors.forEach(({ entries }, descriptor) => {
+    entries.forEach(({ value }, entry) => {
+      const written = json.descriptors?.[descriptor]?.entries?.[entry];
+      if (written !== undefined) {
+        written.value = textOf(value);
+      }
+    });
+  });
+  return json;
+}
+
 class HttpTransport implements Transport {
   readonly #url: URL;
   readonly #options: TidegateOptions;
@@ -103,7 +120,7 @@ class HttpTransport implements Transport {
           "grpc-timeout": `${Math.min(Math.max(Math.floor(timeoutMs), 1), 99_999_999)}m`,
           "tidegate-precision": "exact",
         },
-        body: JSON.stringify(toJson(RateLimitRequestSchema, message)),
+        body: JSON.stringify(jsonOf(message)),
         signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
       });
       body = await response.text();

@@ -31,7 +31,7 @@ export function constant(entry: string, value: string): Key {
   return { entry, missing: "shared", read: () => value };
 }
 
-/** A request has a value that is no key: a repeated header, or one that is no UTF-8. */
+/** A request has a value that is no key, such as a repeated header. */
 export class BadKeyError extends Error {}
 
 /**
@@ -49,13 +49,13 @@ export function header(name: string, options: { readonly entry: string; readonly
       if (values.length > 1 || (request.joinsHeaders === true && value?.includes(",") === true)) {
         throw new BadKeyError(`the header ${name} is repeated`);
       }
-      return value === undefined ? undefined : utf8(value, name).trim();
+      return value === undefined ? undefined : utf8(value).trim();
     },
   };
 }
 
-/** Returns a string whose characters are bytes, as platforms read headers, as UTF-8. */
-function utf8(value: string, name: string): string {
+/** Returns a string whose characters are bytes, as platforms read headers, as UTF-8; of other bytes those beyond ASCII as surrogates. */
+function utf8(value: string): string {
   const codes = Array.from({ length: value.length }, (_, index) => value.charCodeAt(index));
   const highest = Math.max(0, ...codes);
   if (highest < 0x80 || highest > 0xff) {
@@ -65,7 +65,7 @@ function utf8(value: string, name: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(codes));
   } catch {
-    throw new BadKeyError(`the header ${name} is no UTF-8`);
+    return String.fromCharCode(...codes.map((code) => (code < 0x80 ? code : 0xdc00 + code)));
   }
 }
 

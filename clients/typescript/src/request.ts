@@ -56,7 +56,7 @@ export class Descriptor {
       if (key === "") {
         throw new TypeError("an entry without key; name the key of the rules");
       }
-      if (!isText(key) || !isText(value)) {
+      if (!isText(key) || !isValue(value)) {
         throw new TypeError(`the entry ${JSON.stringify(key)} is no UTF-8; keys and values are sent as UTF-8`);
       }
     }
@@ -143,7 +143,7 @@ export class Request {
       descriptors: this.#descriptors.map((descriptor, index) => {
         const cost = this.costs[index];
         return {
-          entries: descriptor.entries.map(([key, value]) => ({ key, value })),
+          entries: descriptor.entries.map(([key, value]) => ({ key, value: bytesOf(value) })),
           isNegativeHits: descriptor.givesBack,
           // An explicit 0 is a peek; an absent cost is 1.
           ...(cost === undefined || cost === 1n ? {} : { hitsAddend: cost }),
@@ -159,6 +159,35 @@ export class Request {
       }),
     });
   }
+}
+
+/** The UTF-8 of a value; a lone surrogate U+DC80 to U+DCFF is the byte 80 to ff. */
+function bytesOf(value: string): Uint8Array<ArrayBuffer> {
+  const encoder = new TextEncoder();
+  if (isText(value)) {
+    return encoder.encode(value);
+  }
+  const codes = Array.from(value, (character) => character.codePointAt(0) ?? 0);
+  return Uint8Array.from(
+    codes.flatMap((code) =>
+      code >= 0xdc80 && code <= 0xdcff ? [code & 0xff] : [...encoder.encode(String.fromCodePoint(code))],
+    ),
+  );
+}
+
+/** The text of the bytes of a value. Of bytes that are no UTF-8, those beyond ASCII are written as `\xff`. */
+export function textOf(value: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(value);
+  } catch {
+    const write = (byte: number): string => (byte < 0x80 ? String.fromCharCode(byte) : `\\x${byte.toString(16)}`);
+    return Array.from(value, write).join("");
+  }
+}
+
+/** Whether a string is UTF-8, or has bytes that are none as lone surrogates U+DC80 to U+DCFF. */
+export function isValue(text: string): boolean {
+  return isText(text) || isText(text.replace(/[\udc80-\udcff]/gu, ""));
 }
 
 /** Whether a string is UTF-8: lone surrogates are none, and would all be sent as the same character. */

@@ -7,7 +7,7 @@ import { Decision, type Limit } from "./decision.js";
 import { RateLimiter, type CallOptions } from "./engine.js";
 import { unitNs } from "./limit.js";
 import { LocalLimits, type LocalLimit } from "./local.js";
-import { Request, type DescriptorLike } from "./request.js";
+import { Request, textOf, type DescriptorLike } from "./request.js";
 
 /** A call of a client. */
 export interface FakeCall {
@@ -58,7 +58,7 @@ export class FakeTidegate extends RateLimiter {
     const domain = options.domain ?? this.#domain;
     const request = new Request(domain, given, options.cost ?? 1, operation === "giveBack");
     const entries = request.message().descriptors.map((descriptor) => {
-      return Object.fromEntries(descriptor.entries.map(({ key, value }) => [key, value]));
+      return Object.fromEntries(descriptor.entries.map(({ key, value }) => [key, textOf(value)]));
     });
     const call = { operation, domain, entries, costs: request.costs, givesBack: request.givesBack };
     this.calls.push(call);

@@ -123,7 +123,7 @@ class Request:
         for (entries, limit, gives_back), cost in zip(self.parts, self.costs, strict=True):
             descriptor = message.descriptors.add()
             for key, value in entries:
-                descriptor.entries.add(key=key, value=value)
+                descriptor.entries.add(key=key, value=value.encode(errors="surrogateescape"))
             if cost != 1:
                 # An explicit 0 is a peek; an absent cost is 1.
                 descriptor.hits_addend.value = cost
@@ -152,13 +152,15 @@ def _check_entries(entries: Entries) -> None:
         if not key:
             raise ValueError("an entry without key; name the key of the rules")
         if not (value.isascii() and key.isascii()):
-            _check_text(key)
-            _check_text(value)
+            for text, is_sendable in ((key, is_value(key, "strict")), (value, is_value(value))):
+                if not is_sendable:
+                    raise ValueError(f"{text!r} is no UTF-8; keys and values are sent as UTF-8")
 
 
-def _check_text(text: str) -> None:
-    """Refuse lone surrogates, which bytes of another encoding are often read as."""
+def is_value(text: str, errors: str = "surrogateescape") -> bool:
+    """Return whether a text is UTF-8, or has bytes that are none as surrogates, as PEP 383 has it."""
     try:
-        text.encode()
+        text.encode(errors=errors)
     except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is no UTF-8; keys and values are sent as UTF-8") from None
+        return False
+    return True

@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tidegate._request import Entries
+from tidegate._request import Entries, is_value
 
 #: The address of a proxy's client in a pair of `Forwarded`.
 _FOR = re.compile(r'\s*for=("?)(.*)\1\s*$', re.IGNORECASE)
@@ -90,7 +90,7 @@ class MissingKeyError(Exception):
 
 
 class BadKeyError(Exception):
-    """A request has a value that is no key: a repeated header, or one that is no UTF-8."""
+    """A request has a value that is no key, such as a repeated header."""
 
 
 def constant(entry: str, value: str) -> Key:
@@ -112,22 +112,20 @@ def header(name: str, *, entry: str, missing: Missing) -> Key:
             return None
         if len(values) > 1 or (request.joins_headers and "," in values[0]):
             raise BadKeyError(f"the header {lower} is repeated")
-        return _utf_8(values[0], lower).strip()
+        return _utf_8(values[0]).strip()
 
     return Key(entry, read, missing)
 
 
-def _utf_8(value: str, name: str) -> str:
-    """Return a text whose characters are bytes, as frameworks read headers, as UTF-8."""
+def _utf_8(value: str) -> str:
+    """Return a text whose characters are bytes, as frameworks read headers, as UTF-8; other bytes as surrogates."""
     if value.isascii():
         return value
     try:
-        return value.encode("latin-1").decode()
+        return value.encode("latin-1").decode(errors="surrogateescape")
     except UnicodeEncodeError:
         # More than bytes: the framework has decoded it.
         return value
-    except UnicodeDecodeError:
-        raise BadKeyError(f"the header {name} is no UTF-8") from None
 
 
 def custom(entry: str, read: Callable[[Any], str | int | None], *, missing: Missing) -> Key:
@@ -239,7 +237,7 @@ def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
     entries = []
     for key in keys:
         value = key.read(request)
-        if value and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        if value and not value.isascii() and not is_value(value):
             raise BadKeyError(f"the value of {key.entry} is no UTF-8")
         if not value:
             if key.missing == "reject":

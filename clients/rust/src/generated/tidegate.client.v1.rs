@@ -25,8 +25,9 @@ pub mod rate_limit_descriptor {
     pub struct Entry {
         #[prost(string, tag = "1")]
         pub key: ::prost::alloc::string::String,
-        #[prost(string, tag = "2")]
-        pub value: ::prost::alloc::string::String,
+        /// A string of the API; bytes here, since values may be no UTF-8, as Envoy sends them.
+        #[prost(bytes = "vec", tag = "2")]
+        pub value: ::prost::alloc::vec::Vec<u8>,
     }
     /// A limit of the request, instead of the rule's.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -85,12 +85,13 @@ class RateLimitDescriptor(google.protobuf.message.Message):
         KEY_FIELD_NUMBER: builtins.int
         VALUE_FIELD_NUMBER: builtins.int
         key: builtins.str
-        value: builtins.str
+        value: builtins.bytes
+        """A string of the API; bytes here, since values may be no UTF-8, as Envoy sends them."""
         def __init__(
             self,
             *,
             key: builtins.str = ...,
-            value: builtins.str = ...,
+            value: builtins.bytes = ...,
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 

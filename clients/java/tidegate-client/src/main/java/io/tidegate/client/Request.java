@@ -1,8 +1,11 @@
 package io.tidegate.client;
 
+import com.google.protobuf.ByteString;
 import com.google.protobuf.UInt64Value;
 import io.tidegate.client.proto.RateLimitDescriptor;
 import io.tidegate.client.proto.RateLimitRequest;
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -48,7 +51,7 @@ final class Request {
           throw new IllegalArgumentException("an entry without key; name the key of the rules");
         }
         checkText(entry.getKey(), "a key");
-        checkText(entry.getValue(), "the value of an entry");
+        checkText(withoutBytes(entry.getValue()), "the value of an entry");
       }
       Long own = descriptor.cost();
       costs[index] = own == null ? cost : own;
@@ -70,6 +73,40 @@ final class Request {
       }
       index++;
     }
+  }
+
+  /** A value without the surrogates that stand for bytes. */
+  private static String withoutBytes(String value) {
+    if (value.codePoints().noneMatch(Request::isByte)) {
+      return value;
+    }
+    StringBuilder text = new StringBuilder();
+    value.codePoints().filter(code -> !isByte(code)).forEach(text::appendCodePoint);
+    return text.toString();
+  }
+
+  /** Whether a code point of a value is a lone surrogate that stands for a byte. */
+  private static boolean isByte(int code) {
+    return code >= 0xDC80 && code <= 0xDCFF;
+  }
+
+  /** The UTF-8 of a value; a lone surrogate U+DC80 to U+DCFF is the byte 80 to ff. */
+  private static ByteString bytes(String value) {
+    if (value.codePoints().noneMatch(Request::isByte)) {
+      return ByteString.copyFromUtf8(value);
+    }
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    value
+        .codePoints()
+        .forEach(
+            code -> {
+              if (isByte(code)) {
+                bytes.write(code);
+              } else {
+                bytes.writeBytes(Character.toString(code).getBytes(StandardCharsets.UTF_8));
+              }
+            });
+    return ByteString.copyFrom(bytes.toByteArray());
   }
 
   /** The request as fake clients have it. */
@@ -127,7 +164,7 @@ final class Request {
       RateLimitDescriptor.Builder built =
           message.addDescriptorsBuilder().setIsNegativeHits(descriptor.givesBack());
       for (Map.Entry<String, String> entry : descriptor.entries()) {
-        built.addEntriesBuilder().setKey(entry.getKey()).setValue(entry.getValue());
+        built.addEntriesBuilder().setKey(entry.getKey()).setValue(bytes(entry.getValue()));
       }
       // An explicit 0 is a peek; an absent cost is 1.
       if (costs[index] != 1) {

@@ -1,5 +1,6 @@
 package io.tidegate.client;
 
+import com.google.protobuf.ByteString;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientInterceptors;
@@ -73,7 +74,11 @@ final class Bench {
   /** One call of the stub, with the message and metadata that the library sends. */
   private static boolean bare(Channel stub) {
     RateLimitRequest.Builder request = RateLimitRequest.newBuilder().setDomain("bench");
-    request.addDescriptorsBuilder().addEntriesBuilder().setKey("admitted").setValue("alice");
+    request
+        .addDescriptorsBuilder()
+        .addEntriesBuilder()
+        .setKey("admitted")
+        .setValue(ByteString.copyFromUtf8("alice"));
     CallOptions options =
         CallOptions.DEFAULT.withDeadlineAfter(TIMEOUT.toNanos(), TimeUnit.NANOSECONDS);
     RateLimitResponse response =

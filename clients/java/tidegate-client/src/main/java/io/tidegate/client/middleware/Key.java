@@ -46,8 +46,8 @@ public final class Key {
 
   /**
    * Returns a key with the value of a header. A request that repeats the header is refused,
-   * whatever the values, since the application may read another one than the key; so is one with a
-   * value that is no UTF-8.
+   * whatever the values, since the application may read another one than the key. The value may be
+   * any bytes.
    *
    * @param entry the entry's key, as in the rules
    * @param name the header
@@ -63,7 +63,7 @@ public final class Key {
           if (values.size() > 1) {
             throw new BadRequestException("the request repeats the header " + name);
           }
-          return values.isEmpty() ? null : utf8(values.get(0), name).strip();
+          return values.isEmpty() ? null : utf8(values.get(0)).strip();
         });
   }
 
@@ -109,15 +109,12 @@ public final class Key {
   }
 
   /**
-   * The text of a header's bytes as UTF-8. Servers decode headers as ISO-8859-1, some as UTF-8 or
-   * ASCII with replacements for what is neither.
+   * The text of a header's bytes as UTF-8; of other bytes those beyond ASCII as surrogates. Servers
+   * decode headers as ISO-8859-1, some as UTF-8 or ASCII with replacements for what is neither.
    */
-  private static String utf8(String decoded, String name) {
+  private static String utf8(String decoded) {
     if (decoded.chars().allMatch(letter -> letter < 0x80)) {
       return decoded;
-    }
-    if (decoded.indexOf('\uFFFD') >= 0) {
-      throw new BadRequestException("the header " + name + " is no UTF-8");
     }
     if (decoded.chars().anyMatch(letter -> letter > 0xFF)) {
       return decoded;
@@ -126,8 +123,22 @@ public final class Key {
       ByteBuffer bytes = ByteBuffer.wrap(decoded.getBytes(StandardCharsets.ISO_8859_1));
       return StandardCharsets.UTF_8.newDecoder().decode(bytes).toString();
     } catch (CharacterCodingException malformed) {
-      throw new BadRequestException("the header " + name + " is no UTF-8");
+      StringBuilder text = new StringBuilder();
+      decoded
+          .chars()
+          .forEach(letter -> text.append((char) (letter < 0x80 ? letter : 0xDC00 + letter)));
+      return text.toString();
     }
+  }
+
+  /** Whether a text is UTF-8, or has bytes that are none as lone surrogates U+DC80 to U+DCFF. */
+  private static boolean isValue(String text) {
+    return text.codePoints()
+        .allMatch(
+            code ->
+                code < Character.MIN_SURROGATE
+                    || code > Character.MAX_SURROGATE
+                    || (code >= 0xDC80 && code <= 0xDCFF));
   }
 
   String entry() {
@@ -145,7 +156,7 @@ public final class Key {
    */
   String read(RequestInfo request) {
     String value = read.apply(request);
-    if (value != null && !StandardCharsets.UTF_8.newEncoder().canEncode(value)) {
+    if (value != null && !isValue(value)) {
       throw new BadRequestException("the value of " + entry + " is no UTF-8");
     }
     return value == null || value.isBlank() ? "" : value;
