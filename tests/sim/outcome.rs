@@ -36,6 +36,26 @@ pub struct Status {
     pub limit: Option<Tightest>,
 }
 
+impl Status {
+    /// The status of a descriptor, of whose limits these are whether they are over and what they report: the first of the tightest. Denials are
+    /// before admissions, then the longest wait, or the least that remains.
+    pub fn of_limits(limits: impl Iterator<Item = (bool, Tightest)>) -> Self {
+        let mut status = Self { is_over: false, limit: None };
+        for (is_over, next) in limits {
+            let is_tighter = match &status.limit {
+                None => true,
+                Some(_) if is_over != status.is_over => is_over,
+                Some(tightest) if is_over => next.reset > tightest.reset,
+                Some(tightest) => next.remaining < tightest.remaining,
+            };
+            if is_tighter {
+                status = Self { is_over, limit: Some(next) };
+            }
+        }
+        status
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tightest {
     pub remaining: u64,

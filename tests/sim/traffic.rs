@@ -51,6 +51,15 @@ pub enum Event {
 }
 
 impl Step {
+    /// The time of the start of the process that runs after it, if it ends another.
+    fn start(&self) -> Option<u64> {
+        match &self.event {
+            Event::Restart(start) | Event::Crash(start) => Some(*start),
+            Event::Reload { meanwhile, .. } => meanwhile.iter().rev().find_map(Self::start),
+            _ => None,
+        }
+    }
+
     /// The time of the last event.
     pub fn end(&self) -> u64 {
         match &self.event {
@@ -112,12 +121,11 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
         if let Some(longest) = outcomes.iter().filter_map(longest_reset).max() {
             reset = longest;
         }
-        match &step.event {
-            Event::ChangeRules(changed) | Event::Reload { rules: Some(changed), .. } => {
-                rules = changed.clone()
-            }
-            Event::Restart(start) | Event::Crash(start) => (now, started) = (*start, *start),
-            _ => {}
+        if let Event::ChangeRules(changed) | Event::Reload { rules: Some(changed), .. } = &step.event {
+            rules = changed.clone();
+        }
+        if let Some(start) = step.start() {
+            (now, started) = (start, start);
         }
         trace.push(step);
     }

@@ -4,6 +4,7 @@ mod charges;
 mod resets;
 
 pub use charges::{Charge, is_of_ban, is_over_at, sum};
+pub use resets::first_under_schedules;
 
 use crate::{
     naive_queue::NaiveQueue,
@@ -24,6 +25,8 @@ pub struct Naive {
     /// The limit under which each counter was counted last; none for limits sent with requests, which differ in number
     /// only.
     labels: BTreeMap<Key, Option<Label>>,
+    /// How often rules without the ban of a limit have come into force after rules with it, by rule and limit.
+    removed_bans: BTreeMap<(usize, usize), u64>,
     pub queue: NaiveQueue,
     snapshot: Snapshot,
     /// Whether there is anything to write: an unchanged snapshot keeps its time.
@@ -43,12 +46,14 @@ struct Snapshot {
 struct Label {
     model: Model,
     queue: Option<QueueLimits>,
+    /// Of a ban: how often it had been removed before.
+    removed: u64,
 }
 
 impl PartialEq for Label {
     fn eq(&self, other: &Self) -> bool {
         if let Model::Ban { .. } = self.model {
-            return self.model == other.model;
+            return self.model == other.model && self.removed == other.removed;
         }
         let limit = |label: &Self| Oracle::new(label.model.clone()).limit();
         self.model.counts_as(&other.model) && limit(self) == limit(other) && self.queue == other.queue
@@ -74,8 +79,16 @@ pub enum Of {
 impl Naive {
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let queue = NaiveQueue::new(settings.queued_max);
-        let (counters, labels) = (BTreeMap::new(), BTreeMap::new());
-        Self { settings, rules, counters, labels, queue, snapshot: Snapshot::default(), is_changed: true }
+        Self {
+            settings,
+            rules,
+            counters: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            removed_bans: BTreeMap::new(),
+            queue,
+            snapshot: Snapshot::default(),
+            is_changed: true,
+        }
     }
 
     /// Runs a step. Returns the results of all requests that it completes, in the order of arrival.
@@ -91,16 +104,16 @@ impl Naive {
             }
             Event::Release => return self.release_all(*now),
             Event::EndQueues(after) => return self.end_queue(now + after, *now),
-            Event::ChangeRules(rules) => self.rules = rules.clone(),
+            Event::ChangeRules(rules) => self.put_in_force(rules),
             Event::Reload { rules, meanwhile } => {
                 let mut outcomes = Vec::new();
                 for step in meanwhile {
                     if let (Event::Crash(_), Some(rules)) = (&step.event, rules) {
-                        self.rules = rules.clone();
+                        self.put_in_force(rules);
                     }
                     outcomes.extend(self.play(step));
                 }
-                self.rules = rules.clone().unwrap_or_else(|| self.rules.clone());
+                rules.iter().for_each(|rules| self.put_in_force(rules));
                 return outcomes;
             }
             Event::FreeLimits => {}
@@ -116,6 +129,17 @@ impl Naive {
             Event::Crash(start) => self.restart(*start),
         }
         Vec::new()
+    }
+
+    fn put_in_force(&mut self, rules: &Rules) {
+        for (number, (former, rule)) in self.rules.0.iter().zip(&rules.0).enumerate() {
+            for (index, (former, limit)) in former.limits.iter().zip(&rule.limits).enumerate() {
+                if former.ban.is_some() && limit.ban.is_none() {
+                    *self.removed_bans.entry((number, index)).or_default() += 1;
+                }
+            }
+        }
+        self.rules = rules.clone();
     }
 
     /// Remaining wait of each queued request, in the order of arrival.
@@ -262,6 +286,11 @@ impl Naive {
                 continue;
             }
             let Some(oracle) = self.counters.get_mut(key) else { continue };
+            // A ban that was removed has ended, and rules that have it again begin without denials.
+            let removed = |label: &Option<Label>| label.as_ref().map_or(0, |label| label.removed);
+            if self.labels.get(key).is_some_and(|former| removed(former) < removed(label)) {
+                *oracle = Oracle::new(declared.clone());
+            }
             oracle.change_rule(declared.clone(), now);
             let former = self.labels.insert(*key, label.clone());
             self.is_changed |= former.is_some_and(|former| former != *label);

@@ -22,7 +22,6 @@ struct Wanted {
 }
 
 impl Naive {
-    /// The first of the tightest limits: denials before admissions, then the longest wait, or the least that remains.
     pub(super) fn status(
         &self,
         descriptors: &[DescriptorHits],
@@ -33,7 +32,6 @@ impl Naive {
     ) -> Status {
         let DescriptorHits { rule, own, .. } = descriptors[descriptor];
         let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
-        let mut status = Status { is_over: false, limit: None };
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
         // Without a schedule what is admitted stays so, so that the longest wait is that of all.
         let charged = if is_denied { self.charged_by_denial(descriptors, charges, now) } else { Vec::new() };
@@ -43,10 +41,9 @@ impl Naive {
             let others = charged.iter().copied().filter(|charge| charge.descriptor != descriptor);
             of_descriptor().chain(others).collect::<Vec<&Charge>>()
         };
-        for (index, charge) in charges.iter().enumerate() {
-            if charge.descriptor != descriptor || is_of_ban(charge.key) {
-                continue;
-            }
+        let is_limit = |charge: &Charge| charge.descriptor == descriptor && !is_of_ban(charge.key);
+        let limits = charges.iter().enumerate().filter(|(_, charge)| is_limit(charge));
+        Status::of_limits(limits.map(|(index, charge)| {
             let oracle = self.oracle_of(charge, now);
             let ban = self.ban_in_force(charges, index, now);
             let is_over = (charge.is_over() || ban.is_some()) && !is_shadow;
@@ -75,17 +72,8 @@ impl Naive {
                 }
                 _ => Tightest { remaining: remaining(), reset: Wait::After(oracle.until_full(now)) },
             };
-            let is_tighter = match &status.limit {
-                None => true,
-                Some(_) if is_over != status.is_over => is_over,
-                Some(tightest) if is_over => next.reset > tightest.reset,
-                Some(tightest) => next.remaining < tightest.remaining,
-            };
-            if is_tighter {
-                status = Status { is_over, limit: Some(next) };
-            }
-        }
-        status
+            (is_over, next)
+        }))
     }
 
     /// The ban of the limit of a charge, if it is in force.
@@ -146,18 +134,20 @@ fn until_admitted(all: &[Wanted], now: u64) -> Wait {
     if all.iter().any(|wanted| wanted.hits > wanted.most()) {
         return Wait::Never;
     }
+    let schedules: Vec<&Schedule> = all.iter().filter_map(|wanted| wanted.schedule.as_ref()).collect();
+    first_under_schedules(&schedules, now, |at, from| all.iter().all(|wanted| wanted.admits(at, from)))
+}
+
+/// The wait until `admits` holds for a moment, by the numbers that apply from an earlier moment on: while no other number begins to apply, it stays
+/// so once it does.
+pub fn first_under_schedules(schedules: &[&Schedule], now: u64, admits: impl Fn(u64, u64) -> bool) -> Wait {
     let mut from = now;
     while from < now + SEARCHED {
-        let mut ends: Vec<u64> = all
-            .iter()
-            .filter_map(|wanted| wanted.schedule.as_ref())
-            .flat_map(|it| it.changes(from))
-            .collect();
+        let mut ends: Vec<u64> = schedules.iter().flat_map(|schedule| schedule.changes(from)).collect();
         ends.sort_unstable();
         for end in ends {
-            let admits = |at| all.iter().all(|wanted| wanted.admits(at, from));
-            if from < end && admits(end - 1) {
-                return Wait::After(first(from, |at| at >= end || admits(at)) - now);
+            if from < end && admits(end - 1, from) {
+                return Wait::After(first(from, |at| at >= end || admits(at, from)) - now);
             }
             from = end;
         }

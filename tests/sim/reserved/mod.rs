@@ -1,6 +1,6 @@
 //! Costs known at the end: every verdict, and what remains and the reset of every status, are compared with those of a list of charges, of which an end
-//! replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans and `charge: always`; requests that give hits back
-//! beside starts, and peeks; ends that are lost, repeated and late; stops and crashes.
+//! replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans, schedules and `charge: always`, in shadow and quota mode;
+//! requests that give hits back beside starts, and peeks; ends that are lost, repeated and late; renewals; stops and crashes.
 //!
 //! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
 
@@ -28,10 +28,24 @@ pub enum Fault {
     /// Charges one hit instead of those of the request.
     ForgetsEstimates,
     ChargesNoDenials,
+    LosesRenewals,
+    DeniesByShadow,
+    /// Each of several quotas denies.
+    DeniesByOneQuota,
+    /// Reads the hours of schedules by the clocks of another zone.
+    ReadsOtherClocks,
 }
 
-const FAULTS: [Fault; 4] =
-    [Fault::CostsOneMore, Fault::KeepsWhatIsReturned, Fault::ForgetsEstimates, Fault::ChargesNoDenials];
+const FAULTS: [Fault; 8] = [
+    Fault::CostsOneMore,
+    Fault::KeepsWhatIsReturned,
+    Fault::ForgetsEstimates,
+    Fault::ChargesNoDenials,
+    Fault::LosesRenewals,
+    Fault::DeniesByShadow,
+    Fault::DeniesByOneQuota,
+    Fault::ReadsOtherClocks,
+];
 
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
@@ -101,6 +115,15 @@ fn play(oracle: &mut Oracle, process: &mut Process, event: &Event) -> Result<(),
             if let Some(ticket) = process.ticket(*back) {
                 process.end(&ticket, Cost::GivesBack(*hits), now);
                 oracle.end(&ticket, |estimate| estimate.saturating_sub(*hits));
+            }
+        }
+        Event::Renew { back, is_peek } => {
+            if let Some((ticket, of)) = process.ticket(*back).and_then(|ticket| oracle.renewable(&ticket)) {
+                let found = process.renew(&ticket, &of, *is_peek, now);
+                let expected = oracle.renew(&ticket, *is_peek);
+                if found != expected {
+                    return Err(format!("a renewal: held {found}, expected {expected}"));
+                }
             }
         }
         Event::Sweep => process.sweep(now),

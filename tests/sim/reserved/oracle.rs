@@ -1,12 +1,14 @@
 //! The naive limiter with estimates: a list of all charges of each counter, each at its time, from which the counter is made anew for each result.
 //! An end replaces a number in the list.
 
-use super::traffic::{Estimate, Limit, Reserve, Rules};
+use super::traffic::{Estimate, Limit, Reserve, Rule, Rules};
 use crate::{
+    naive::first_under_schedules,
     oracle::{Model, Oracle as Plain, first},
     outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait, gives, takes},
+    schedule::{Schedule, with_limit},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// 14 November 2023.
 pub const START: u64 = 1_700_000_000_000_000_000;
@@ -50,9 +52,8 @@ struct Counters {
 struct Charge {
     descriptor: usize,
     key: Key,
+    /// Those of the request, which a limit with an estimate does not charge.
     hits: Hits,
-    /// The hits that a peek is about.
-    peeked: u64,
     fits: bool,
     is_banned: bool,
 }
@@ -61,7 +62,36 @@ pub struct Oracle {
     rules: Rules,
     counters: Counters,
     saved: Counters,
+    /// The counters that each ticket names.
+    tickets: BTreeMap<String, Vec<Key>>,
     pub now: u64,
+}
+
+impl Limit {
+    /// The number that applies at a moment, if it is not the declared one.
+    fn number_at(&self, at: u64) -> Option<u64> {
+        self.schedule.as_ref().and_then(|schedule| schedule.requests_at(at))
+    }
+
+    fn model_at(&self, at: u64) -> Model {
+        self.number_at(at).map_or(self.model.clone(), |number| with_limit(&self.model, number))
+    }
+
+    /// The estimate that applies at a moment, if it is a number: at most that of the limit.
+    fn estimate_at(&self, at: u64) -> Option<u64> {
+        match self.reserve?.estimate {
+            Estimate::Hits(hits) => Some(self.number_at(at).map_or(hits, |number| hits.min(number).max(1))),
+            Estimate::OfRequest => None,
+        }
+    }
+
+    /// What hits of a request are charged here at a moment.
+    fn charged_at(&self, hits: Hits, at: u64) -> Hits {
+        match (hits, self.estimate_at(at)) {
+            (Hits::Take(_), Some(estimate)) => Hits::Take(estimate),
+            (hits, _) => hits,
+        }
+    }
 }
 
 impl Counter {
@@ -161,16 +191,35 @@ fn take(plain: &mut Plain, hits: u64, at: u64) {
 
 impl Oracle {
     pub fn new(rules: Rules) -> Self {
-        Self { rules, counters: Counters::default(), saved: Counters::default(), now: START }
+        let (counters, saved) = (Counters::default(), Counters::default());
+        Self { rules, counters, saved, tickets: BTreeMap::new(), now: START }
     }
 
     fn limit(&self, (rule, _, limit): Key) -> &Limit {
-        &self.rules.0[rule][limit]
+        &self.rules.0[rule].limits[limit]
+    }
+
+    /// The counter under the number that applies at a moment.
+    fn counter_at(&self, key: Key, at: u64) -> Counter {
+        let charged = self.counters.counted.get(&key).map(|counter| counter.charged.clone());
+        Counter { model: self.limit(key).model_at(at), charged: charged.unwrap_or_default() }
     }
 
     fn counter(&self, key: Key) -> Counter {
-        let new = || Counter { model: self.limit(key).model.clone(), charged: Vec::new() };
-        self.counters.counted.get(&key).cloned().unwrap_or_else(new)
+        self.counter_at(key, self.now)
+    }
+
+    /// The hits of all charges of a counter for which `counts` holds, by the estimates that apply at a moment.
+    fn sum(
+        &self,
+        charges: &[Charge],
+        key: Key,
+        hits: fn(Hits) -> u64,
+        at: u64,
+        counts: impl Fn(&Charge) -> bool,
+    ) -> u64 {
+        let charged = |charge: &Charge| hits(self.limit(key).charged_at(charge.hits, at));
+        charges.iter().filter(|charge| charge.key == key && counts(charge)).map(charged).sum()
     }
 
     fn banned_until(&self, key: Key) -> u64 {
@@ -185,7 +234,7 @@ impl Oracle {
         let returnable = |descriptor: &DescriptorHits| {
             let DescriptorHits { rule, value, hits, .. } = *descriptor;
             let Hits::GiveBack(mut hits) = hits else { return *descriptor };
-            let keys = || (0..self.rules.0[rule].len()).map(|limit| (rule, value, limit));
+            let keys = || (0..self.rules.0[rule].limits.len()).map(|limit| (rule, value, limit));
             for key in keys() {
                 let counter = self.counter(key);
                 if counter.is_bucket() {
@@ -203,17 +252,14 @@ impl Oracle {
     fn charges(&self, descriptors: &[DescriptorHits]) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &DescriptorHits { rule, value, hits, .. }) in descriptors.iter().enumerate() {
-            for (limit, Limit { reserve, .. }) in self.rules.0[rule].iter().enumerate() {
-                let estimate = reserve.and_then(|reserve| match reserve.estimate {
-                    Estimate::Hits(hits) => Some(hits),
-                    Estimate::OfRequest => None,
+            for limit in 0..self.rules.0[rule].limits.len() {
+                charges.push(Charge {
+                    descriptor,
+                    key: (rule, value, limit),
+                    hits,
+                    fits: true,
+                    is_banned: false,
                 });
-                let hits = match (hits, estimate) {
-                    (Hits::Take(_), Some(estimate)) => Hits::Take(estimate),
-                    (hits, _) => hits,
-                };
-                let (key, peeked) = ((rule, value, limit), estimate.unwrap_or(1));
-                charges.push(Charge { descriptor, key, hits, peeked, fits: true, is_banned: false });
             }
         }
         charges
@@ -224,36 +270,59 @@ impl Oracle {
         let (mut charges, now) = (self.charges(descriptors), self.now);
         let admits: Vec<(bool, bool)> = charges
             .iter()
-            .map(|charge| (self.admits(&charges, charge, now), self.banned_until(charge.key) > now))
+            .map(|charge| (self.admits(&charges, charge, now, now), self.banned_until(charge.key) > now))
             .collect();
         for (charge, (fits, is_banned)) in charges.iter_mut().zip(admits) {
             let gives_back = gives(charge.hits) > 0;
             (charge.fits, charge.is_banned) = (fits || gives_back, is_banned && !gives_back);
         }
-        let is_over = charges.iter().any(|charge| !charge.fits || charge.is_banned);
+        let is_over = self.verdict(descriptors, &charges);
         self.count_denials(&charges);
-        let mut keys: Vec<Key> = charges.iter().map(|charge| charge.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let mut has_ticket = false;
+        let keys: BTreeSet<Key> = charges.iter().map(|charge| charge.key).collect();
+        let mut reserved = Vec::new();
         for key in keys {
-            has_ticket |= self.charge(&charges, key, is_over, ticket.unwrap_or_default());
+            if self.charge(&charges, key, is_over, ticket.unwrap_or_default()) {
+                reserved.push(key);
+            }
+        }
+        let has_ticket = !reserved.is_empty();
+        if let Some(ticket) = ticket {
+            self.tickets.insert(ticket.to_owned(), reserved);
         }
         let status = |descriptor| self.status(&charges, descriptor, is_over);
         (Outcome::Decided(is_over, (0..descriptors.len()).map(status).collect()), has_ticket)
     }
 
-    /// Whether the hits of the request for the counter of a charge fit at a moment.
-    fn admits(&self, charges: &[Charge], charge: &Charge, at: u64) -> bool {
-        let wanted = wanted(charges, charge);
-        self.counter(charge.key).remaining(sum(charges, charge.key, gives), at) >= wanted
+    /// Shadow rules never deny; quota rules deny if all of them are over.
+    fn verdict(&self, descriptors: &[DescriptorHits], charges: &[Charge]) -> bool {
+        let (mut is_over, mut quotas) = (false, Vec::new());
+        for (descriptor, DescriptorHits { rule, .. }) in descriptors.iter().enumerate() {
+            match &self.rules.0[*rule] {
+                Rule { shadow: true, .. } => {}
+                Rule { quota: true, .. } => quotas.push(is_over_at(charges, descriptor)),
+                _ => is_over |= is_over_at(charges, descriptor),
+            }
+        }
+        is_over || !quotas.is_empty() && quotas.iter().all(|&is_over| is_over)
+    }
+
+    /// Whether the hits of the request for the counter of a charge fit at a moment, by the numbers that apply at another.
+    fn admits(&self, charges: &[Charge], charge: &Charge, at: u64, from: u64) -> bool {
+        let given = self.sum(charges, charge.key, gives, from, |_| true);
+        self.counter_at(charge.key, from).remaining(given, at) >= self.wanted(charges, charge, from)
+    }
+
+    /// The hits that the counter of a charge has to admit, by the estimates that apply at a moment.
+    fn wanted(&self, charges: &[Charge], charge: &Charge, at: u64) -> u64 {
+        match charge.hits {
+            Hits::Peek => self.limit(charge.key).estimate_at(at).unwrap_or(1),
+            _ => self.sum(charges, charge.key, takes, at, |_| true),
+        }
     }
 
     fn count_denials(&mut self, charges: &[Charge]) {
         let denies = |charge: &&Charge| takes(charge.hits) > 0 && !charge.fits && !charge.is_banned;
-        let mut denied: Vec<Key> = charges.iter().filter(denies).map(|charge| charge.key).collect();
-        denied.sort_unstable();
-        denied.dedup();
+        let denied: BTreeSet<Key> = charges.iter().filter(denies).map(|charge| charge.key).collect();
         for key in denied {
             if let Some(ban) = self.limit(key).ban.clone() {
                 let counter = self.counters.bans.entry(key).or_insert_with(|| Plain::new(ban));
@@ -265,10 +334,11 @@ impl Oracle {
     /// Counts the hits of a counter that count under this verdict; whether they are an estimate.
     fn charge(&mut self, charges: &[Charge], key: Key, is_over: bool, ticket: &str) -> bool {
         let Limit { reserve, always, .. } = *self.limit(key);
-        if is_over && !always {
+        let counts = |charge: &Charge| always || !is_over && !is_over_at(charges, charge.descriptor);
+        let [given, taken] = [gives, takes].map(|hits| self.sum(charges, key, hits, self.now, counts));
+        if given == 0 && taken == 0 {
             return false;
         }
-        let [given, taken] = [gives, takes].map(|hits| sum(charges, key, hits));
         let (mut counter, now) = (self.counter(key), self.now);
         counter.settle(now);
         if given > 0 {
@@ -286,6 +356,36 @@ impl Oracle {
         counter.join(now);
         self.counters.counted.insert(key, counter);
         taken > 0 && reserve.is_some()
+    }
+
+    /// A ticket, and the rules and values that it names, if it names any.
+    pub fn renewable(&self, ticket: &str) -> Option<(String, Vec<(usize, usize)>)> {
+        let of: BTreeSet<_> =
+            self.tickets.get(ticket)?.iter().map(|(rule, value, _)| (*rule, *value)).collect();
+        Some((ticket.to_owned(), of.into_iter().collect()))
+    }
+
+    /// The request with this ticket is renewed, if all of its estimates are open; returns whether they are.
+    pub fn renew(&mut self, ticket: &str, is_peek: bool) -> bool {
+        let keys = self.tickets.get(ticket).cloned().unwrap_or_default();
+        let now = self.now;
+        let mut counters = self.counters.counted.clone();
+        for key in keys {
+            let hold = self.limit(key).reserve.map_or(0, |reserve| reserve.hold);
+            let charged = counters.get_mut(&key).into_iter().flat_map(|counter| &mut counter.charged);
+            let mut open = charged.filter_map(|charged| match &mut charged.number {
+                Number::Open { ticket: of, deadline, .. } if of == ticket && *deadline > now => {
+                    Some(deadline)
+                }
+                _ => None,
+            });
+            let Some(deadline) = open.next() else { return false };
+            *deadline = (now + hold).max(*deadline);
+        }
+        if !is_peek {
+            self.counters.counted = counters;
+        }
+        true
     }
 
     /// The request with this ticket ends: its cost is made of each estimate.
@@ -312,62 +412,68 @@ impl Oracle {
         self.counters = self.saved.clone();
     }
 
-    /// The first of the tightest limits: denials before admissions, then the longest wait, or the least that remains.
     fn status(&self, charges: &[Charge], descriptor: usize, is_denied: bool) -> Status {
-        let mut status = Status { is_over: false, limit: None };
         let is_charged = |charge: &&Charge| {
-            self.limit(charge.key).always && takes(charge.hits) > 0 && charge.fits && !charge.is_banned
+            let Rule { shadow, quota, .. } = self.rules.0[charge.key.0];
+            self.limit(charge.key).always && takes(charge.hits) > 0 && !charge.is_over() && !(shadow || quota)
         };
         // A denial that has charged limits waits for them too.
         let charged: Vec<&Charge> = charges.iter().filter(is_charged).filter(|_| is_denied).collect();
-        for charge in charges.iter().filter(|charge| charge.descriptor == descriptor) {
-            let banned_until = if gives(charge.hits) > 0 { 0 } else { self.banned_until(charge.key) };
-            let is_banned = banned_until > self.now;
-            let is_over = !charge.fits || is_banned;
-            let counter = self.counter(charge.key);
-            let all = || match charged.is_empty() {
-                true => vec![charge],
-                false => {
-                    let of_descriptor = charges.iter().filter(|charge| charge.descriptor == descriptor);
-                    of_descriptor.chain(charged.iter().copied()).collect()
-                }
-            };
-            let next = match is_over {
-                true => Tightest {
-                    remaining: if is_banned { 0 } else { counter.remaining(0, self.now) },
-                    reset: self.until_all_admit(charges, &all()),
-                },
-                false => {
-                    Tightest { remaining: counter.remaining(0, self.now), reset: self.until_full(&counter) }
-                }
-            };
-            let is_tighter = match &status.limit {
-                None => true,
-                Some(_) if is_over != status.is_over => is_over,
-                Some(tightest) if is_over => next.reset > tightest.reset,
-                Some(tightest) => next.remaining < tightest.remaining,
-            };
-            if is_tighter {
-                status = Status { is_over, limit: Some(next) };
+        let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
+        let is_joint =
+            !charged.is_empty() || of_descriptor().any(|charge| self.limit(charge.key).schedule.is_some());
+        let limits = of_descriptor().map(|charge| {
+            let (counter, remaining) =
+                (self.counter(charge.key), self.counter(charge.key).remaining(0, self.now));
+            // A ban may begin by this denial.
+            let is_banned = gives(charge.hits) == 0 && self.banned_until(charge.key) > self.now;
+            if !(charge.is_over() || is_banned) || self.rules.0[charge.key.0].shadow {
+                return (false, Tightest { remaining, reset: self.until_full(&counter) });
             }
-        }
-        status
+            let all = match is_joint {
+                true => of_descriptor().chain(charged.iter().copied()).collect(),
+                false => vec![charge],
+            };
+            let reset = self.until_all_admit(charges, &all);
+            (true, Tightest { remaining: if is_banned { 0 } else { remaining }, reset })
+        });
+        Status::of_limits(limits)
     }
 
     /// The wait until the counters of all these charges admit the request, and none of them is banned.
     fn until_all_admit(&self, charges: &[Charge], all: &[&Charge]) -> Wait {
+        // At the moment with the greatest number.
         let is_possible = |charge: &&Charge| {
-            let most = Plain::new(self.limit(charge.key).model.clone()).limit();
-            wanted(charges, charge) <= most
+            let limit = self.limit(charge.key);
+            let declared = Plain::new(limit.model.clone()).limit();
+            let most = declared.max(limit.schedule.as_ref().map_or(0, Schedule::most));
+            let hits = match (charge.hits, limit.reserve.map(|reserve| reserve.estimate)) {
+                (Hits::Peek, Some(Estimate::Hits(hits))) => hits,
+                (Hits::Peek, _) => 1,
+                (_, Some(Estimate::Hits(hits))) => {
+                    let takes =
+                        charges.iter().filter(|other| other.key == charge.key && takes(other.hits) > 0);
+                    takes.count() as u64 * hits
+                }
+                _ => self.sum(charges, charge.key, takes, self.now, |_| true),
+            };
+            hits <= most
         };
         if !all.iter().all(is_possible) {
             return Wait::Never;
         }
-        let admits = |charge: &Charge, at| {
-            let is_banned = gives(charge.hits) == 0 && self.banned_until(charge.key) > at;
-            !is_banned && self.admits(charges, charge, at)
+        let admits = |at, from| {
+            all.iter().all(|charge| {
+                let is_banned = gives(charge.hits) == 0 && self.banned_until(charge.key) > at;
+                !is_banned && self.admits(charges, charge, at, from)
+            })
         };
-        Wait::After(first(self.now, |at| all.iter().all(|charge| admits(charge, at))) - self.now)
+        let schedules: Vec<&Schedule> =
+            all.iter().filter_map(|charge| self.limit(charge.key).schedule.as_ref()).collect();
+        match schedules.is_empty() {
+            true => Wait::After(first(self.now, |at| admits(at, self.now)) - self.now),
+            false => first_under_schedules(&schedules, self.now, admits),
+        }
     }
 
     fn until_full(&self, counter: &Counter) -> Wait {
@@ -375,11 +481,13 @@ impl Oracle {
     }
 }
 
-/// The hits that the counter of a charge has to admit.
-fn wanted(charges: &[Charge], charge: &Charge) -> u64 {
-    if charge.hits == Hits::Peek { charge.peeked } else { sum(charges, charge.key, takes) }
+impl Charge {
+    fn is_over(&self) -> bool {
+        !self.fits || self.is_banned
+    }
 }
 
-fn sum(charges: &[Charge], key: Key, hits: fn(Hits) -> u64) -> u64 {
-    charges.iter().filter(|charge| charge.key == key).map(|charge| hits(charge.hits)).sum()
+/// Whether a limit of the descriptor denies its hits, regardless of shadow and quota modes.
+fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
+    charges.iter().any(|charge| charge.descriptor == descriptor && charge.is_over())
 }

@@ -68,6 +68,21 @@ impl Process {
         assert_eq!(self.limiter.pin().decide(&message, moment(now)).code, Code::Ok);
     }
 
+    /// Renews a request of these rules and values; whether it is held.
+    pub fn renew(&self, ticket: &str, of: &[(usize, usize)], is_peek: bool, now: u64) -> bool {
+        let is_peek = is_peek || self.fault == Some(Fault::LosesRenewals);
+        let hits = if is_peek { Hits::Peek } else { Hits::ONE };
+        let names: Vec<_> =
+            of.iter().map(|(rule, value)| (format!("k{rule}"), format!("v{value}"))).collect();
+        let mut message = Request::new("sim");
+        for (key, value) in &names {
+            let renewed = Entry { key: "renew", value: ticket };
+            let entries = [Entry { key, value }, renewed].into_iter().collect();
+            message.push(Descriptor { entries, limit: None, hits });
+        }
+        self.limiter.pin().decide(&message, moment(now)).code == Code::Ok
+    }
+
     pub fn sweep(&self, now: u64) {
         let shards = 0..self.limiter.store().shard_count();
         shards.for_each(|shard| self.limiter.sweep(shard, usize::MAX, moment(now)));
@@ -92,7 +107,14 @@ fn start(rules: &Rules, fault: Option<Fault>, disk: &SimulatedDisk, now: u64) ->
         Some(Fault::ChargesNoDenials) => {
             yaml = yaml.replace("charge: always, debt_max: 1000", "charge: admitted")
         }
-        Some(Fault::CostsOneMore) | None => {}
+        Some(Fault::DeniesByShadow) => yaml = yaml.replace("shadow_mode: true", "shadow_mode: false"),
+        Some(Fault::DeniesByOneQuota) => yaml = yaml.replace("quota_mode: true", "quota_mode: false"),
+        Some(Fault::ReadsOtherClocks) => {
+            for zone in ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"] {
+                yaml = yaml.replace(&format!("time_zone: {zone}"), "time_zone: Asia/Tokyo");
+            }
+        }
+        Some(Fault::CostsOneMore | Fault::LosesRenewals) | None => {}
     }
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny };

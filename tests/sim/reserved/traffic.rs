@@ -5,6 +5,7 @@ use crate::{
     oracle::Model,
     outcome::{DescriptorHits, Hits},
     rng::Rng,
+    schedule::{Schedule, is_window},
 };
 use std::fmt::Write;
 
@@ -40,13 +41,22 @@ pub struct Limit {
     pub model: Model,
     pub reserve: Option<Reserve>,
     pub always: bool,
+    /// Other numbers at times of the week.
+    pub schedule: Option<Schedule>,
     /// Denials and the bans that they begin, as a model of their own.
     pub ban: Option<Model>,
 }
 
-/// The limits of each rule; rule number `n` matches the key `kn`.
 #[derive(Clone, Debug)]
-pub struct Rules(pub Vec<Vec<Limit>>);
+pub struct Rule {
+    pub limits: Vec<Limit>,
+    pub shadow: bool,
+    pub quota: bool,
+}
+
+/// Rule number `n` matches the key `kn`.
+#[derive(Clone, Debug)]
+pub struct Rules(pub Vec<Rule>);
 
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -69,6 +79,11 @@ pub enum Event {
         back: usize,
         hits: u64,
     },
+    /// A renewal, or a peek of one. It may have ended before.
+    Renew {
+        back: usize,
+        is_peek: bool,
+    },
     Sweep,
     Snapshot,
     /// A stop, with a snapshot, and a start.
@@ -79,14 +94,21 @@ pub enum Event {
 
 impl Rules {
     pub fn random(rng: &mut Rng) -> Self {
-        let rule = |rng: &mut Rng| (0..rng.pick(&[1, 1, 2])).map(|_| Limit::random(rng)).collect();
+        let rule = |rng: &mut Rng| {
+            let (shadow, quota) = (rng.once_in(8), rng.once_in(6));
+            let limits = (0..rng.pick(&[1, 1, 2])).map(|_| Limit::random(rng, quota)).collect();
+            Rule { limits, shadow, quota }
+        };
         Self((0..rng.between(1, 3)).map(|_| rule(rng)).collect())
     }
 
     pub fn yaml(&self) -> String {
         let mut yaml = String::from("domain: sim\ndescriptors:\n");
-        for (number, limits) in self.0.iter().enumerate() {
-            let _ = writeln!(yaml, "- key: k{number}\n  rate_limits:");
+        for (number, Rule { limits, shadow, quota }) in self.0.iter().enumerate() {
+            let _ = writeln!(
+                yaml,
+                "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
+            );
             for (limit, Limit { keys, .. }) in limits.iter().enumerate() {
                 let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}}}");
             }
@@ -96,7 +118,8 @@ impl Rules {
 }
 
 impl Limit {
-    fn random(rng: &mut Rng) -> Self {
+    /// Quotas have no bans.
+    fn random(rng: &mut Rng, is_quota: bool) -> Self {
         let (limit, millis) = (rng.between(1, 9), rng.pick(&[250, 1_000, 10_000]));
         let (window, size) = (millis * MILLI, rng.pick(&[3, 5, 12]));
         let (other, model) = match rng.below(7) {
@@ -143,13 +166,19 @@ impl Limit {
         if always {
             keys += ", charge: always, debt_max: 1000";
         }
-        let ban = rng.once_in(4).then(|| {
+        // A log joins hits by the number that applies then, which a list of charges does not have.
+        let has_schedule = is_window(&model) && !matches!(model, Model::SlidingLog { .. }) && rng.once_in(3);
+        let schedule = has_schedule.then(|| Schedule::random(rng, &model));
+        if let Some(schedule) = &schedule {
+            let _ = write!(keys, ", {}, time_zone: {}", schedule.yaml(), schedule.zone());
+        }
+        let ban = (!is_quota && rng.once_in(4)).then(|| {
             let (after, within, lasts) =
                 (rng.between(1, 3), rng.pick(&[250, 4_000]), rng.pick(&[100, 1_000, 20_000]));
             let _ = write!(keys, ", ban: {{after: {after}, within: {within}ms, for: {lasts}ms}}");
             Model::Ban { after, within: within * MILLI, lasts: lasts * MILLI }
         });
-        Self { keys, model, reserve, always, ban }
+        Self { keys, model, reserve, always, schedule, ban }
     }
 }
 
@@ -164,19 +193,25 @@ impl Reserve {
 
 pub fn random(rng: &mut Rng, rules: &Rules) -> Vec<Step> {
     let gaps = [0, 0, MILLI, 7 * MILLI, 50 * MILLI, 120 * MILLI + 1, 900 * MILLI, 4_000 * MILLI];
-    (0..rng.between(5, STEPS)).map(|_| Step { after: rng.pick(&gaps), event: event(rng, rules) }).collect()
+    let after = |rng: &mut Rng| match rng.below(60) {
+        // Up to the next hour, at which numbers change.
+        0 => rng.between(1, 3_600_000) * MILLI,
+        _ => rng.pick(&gaps),
+    };
+    (0..rng.between(5, STEPS)).map(|_| Step { after: after(rng), event: event(rng, rules) }).collect()
 }
 
 fn event(rng: &mut Rng, rules: &Rules) -> Event {
     let latest = rng.pick(&[1, 3, 6]);
     let back = rng.below(latest) as usize;
-    match rng.below(40) {
+    match rng.below(43) {
         0..24 => Event::Request((0..rng.pick(&[1, 1, 2, 3])).map(|_| descriptor(rng, rules)).collect()),
         24..34 => Event::End { back, cost: rng.pick(&[0, 1, 2, 3, 7, 15]) },
         34 => Event::GiveBack { back, hits: rng.between(1, 4) },
         35 => Event::Sweep,
         36 | 37 => Event::Snapshot,
         38 => Event::Restart,
+        39..42 => Event::Renew { back, is_peek: rng.once_in(5) },
         _ => Event::Crash,
     }
 }
