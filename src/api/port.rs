@@ -9,8 +9,8 @@
 
 use super::{
     grpc::{
-        LongLivedBounds, LongLivedCalls, OneMessage, QUOTA_STREAM, WholeMessages, explain_unknown_method,
-        is_grpc, malformed_timeout, not_a_call, one_message, timeout,
+        LongLivedBounds, LongLivedCalls, OneMessage, QUOTA_STREAM, WholeMessages, compressed_call,
+        explain_unknown_method, is_grpc, malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
     refusals::{self, refuse},
@@ -46,12 +46,9 @@ const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/
 
 const HEALTH_CHECK: &[u8] = b"/grpc.health.v1.Health/Check";
 
-/// The encodings of responses that a caller accepts.
-const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
-
 /// The headers that are read here, by the router, or by a service behind it.
 static FIELD_NAMES: LazyLock<FieldNames> = LazyLock::new(|| {
-    let of_grpc = ["content-type", "grpc-timeout", "grpc-encoding", ACCEPT_ENCODING, "authorization"];
+    let of_grpc = ["content-type", "grpc-timeout", "grpc-encoding", "authorization"];
     FieldNames::new(
         of_grpc.into_iter().chain([PRECISION_HEADER, WINDOWS_HEADER]).chain(Propagators::all_headers()),
     )
@@ -241,11 +238,6 @@ fn refusal_of_message(response: &Response<Body>) -> Option<(Refusal, String)> {
     Some((refusal, status.message().to_owned()))
 }
 
-/// Whether the messages of a request may be compressed.
-fn has_encoding<T>(request: &Request<T>) -> bool {
-    request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity")
-}
-
 /// The class of responses with this code.
 #[inline]
 fn class(code: limit::Code) -> usize {
@@ -282,7 +274,7 @@ impl Service for GrpcPort {
                     is_grpc_body = is_grpc(value);
                     is_grpc_body
                 }
-                // The router decodes other encodings, or refuses them.
+                // Calls with other encodings are refused.
                 b"grpc-encoding" => value == b"identity",
                 _ if name == WINDOWS_HEADER.as_bytes() => false,
                 b"grpc-timeout" => {
@@ -393,6 +385,10 @@ impl Service for GrpcPort {
             self.count_refusal(Refusal::MalformedTimeout, &"grpc-timeout is malformed");
             return refusal;
         }
+        if let Some(refusal) = compressed_call(&request) {
+            self.count_refusal(Refusal::UndecodableMessage, &refusal.message());
+            return refusal.into_http();
+        }
         let places = match self.long_lived.start(&request, &self.peer) {
             Ok(places) => places,
             Err(refusal) => {
@@ -409,7 +405,6 @@ impl Service for GrpcPort {
             true => self.message_bytes_max.max(rlqs::REPORT_BYTES_MAX),
             false => self.message_bytes_max,
         };
-        let is_compressed = has_encoding(&request);
         let share = request.body().share();
         let delivery = (path == QUOTA_STREAM).then(|| request.body().delivery());
         let of_connection = share.clone();
@@ -425,10 +420,6 @@ impl Service for GrpcPort {
             request.extensions_mut().insert(of_connection);
         }
         request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
-        if !is_compressed {
-            // tonic compresses the response for every caller that accepts it, and that is half of the time of such a call.
-            request.headers_mut().remove(ACCEPT_ENCODING);
-        }
         let mut routes = self.routes.clone();
         let mut response = match routes.call(request).await {
             Ok(response) => response,

@@ -16,10 +16,7 @@ use super::{
 };
 use std::time::Duration;
 use tidegate_service::RateLimitService;
-use tonic::{
-    codec::CompressionEncoding,
-    service::{Routes, RoutesBuilder},
-};
+use tonic::service::{Routes, RoutesBuilder};
 
 /// Bounds of the router's services.
 #[derive(Clone, Copy, Debug)]
@@ -40,16 +37,12 @@ pub fn routes(
     let health = Health::default();
     let kuadrant = KuadrantService(service.clone());
     let kuadrant = kuadrant_v1::rate_limit_service_server::RateLimitServiceServer::new(kuadrant)
-        .max_decoding_message_size(settings.message_bytes_max)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
+        .max_decoding_message_size(settings.message_bytes_max);
     let quotas =
         RateLimitQuotaServiceServer::new(QuotaService::new(service.clone(), settings.first_message_within))
             .max_decoding_message_size(settings.message_bytes_max.max(rlqs::REPORT_BYTES_MAX));
     let rate_limit = RateLimitServiceServer::new(TonicService(service))
-        .max_decoding_message_size(settings.message_bytes_max)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
+        .max_decoding_message_size(settings.message_bytes_max);
     let mut routes = RoutesBuilder::default();
     routes
         .add_service(rate_limit)

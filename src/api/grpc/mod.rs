@@ -17,7 +17,7 @@ use http::{
 };
 use std::pin::Pin;
 use tidegate_http2::grpc::PREFIX_BYTES;
-use tonic::{Response, Status, body::Body};
+use tonic::{Response, Status, body::Body, metadata::MetadataValue};
 
 /// A response to come, as methods of generated services return it.
 ///
@@ -58,6 +58,20 @@ pub(super) fn not_a_call<B>(request: &http::Request<B>) -> Option<http::Response
 pub(super) fn malformed_timeout<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let malformed = timeout::timeout(request.headers()).err()?;
     Some(Status::invalid_argument(malformed.to_string()).into_http())
+}
+
+/// The refusal of a call whose messages may be compressed.
+///
+/// A kilobyte can decompress to a mebibyte, which costs hundreds of times an honest call per byte received. A bound on the ratio would
+/// refuse a call for a header of an end user that repeats one letter. What is refused here is the configuration of a client.
+pub(super) fn compressed_call<B>(request: &http::Request<B>) -> Option<Status> {
+    let encoding = request.headers().get("grpc-encoding").filter(|encoding| *encoding != "identity")?;
+    let encoding = encoding.to_str().unwrap_or_default();
+    let mut refusal = Status::unimplemented(format!(
+        "grpc-encoding: {encoding:.32}: compressed messages are not accepted; send them uncompressed"
+    ));
+    refusal.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
+    Some(refusal)
 }
 
 fn plain(status: StatusCode, sentence: &'static str) -> http::Response<Bytes> {
