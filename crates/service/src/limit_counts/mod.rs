@@ -177,9 +177,9 @@ impl LimitCounts {
         let outcome = match (applied.is_over, decision.code) {
             _ if is_give_back => Outcome::GivenBack,
             (true, Code::OverLimit) if status.code == Code::OverLimit => {
-                decision.cause_of(true, applied.reset).map_or(Outcome::Denied, Outcome::from)
+                Outcome::of_denial(decision.cause_of(true, applied.reset))
             }
-            (true, _) => Outcome::ShadowDenied,
+            (true, _) => Outcome::of_shadow_denial(decision.cause_of(true, applied.reset)),
             (false, Code::Ok) if !status.is_over && was_queued => Outcome::Queued,
             (false, Code::Ok) if !status.is_over => Outcome::Admitted,
             (false, _) => Outcome::DeniedByOther,

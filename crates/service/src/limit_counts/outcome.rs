@@ -28,19 +28,32 @@ labels! {
         DeniedCountersFull = "denied_counters_full",
         /// Denied although they exceed no limit: the shared store did not decide.
         DeniedStoreAway = "denied_store_away",
-    }
-}
-
-impl From<DenialCause> for Outcome {
-    fn from(cause: DenialCause) -> Self {
-        match cause {
-            DenialCause::CountersFull => Self::DeniedCountersFull,
-            DenialCause::StoreAway => Self::DeniedStoreAway,
-        }
+        /// Would be `DeniedCountersFull` if this limit denied.
+        ShadowCountersFull = "shadow_counters_full",
+        /// Would be `DeniedStoreAway` if this limit denied.
+        ShadowStoreAway = "shadow_store_away",
     }
 }
 
 impl Outcome {
+    /// Hits that this limit has denied; by the limit itself without a cause.
+    pub(super) fn of_denial(cause: Option<DenialCause>) -> Self {
+        match cause {
+            None => Self::Denied,
+            Some(DenialCause::CountersFull) => Self::DeniedCountersFull,
+            Some(DenialCause::StoreAway) => Self::DeniedStoreAway,
+        }
+    }
+
+    /// Hits that this limit would have denied.
+    pub(super) fn of_shadow_denial(cause: Option<DenialCause>) -> Self {
+        match cause {
+            None => Self::ShadowDenied,
+            Some(DenialCause::CountersFull) => Self::ShadowCountersFull,
+            Some(DenialCause::StoreAway) => Self::ShadowStoreAway,
+        }
+    }
+
     /// Whether it is a part of another outcome that figures by outcome leave out: bans have figures of their own.
     pub fn is_of_ban(self) -> bool {
         matches!(self, Self::Banned | Self::BanBegun)

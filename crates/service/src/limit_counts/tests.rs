@@ -177,6 +177,26 @@ fn denials_that_no_limit_caused_are_apart_by_their_cause() {
     );
 }
 
+/// They counted as `shadow_denied`: before a limit is enforced, its owner reads there what it would deny.
+#[test]
+fn hits_in_shadow_that_no_limit_would_deny_are_apart_by_their_cause() {
+    let world = World::full();
+    let bucket = world.counted();
+    assert_eq!(world.decide(&[("shadow", hits(2))]), Code::Ok);
+    let full = "shadow shadow_counters_full 2/1";
+    assert_eq!(world.counted(), [&bucket[..], &[full.to_owned()]].concat());
+
+    let mut request = Request::new("d");
+    let entries = [Entry { key: "shadow", value: "" }].into_iter().collect();
+    request.push(Descriptor { entries, limit: None, hits: hits(3) });
+    let pinned = world.limiter.pin();
+    let mut decision = pinned.decide(&request, Timestamp::from_millis(1_700_000_000_000));
+    decision.rare = Some(Box::new(RareNumbers { is_without_store: true, ..RareNumbers::default() }));
+    world.counts.count(&request, &decision, false);
+    let away = "shadow shadow_store_away 3/1";
+    assert_eq!(world.counted(), [bucket, vec![full.into(), away.into()]].concat());
+}
+
 #[test]
 fn shadow_rules_show_what_they_would_have_denied() {
     let world = world();
