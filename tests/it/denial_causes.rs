@@ -72,6 +72,7 @@ async fn full_counters_are_named_as_the_cause_wherever_a_denial_is_seen() {
 #[tokio::test]
 async fn limits_are_found_by_the_names_that_metrics_have() {
     let shop = Controlled::start(RULES, &[]);
+    assert_eq!(shop.call(&shop.read, "RecordDecisions", &json!({})).await.0, 200);
     let mut client = shop.server.client().await;
     for _ in 0..5 {
         client.hit("shop", &[("user", "mallory")]).await.expect("a decision");
@@ -87,6 +88,16 @@ async fn limits_are_found_by_the_names_that_metrics_have() {
         let (status, error) = shop.call(&shop.read, method, &json!({ "rule": "nosuch" })).await;
         assert_eq!((status, &error["code"]), (404, &json!("NOT_FOUND")), "{method}: {error}");
     }
+    let what_if = json!({ "rules": RULES, "suggestFor": ["per-user"] });
+    let report =
+        eventually("recorded decisions", async || match shop.call(&shop.read, "WhatIf", &what_if).await {
+            (200, report) => Ok(report),
+            refused => Err(refused),
+        })
+        .await;
+    let row = &report["rules"][0];
+    assert_eq!((&row["rule"], &row["limits"]), (&json!("user"), &json!(["per-user"])), "{report}");
+    assert_eq!(report["suggestions"][0]["rule"], "user", "{report}");
     let reset = shop.operate("Reset", json!({ "domain": "shop", "rule": "per-user" })).await;
     assert_eq!(reset["counters"], Value::from("1"));
 }

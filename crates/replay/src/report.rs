@@ -119,7 +119,7 @@ pub struct RuleRow {
     pub domain: SmolStr,
     /// The path of the rule, or a text in parentheses.
     pub rule: SmolStr,
-    /// Names of its limits that differ from the path, under the rules that are replayed.
+    /// Names of its limits that differ from the path, under the proposed rules; under the current ones if the proposed ones lack it.
     pub limits: Vec<SmolStr>,
     /// Under the proposed rules.
     pub proposed: Share,
@@ -152,7 +152,9 @@ impl Report {
             }
         }
         for row in &mut self.rules {
-            row.limits = names.get(&(&*row.domain, &*row.rule)).cloned().unwrap_or_default();
+            if let Some(names) = names.get(&(&*row.domain, &*row.rule)) {
+                row.limits.clone_from(names);
+            }
         }
     }
 }

@@ -267,7 +267,8 @@ impl Replay {
     pub fn into_report(self) -> (Report, Vec<Suggestion>) {
         let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
         let mut report = self.tally.into_report(self.order.out_of_order);
-        if let Some(limiter) = self.proposed.limiter() {
+        // Rules of both sides have the names of the proposed ones.
+        for limiter in self.current.as_ref().into_iter().chain(self.proposed.limiter()) {
             report.name_limits(&limiter.rules());
         }
         (report, suggestions)

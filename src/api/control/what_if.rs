@@ -156,6 +156,7 @@ fn rule(row: RuleRow) -> pb::WhatIfRule {
         denied_proposed: row.proposed.denied,
         descriptors_current: row.current.all,
         denied_current: row.current.denied,
+        limits: row.limits.into_iter().map(Into::into).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 import { number, seconds } from "./api.js";
 import {
   ask, bar, CAUSES, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
-  isInFlight, limitText, notice, rate, REASON, reservedText, slotsText, table, unit, UNITS, visible,
+  isInFlight, limitText, named, notice, rate, REASON, reservedText, slotsText, table, unit, UNITS, visible,
 } from "./view.js";
 
 const REFRESH = 2000;
@@ -98,7 +98,7 @@ function top(app, response) {
   };
   const shown = table([
     ["Key", name],
-    ["Rule", (key) => h("bdi", { class: "mono" }, visible(key.rule || ""))],
+    ["Rule", (key) => h("bdi", { class: "mono" }, visible(named(key.rule, key.limits)))],
     ["Domain", (key) => h("bdi", {}, visible(key.domain || ""))],
     ["Hits", (key) => count(number(key.hits)), true],
     ["Overcounted by at most", (key) => count(number(key.error)), true],

@@ -1,7 +1,7 @@
 // Live: decisions as they are made.
 
 import { number, seconds } from "./api.js";
-import { compact, count, duration, entriesText, failure, fill, h, middle, VirtualList, visible, zone } from "./view.js";
+import { compact, count, duration, entriesText, failure, fill, h, middle, named, VirtualList, visible, zone } from "./view.js";
 
 const KEPT = 5000;
 /** Milliseconds between two updates of the list: reading is not slowed by drawing. */
@@ -61,7 +61,7 @@ export default {
       const tightest = descriptors.find((one) => one.code === "OVER_LIMIT") || descriptors[0] || {};
       event.shown ||= [
         clock.format(new Date(event.time)), over ? "denied" : "admitted", visible(event.domain || "", 40),
-        descriptors.map((one) => entriesText(one.entries)).join(" | "), tightest.cause ? `(${tightest.cause.replace("_", " ")})` : middle(tightest.rule || ""),
+        descriptors.map((one) => entriesText(one.entries)).join(" | "), tightest.cause ? `(${tightest.cause.replace("_", " ")})` : middle(named(tightest.rule, [tightest.name])),
         tightest.rule && !tightest.cause ? compact(tightest.remaining || 0) : "", tightest.resetAfter ? duration(seconds(tightest.resetAfter)) : ""];
       fill(row, event.shown);
       row.children[1].className = over ? "tag denied" : "tag admitted";

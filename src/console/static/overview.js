@@ -2,7 +2,7 @@
 
 import { number } from "./api.js";
 import { Chart } from "./chart.js";
-import { bar, bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, percent, rate, table, visible } from "./view.js";
+import { bar, bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, named, percent, rate, table, visible } from "./view.js";
 
 /** Five minutes. */
 const READINGS = 150;
@@ -105,7 +105,7 @@ function topTable(app, keys) {
     : h("a", { href: app.link("keys", [["domain", domain], ...entriesToParams(descriptor?.entries)]) }, entries(descriptor?.entries)));
   return table([
     ["Key", name],
-    ["Rule", (key) => h("bdi", { class: "mono" }, visible(key.rule || ""))],
+    ["Rule", (key) => h("bdi", { class: "mono" }, visible(named(key.rule, key.limits)))],
     ["Domain", (key) => h("bdi", {}, visible(key.domain || ""))],
     ["Denied hits", (key) => count(number(key.hits)), true],
   ], keys, "Most denied keys");

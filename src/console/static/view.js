@@ -110,6 +110,12 @@ export function slotsText(counter) {
 export const reservedText = ({ reserved, reservationCount = 0 }) => (reservationCount
   ? `${count(Number(reserved))} reserved by ${counted(reservationCount, "request")}` : "");
 
+/** The path of a rule with the names of its limits that differ from it, as metrics have them: `user (per-user)`. */
+export function named(rule = "", limits = []) {
+  const names = limits.filter((name) => name && name !== rule);
+  return names.length ? `${rule} (${names.join(", ")})` : rule;
+}
+
 /** The same as the API expects it: a unit, or a length. */
 export const unit = (s) => names[s] || `${s}s`;
 

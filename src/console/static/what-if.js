@@ -2,7 +2,7 @@
 
 import { number, rulesInForce, seconds } from "./api.js";
 import { Chart } from "./chart.js";
-import { bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, percent, table, visible, window_ } from "./view.js";
+import { bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, named, percent, table, visible, window_ } from "./view.js";
 
 const REFRESH = 2000;
 /** Bytes at the end of a log that are sent at most, before they are compressed. */
@@ -36,7 +36,7 @@ export default {
     const log = h("input", { type: "file", accept: ".jsonl,.json,.log,.gz", onchange: () => { clear.hidden = !log.files.length; } });
     const clear = h("button", { type: "button", class: "link", hidden: true, onclick: () => { log.value = ""; clear.hidden = true; } }, "Use the recorded decisions");
     const [last, against] = [select("last", LAST, parameters.get("last")), select("against", AGAINST, parameters.get("against"))];
-    const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path of the rule", value: parameters.get("suggest") || "" });
+    const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path of the rule, or name of a limit", value: parameters.get("suggest") || "" });
     const [most, of] = [select("share", SHARES, parameters.get("share") || "0.01"), select("of", OF, parameters.get("of"))];
     const [state, message] = [h("p", { class: "label" }), h("pre", { class: "error", role: "alert", hidden: true })];
     const kept = h("p", { hidden: true }, "These are the rules as you edited them. ",
@@ -190,7 +190,7 @@ function show(place, app, report, isRecorded) {
     ...(report.suggestions || []).map(suggested),
     h("div", { class: "card" }, h("h2", {}, "Descriptors by rule"), table([
       ["Domain", (row) => h("bdi", {}, visible(row.domain || ""))],
-      ["Rule", (row) => h("bdi", {}, visible(row.rule || ""))],
+      ["Rule", (row) => h("bdi", {}, visible(named(row.rule, row.limits)))],
       [`Descriptors, ${name}`, (row) => count(number(row.descriptorsCurrent)), true],
       [`Denied, ${name}`, (row) => share(row.deniedCurrent, row.descriptorsCurrent), true],
       ["Descriptors, proposed", (row) => count(number(row.descriptorsProposed)), true],
