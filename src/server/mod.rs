@@ -89,6 +89,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
             }
             listening.serve(&background);
             service_manager.notify(State::Serving);
+            settings.greeting.iter().for_each(|greeting| println!("{greeting}"));
             let ping = service_manager.ping_watchdog(async || listening.workers.all_respond().await);
             let health = async {
                 if !settings.rules.health_needs_rules {

@@ -75,6 +75,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Interval between snapshots, where there is a writer.
     pub snapshot_interval: Duration,
+    /// Line that is printed once requests are decided, if any.
+    pub greeting: Option<String>,
 }
 
 impl Settings {

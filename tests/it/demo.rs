@@ -38,6 +38,9 @@ async fn the_printed_link_opens_the_console_and_shows_traffic() {
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut link).expect("a line");
     let start = format!("Console: http://127.0.0.1:{http}/console#token=");
     let token = link.trim().strip_prefix(&start).expect("the link").to_owned();
+    // It was printed 0.2 s before anything listened.
+    let opened = http1::fetch(Ipv4Addr::LOCALHOST, http, Request::get("/console")).await.expect("it listens");
+    assert_eq!(opened.status(), 200);
 
     eventually("keys of the traffic", async || match top_keys(http, &token).await {
         Ok(keys) if keys >= 2 => Ok(()),

@@ -3,6 +3,7 @@
 use super::{
     control_flags::{ControlFlags, ReachChoice},
     http_flags::HttpFlags,
+    rule_flags::RuleFlags,
 };
 use crate::{
     api::{
@@ -47,6 +48,8 @@ pub(super) struct DemoFlags {
 /// The token file of a run. Removed when dropped.
 pub(super) struct DemoRun {
     folder: PathBuf,
+    /// The line with the link, for the time when the console can be opened.
+    pub(super) link: String,
 }
 
 impl Drop for DemoRun {
@@ -57,11 +60,12 @@ impl Drop for DemoRun {
 }
 
 impl DemoFlags {
-    /// Opens the console of a `--demo`, prints its link, and starts its traffic to the first address that is listened on.
+    /// Opens the console of a `--demo`, makes its link, and starts its traffic to the first address that is listened on.
     pub(super) fn start(
         &self,
         http: &mut HttpFlags,
         control: &mut ControlFlags,
+        rules: &mut RuleFlags,
         listen: &[ListenAddress],
     ) -> Result<Option<DemoRun>, Failure> {
         if !self.demo {
@@ -70,7 +74,7 @@ impl DemoFlags {
         let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", process::id()));
         let at_folder = |error| Failure(format!("{}: {error}", folder.display()));
         DirBuilder::new().mode(0o700).create(&folder).map_err(at_folder)?;
-        let run = DemoRun { folder };
+        let mut run = DemoRun { folder, link: String::new() };
         let name = "demo".parse().map_err(Failure)?;
         let token = NewToken::generate(name, Role::Operate)?;
         let file = run.folder.join("tokens");
@@ -84,7 +88,8 @@ impl DemoFlags {
         let address = http.http_listen[0].clone();
         http.open_console(file);
         control.open(ReachChoice::Loopback);
-        println!("Console: http://{address}/console#token={}", token.text());
+        rules.serve_demo();
+        run.link = format!("Console: http://{address}/console#token={}", token.text());
         if self.demo_traffic {
             start_traffic(listen)?;
         }

@@ -166,9 +166,5 @@ impl std::fmt::Display for Unusable {
 }
 
 fn demo() -> Vec<Source> {
-    tracing::warn!(
-        "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
-         is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
-    );
     vec![Source::file("demo.yaml", rules::DEMO)]
 }

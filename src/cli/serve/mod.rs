@@ -250,9 +250,10 @@ impl Serve {
     }
 
     fn serve(mut self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
-        let _demo = self.demo.start(&mut self.http, &mut self.control, &self.listen)?;
+        let demo = self.demo.start(&mut self.http, &mut self.control, &mut self.rules, &self.listen)?;
         let (mut settings, rules) = self.settings()?;
         settings.http.effective = effective.to_json();
+        settings.greeting = demo.as_ref().map(|demo| demo.link.clone());
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         let compat = self.compat.options(self.read_as.compat)?;
@@ -372,6 +373,7 @@ impl Serve {
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),
+            greeting: None,
         };
         Ok((settings, rules))
     }

@@ -53,6 +53,9 @@ pub(super) struct RuleFlags {
     /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
     #[arg(long, env = "TIDEGATE_HEALTH_NEEDS_RULES", conflicts_with = "healthy_without_rules")]
     health_needs_rules: bool,
+    /// Whether the demo rules are wanted.
+    #[arg(skip)]
+    is_demo: bool,
     #[command(flatten, next_help_heading = "Control plane of rules")]
     xds: XdsFlags,
 }
@@ -151,6 +154,11 @@ impl RuleFlags {
         (self.wait_for_rules, self.strict_rules) = (false, true);
     }
 
+    /// Serves the demo rules without a warning.
+    pub(super) fn serve_demo(&mut self) {
+        self.is_demo = true;
+    }
+
     /// The settings, and the rules to start with. `data` is the data directory.
     pub(super) fn load(
         &self,
@@ -183,6 +191,12 @@ impl RuleFlags {
             kept: kept.as_ref().filter(|_| !self.strict_rules),
         };
         let Started { sources, rules, is_awaited, began_with_kept } = at_start.load()?;
+        if self.rules.is_empty() && !self.is_demo {
+            tracing::warn!(
+                "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
+                 is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
+            );
+        }
         if xds.is_none() {
             // With a control plane this is reported with its first resources.
             log_warnings(&rules);

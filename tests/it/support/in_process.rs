@@ -77,6 +77,7 @@ impl InProcess {
             // While it stops, the test's runtime stands still, and its connections cannot end by themselves.
             drain_timeout: Duration::ZERO,
             snapshot_interval: Duration::from_secs(10),
+            greeting: None,
         };
         let clock = Arc::new(ManualClock::new(start));
         let its_clock = Arc::clone(&clock) as Arc<dyn Clock>;

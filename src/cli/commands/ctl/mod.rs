@@ -181,6 +181,9 @@ impl Ctl {
                     .into(),
             ));
         }
+        if let (Some(_), Command::Tail { .. }) = (connection.watch, &self.command) {
+            return Err(Failure("tail shows decisions until it is interrupted: leave --watch out".into()));
+        }
         let mut caller = connection.caller().await?;
         if let Command::Tail { .. } = &self.command {
             return caller.tail(self.command.tail_request()).await;
