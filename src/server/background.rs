@@ -7,6 +7,7 @@ use super::{
 use crate::api::XdsFeed;
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_counts::LastAttempt;
 use tidegate_http2::ConnectionCounts;
 use tidegate_operations::{
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
@@ -136,6 +137,7 @@ impl Background {
         &self,
         service: &RateLimitService,
         tls: &PortCounts,
+        token_file: Option<Arc<LastAttempt>>,
         connections: Arc<ConnectionCounts>,
     ) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
@@ -153,6 +155,7 @@ impl Background {
             control_plane,
             snapshots,
             tls,
+            token_file,
             decision_log,
             shared_store: service.shared_store().cloned(),
             grants: service.grants().cloned(),

@@ -250,7 +250,12 @@ impl Listening {
     }
 
     fn show(&self, background: &Background) {
-        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_counts());
+        let sources = background.sources(
+            &self.service,
+            self.tls.counts(),
+            self.http.tokens.as_ref().map(TokenFile::last_reload),
+            self.workers.connection_counts(),
+        );
         if let Some(control) = &self.control {
             control.start(sources.clone());
         }

@@ -5,6 +5,7 @@ use crate::api::{Tokens, TokensError};
 use arc_swap::ArcSwap;
 use std::{path::Path, sync::Arc, time::Duration};
 use tidegate_core::rules::read_text;
+use tidegate_counts::LastAttempt;
 use tidegate_operations::config::{
     ReloadRequests,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
@@ -20,6 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The thread that reads the file again when it changes.
 pub(super) struct TokenFile {
     tokens: Arc<ArcSwap<Tokens>>,
+    last_reload: Arc<LastAttempt>,
     watch: WatchHandle,
     thread: BackgroundThread,
 }
@@ -32,23 +34,30 @@ impl TokenFile {
         let tokens = Arc::new(ArcSwap::from_pointee(tokens));
         let mut watch = Watch::new(vec![path.clone()], WatchSettings::default());
         let (handle, in_force) = (watch.handle(), Arc::clone(&tokens));
+        let last_reload = Arc::<LastAttempt>::default();
+        let last = Arc::clone(&last_reload);
         requests.register(handle.clone());
         let run = move || {
             loop {
                 match watch.wait(LOOK_INTERVAL) {
                     Wake::Stopped => return,
-                    Wake::Changed | Wake::Requested => reload(&path, &in_force),
+                    Wake::Changed | Wake::Requested => last.record(reload(&path, &in_force).into()),
                     Wake::Idle => {}
                 }
             }
         };
         let thread = BackgroundThread::start("tokens", Priority::Full, run)?;
-        Ok(Self { tokens, watch: handle, thread })
+        Ok(Self { tokens, last_reload, watch: handle, thread })
     }
 
     /// The tokens in force.
     pub(super) fn tokens(&self) -> Arc<ArcSwap<Tokens>> {
         Arc::clone(&self.tokens)
+    }
+
+    /// The result of the last reload.
+    pub(super) fn last_reload(&self) -> Arc<LastAttempt> {
+        Arc::clone(&self.last_reload)
     }
 
     pub(super) fn stop(self) {
@@ -73,8 +82,11 @@ fn read_by(
     }
 }
 
-fn reload(path: &Path, in_force: &ArcSwap<Tokens>) {
-    match read_by(path, Tokens::parse_again) {
+/// Puts the tokens of the file in force, unless it has errors; whether it has none.
+fn reload(path: &Path, in_force: &ArcSwap<Tokens>) -> bool {
+    let read = read_by(path, Tokens::parse_again);
+    let is_valid = read.is_ok();
+    match read {
         Ok(tokens) => {
             match tokens.count() {
                 0 => {
@@ -86,4 +98,5 @@ fn reload(path: &Path, in_force: &ArcSwap<Tokens>) {
         }
         Err(error) => tracing::error!(%error, "HTTP tokens not reloaded; those in force stay"),
     }
+    is_valid
 }

@@ -51,6 +51,16 @@ async fn becomes(port: u16, token: &str, status: u16) {
     .await;
 }
 
+/// Waits until the metrics have the line.
+async fn shows(port: u16, token: &str, line: &str) {
+    eventually(line, async || {
+        let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+        let page = http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a page");
+        String::from_utf8_lossy(page.body()).lines().any(|found| found == line)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn every_route_but_the_probes_needs_a_token() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -117,9 +127,15 @@ async fn tokens_are_added_and_revoked_while_the_server_runs() {
         .expect("written");
     becomes(port, &first, 401).await;
     // With an error, the tokens in force stay.
+    let valid = fs::read_to_string(&file).expect("text");
     fs::write(&file, "broken").expect("written");
     server.logged("HTTP tokens not reloaded");
     becomes(port, &second, 200).await;
+    shows(port, &second, "tidegate_file_last_reload_successful{file=\"http_tokens\"} 0").await;
+    // One line states the end of the fault.
+    fs::write(&file, valid).expect("written");
+    server.logged("HTTP tokens reloaded");
+    shows(port, &second, "tidegate_file_last_reload_successful{file=\"http_tokens\"} 1").await;
 }
 
 #[test]

@@ -185,7 +185,7 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     replace(&pki.path("server.key"), &pem);
     has_failed_reload(&server, "does not belong").await;
     let reloaded =
-        |value| format!("tidegate_tls_certificate_last_reload_successful{{port=\"grpc\"}} {value}");
+        |value| format!("tidegate_file_last_reload_successful{{file=\"grpc_certificate\"}} {value}");
     has_metric(&server, &reloaded(0)).await;
     replace(&pki.path("server.crt"), "no PEM");
     has_failed_reload(&server, "no certificate in PEM form").await;

@@ -8,12 +8,14 @@
 mod by_text;
 mod histogram;
 mod label;
+mod last_attempt;
 mod log_times;
 mod thread_index;
 
 pub use by_text::{CountsByText, ThreadCounts};
 pub use histogram::{BoundsError, DurationBounds, Histogram, HistogramSums};
 pub use label::Label;
+pub use last_attempt::LastAttempt;
 pub use log_times::LogTimes;
 pub use thread_index::{PerThread, ThreadIndex};
 

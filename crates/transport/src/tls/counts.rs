@@ -4,10 +4,10 @@ use super::client_verifier::SanNotAllowed;
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::{
     io,
-    sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
     time::Duration,
 };
-use tidegate_counts::{Attempt, Counts, LogTimes, labels};
+use tidegate_counts::{Attempt, Counts, LastAttempt, LogTimes, labels};
 
 /// Time between two log lines about one result.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -106,8 +106,8 @@ pub struct TlsCounts {
     pub handshakes: Counts<HandshakeResult>,
     /// Reloads of the certificate; a failed one left the former in force.
     reloads: Counts<Attempt>,
-    /// Whether the last one failed.
-    is_reload_failing: AtomicBool,
+    /// The last of them.
+    last_reload: LastAttempt,
     /// When each result was last logged.
     logged: LogTimes<HandshakeResult>,
     /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
@@ -119,7 +119,7 @@ impl Default for TlsCounts {
         Self {
             handshakes: Counts::default(),
             reloads: Counts::default(),
-            is_reload_failing: AtomicBool::new(false),
+            last_reload: LastAttempt::default(),
             logged: LogTimes::every(LOG_INTERVAL),
             not_after: AtomicI64::new(0),
         }
@@ -138,7 +138,7 @@ impl TlsCounts {
 
     pub(super) fn reloaded(&self, result: Attempt) {
         self.reloads.count(result);
-        self.is_reload_failing.store(result == Attempt::Failed, Relaxed);
+        self.last_reload.record(result);
     }
 
     /// Number of reloads with this result.
@@ -148,7 +148,7 @@ impl TlsCounts {
 
     /// Whether the certificate in force is that of the files, as the last reload has seen them.
     pub fn is_last_reload_successful(&self) -> bool {
-        !self.is_reload_failing.load(Relaxed)
+        self.last_reload.is_successful()
     }
 
     /// Counts a result. Returns the number of results of this kind since its last log line if another is due.

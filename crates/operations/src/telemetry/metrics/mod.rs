@@ -1,6 +1,7 @@
 //! The metrics, read at each request from where the figures are kept.
 
 mod connections;
+mod files;
 mod granter;
 mod limit_series;
 mod limitador;
@@ -30,6 +31,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use tidegate_core::limiter::Limiter;
+use tidegate_counts::LastAttempt;
 use tidegate_http2::ConnectionCounts;
 use tidegate_service::{Grants, Meters, Quotas};
 use tidegate_shared::store::{SharedStore, StoreEvent};
@@ -55,6 +57,8 @@ pub struct Sources {
     pub snapshots: Option<Arc<SnapshotCounts>>,
     /// TLS handshakes and certificates, with the names of the ports.
     pub tls: Vec<(&'static str, Arc<TlsCounts>)>,
+    /// The last reload of the file of bearer tokens, where there is one.
+    pub token_file: Option<Arc<LastAttempt>>,
     /// The decision log, where there is one.
     pub decision_log: Option<DecisionLog>,
     /// The store of shared counters, where there is one.
@@ -147,6 +151,7 @@ fn write_own(
         control_plane,
         snapshots,
         tls,
+        token_file,
         decision_log,
         shared_store,
         grants,
@@ -160,6 +165,7 @@ fn write_own(
     page.rules(&config.status())?;
     control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
     page.tls(tls)?;
+    page.files(tls, token_file.as_deref())?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;

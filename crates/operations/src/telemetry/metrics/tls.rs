@@ -30,13 +30,6 @@ impl Page<'_> {
                 samples.sample(&[("port", port)], (not_after as f64).into())
             })
         })?;
-        let help = "1 if the last reload of the certificate succeeded, or there was none";
-        self.samples("tls_certificate_last_reload_successful", help, Kind::Gauge, &mut |samples| {
-            with_tls().try_for_each(|(port, counts, _)| {
-                let value = u64::from(counts.is_last_reload_successful());
-                samples.sample(&[("port", port)], value.into())
-            })
-        })?;
         let help = "Reloads of the certificate, by result; after a failed one the certificate in force stays";
         self.samples("tls_certificate_reloads", help, Kind::Counter, &mut |samples| {
             for (port, counts, _) in with_tls() {
