@@ -49,7 +49,8 @@ impl Naive {
             let is_over = (charge.is_over() || ban.is_some()) && !is_shadow;
             let remaining = || oracle.remaining(now);
             let next = match oracle.until_window_ends(now) {
-                _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
+                // Also in shadow mode.
+                _ if charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
                 _ if is_over && ban.is_some() => {
                     let all: Vec<&Charge> = match joint {
                         true => jointly(),

@@ -40,11 +40,14 @@ pub(super) fn report<'s>(
     state: impl FnOnce() -> StateView<'s>,
     now: Timestamp,
 ) {
+    if charge.fit == Fit::NoRoom {
+        // Also in shadow mode: nothing is known of the counter.
+        return;
+    }
     let algorithm = &charge.limit.algorithm;
     // The reference server always reports the end of the window.
     let of_reference = if charge.limit.semantics == Semantics::Reference { algorithm.fixed() } else { None };
     let reset = match (code(charge, is_shadow), of_reference, algorithm.concurrency()) {
-        (Code::OverLimit, ..) if charge.fit == Fit::NoRoom => return,
         (_, Some(fixed), _) => Reset::After(fixed.until_window_ends(&state(), now)),
         (Code::Ok, ..) => Reset::After(match reading.until_full {
             Some(until_full) => until_full,

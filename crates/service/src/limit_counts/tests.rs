@@ -182,18 +182,18 @@ fn denials_that_no_limit_caused_are_apart_by_their_cause() {
 fn hits_in_shadow_that_no_limit_would_deny_are_apart_by_their_cause() {
     let world = World::full();
     let bucket = world.counted();
-    assert_eq!(world.decide(&[("shadow", hits(2))]), Code::Ok);
-    let full = "shadow shadow_counters_full 2/1";
+    assert_eq!(world.decide(&[("shadow", hits(1))]), Code::Ok);
+    let full = "shadow shadow_counters_full 1/1";
     assert_eq!(world.counted(), [&bucket[..], &[full.to_owned()]].concat());
 
     let mut request = Request::new("d");
     let entries = [Entry { key: "shadow", value: "" }].into_iter().collect();
-    request.push(Descriptor { entries, limit: None, hits: hits(3) });
+    request.push(Descriptor { entries, limit: None, hits: hits(1) });
     let pinned = world.limiter.pin();
     let mut decision = pinned.decide(&request, Timestamp::from_millis(1_700_000_000_000));
     decision.rare = Some(Box::new(RareNumbers { is_without_store: true, ..RareNumbers::default() }));
     world.counts.count(&request, &decision, false);
-    let away = "shadow shadow_store_away 3/1";
+    let away = "shadow shadow_store_away 1/1";
     assert_eq!(world.counted(), [bucket, vec![full.into(), away.into()]].concat());
 }
 
