@@ -58,14 +58,13 @@ func Constant(entry, value string) KeySource {
 func HeaderKey(entry, header string, missing Missing) KeySource {
 	return KeySource{entry, missing, func(r Request) (string, error) {
 		values := r.Header(header)
-		switch len(values) {
-		case 0:
+		switch {
+		case len(values) == 0:
 			return "", nil
-		case 1:
-			return strings.TrimSpace(values[0]), nil
-		default:
+		case len(values) > 1:
 			return "", &badRequestError{"the request repeats the header " + header}
 		}
+		return strings.TrimSpace(values[0]), nil
 	}}
 }
 
