@@ -14,7 +14,7 @@ import (
 func TestOneFrozenServerOfTwoFailsAtMostFiveDecisions(t *testing.T) {
 	frozen, other := serve(t, hundred), serve(t, hundred)
 	client := newClient(t, frozen.address, WithAddresses(other.address), WithLocalDenials(0),
-		WithTimeout(300*time.Millisecond), WithBreaker(5, 50*time.Millisecond))
+		WithTimeout(time.Second), WithBreaker(5, 50*time.Millisecond))
 	// Calls go to both.
 	useBoth := func() {
 		t.Helper()

@@ -147,7 +147,7 @@ func TestADeadAddressOfANameCostsAtMostTwoSeconds(t *testing.T) {
 			dead(t, kind, addresses[0])
 			names := manual.NewBuilderWithScheme("names")
 			names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: addresses[0]}, {Addr: addresses[1]}}})
-			client := newClient(t, "names:///limits.example", WithTimeout(50*time.Millisecond), WithLocalDenials(0),
+			client := newClient(t, "names:///limits.example", WithTimeout(500*time.Millisecond), WithLocalDenials(0),
 				WithDialOptions(grpc.WithResolvers(names)))
 			calls, failures := 0, 0
 			for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(5 * time.Millisecond) {

@@ -109,7 +109,7 @@ async def test_the_failures_of_one_pause_of_the_process_are_one() -> None:
 
 def test_a_client_of_asyncio_is_used_by_several_event_loops() -> None:
     with serve(HUNDRED) as server:
-        client = aio.Tidegate(server.address, domain="d")
+        client = aio.Tidegate(server.address, domain="d", timeout=5)
         left = [asyncio.run(client.limit(user="a")).remaining for _ in range(3)]
         assert left == [99, 98, 97]
         with ThreadPoolExecutor(4) as threads:

@@ -19,6 +19,7 @@ import pytest
 from tests.driver import CLIENTS
 from tests.servers import serve
 from tidegate import RateLimited, Reason, RequestError, Tidegate, aio, keys
+from tidegate._renewal import Renewals
 from tidegate.asgi import RateLimitMiddleware
 from tidegate.keys import BadKeyError, MissingKeyError
 from tidegate.testing import denied
@@ -150,7 +151,7 @@ def test_a_dead_address_of_a_name_costs_at_most_two_seconds(death: str) -> None:
         port = int(server.address.split(":")[1])
         with dead(death, "127.0.0.2", port):
             address = f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
-            clients = [make(address, domain="d", local_denials=0) for make in CLIENTS.values()]
+            clients = [make(address, domain="d", timeout=0.5, local_denials=0) for make in CLIENTS.values()]
             began = time.monotonic()
             late: list[list[bool]] = [[] for _ in clients]
             while time.monotonic() < began + 3:
@@ -225,6 +226,32 @@ class Hanging:
 
     async def close(self) -> None:
         await self._run(self._client.close)
+
+
+def test_renewals_that_do_not_help_become_rare() -> None:
+    renewals, second = Renewals(), 1_000_000_000
+    now, begun = 100 * second, []
+    for _ in range(300):
+        if renewals.begin(now):
+            assert not renewals.begin(now), "one at a time"
+            renewals.ended(True, now)
+            begun.append(now // second - 100)
+        now += second
+    assert begun == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    # A name without another server that answers is tried once a second.
+    now += 200 * second
+    for _ in range(3):
+        assert renewals.begin(now)
+        renewals.ended(False, now)
+        assert not renewals.begin(now + second - 1)
+        now += second
+    # After a minute without a late call the next one is as the first.
+    now += 60 * second
+    for wait in (1, 2):
+        assert renewals.begin(now)
+        renewals.ended(True, now)
+        assert not renewals.begin(now + wait * second - 1)
+        now += wait * second
 
 
 IN_FLIGHT = (

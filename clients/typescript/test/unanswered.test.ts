@@ -8,6 +8,7 @@ import { Server as GrpcServer, ServerCredentials, status, type handleUnaryCall }
 import { expect, onTestFinished, test } from "vitest";
 import { constant, Tidegate, type Decision, type TidegateOptions } from "../src/index.js";
 import { rateLimit } from "../src/next.js";
+import { Renewals } from "../src/renewal.js";
 import { serve } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100000}}]}";
@@ -165,7 +166,7 @@ test.each(["refuses", "swallows", "hangs"])(
     const { address } = await serve(HUNDRED);
     const port = Number(address.split(":")[1]);
     await dead(kind, "127.0.0.2", port);
-    const client = clientOf(`ipv4:127.0.0.2:${port},127.0.0.1:${port}`, { timeoutMs: 50, localDenials: 0 });
+    const client = clientOf(`ipv4:127.0.0.2:${port},127.0.0.1:${port}`, { timeoutMs: 500, localDenials: 0 });
     const began = performance.now();
     const late: boolean[] = [];
     while (performance.now() < began + 3_000) {
@@ -220,6 +221,19 @@ test("a server that hangs beside another costs at most two seconds", { timeout: 
     expect(undecidedMs.length, name).toBeGreaterThan(0);
     expect((undecidedMs.at(-1) ?? 0) - (undecidedMs[0] ?? 0), `${name}: ${undecidedMs.join()}`).toBeLessThan(2_000);
   }
+});
+
+test("renewals that do not help become rare", () => {
+  const renewals = new Renewals();
+  const begun: number[] = [];
+  for (let second = 0; second < 300; second++) {
+    if (renewals.begin(second * 1_000)) {
+      expect(renewals.begin(second * 1_000), "one at a time").toBe(false);
+      renewals.ended(true, second * 1_000);
+      begun.push(second);
+    }
+  }
+  expect(begun).toEqual([0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
 });
 
 test("a call that is aborted at any moment keeps no slot", { timeout: 30_000 }, async () => {

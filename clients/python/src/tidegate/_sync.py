@@ -322,7 +322,8 @@ class Tidegate:
 
     def _renew(self, server: Server, late: _Connection) -> None:
         """Connect again to a name, whose servers that hang do not establish a connection."""
-        if may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
+        is_used = self._connections.get(server) is late
+        if is_used and may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
             threading.Thread(target=self._replace, args=(server, late), daemon=True).start()
 
     def _replace(self, server: Server, late: _Connection) -> None:

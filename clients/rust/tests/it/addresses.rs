@@ -14,7 +14,7 @@ fn client(address: &str) -> Builder {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_frozen_server_of_two_fails_at_most_five_decisions() {
     let (frozen, other) = (serve(HUNDRED, &[]), serve(HUNDRED, &[]));
-    let client = client(&frozen.address).address(&other.address).timeout(Duration::from_millis(300));
+    let client = client(&frozen.address).address(&other.address).timeout(Duration::from_secs(1));
     let client = client.breaker(5, Duration::from_millis(50)).build().expect("a client");
     let limit = async || client.limit([("user", "a")]).await.expect("a decision");
     for _ in 0..4 {

@@ -120,7 +120,7 @@ async fn beside_a_dead_address(kind: &'static str) {
     let port = server.address.rsplit(':').next().expect("a port");
     let _dead = dead(kind, &format!("127.0.0.2:{port}")).await;
     let addresses = format!("ipv4:127.0.0.2:{port},127.0.0.1:{port}");
-    let client = client(&addresses).timeout(Duration::from_millis(50)).build().expect("a client");
+    let client = client(&addresses).timeout(Duration::from_millis(500)).build().expect("a client");
     let (began, mut late) = (Instant::now(), Vec::new());
     while began.elapsed() < Duration::from_secs(3) {
         let failed = client.limit([("user", "a")]).await.expect("a decision").error.is_some();

@@ -35,7 +35,7 @@ class AddressesTest {
     Tidegate client =
         servers.client(
             builder(frozen.address(), servers.serve(HUNDRED).address())
-                .timeout(Duration.ofMillis(300))
+                .timeout(Duration.ofSeconds(1))
                 .breaker(5, Duration.ofMillis(50)));
     for (int call = 0; call < 200; call++) {
       client.limit(USER);

@@ -212,7 +212,7 @@ class UnansweredTest {
     NameResolverRegistry.getDefaultRegistry().register(names);
     try {
       Tidegate client =
-          servers.client(builder("names:///limits.example").timeout(Duration.ofMillis(50)));
+          servers.client(builder("names:///limits.example").timeout(Duration.ofMillis(500)));
       long began = System.nanoTime();
       int calls = 0;
       int failures = 0;
@@ -303,6 +303,20 @@ class UnansweredTest {
     } finally {
       NameResolverRegistry.getDefaultRegistry().deregister(names);
     }
+  }
+
+  @Test
+  void renewalsThatDoNotHelpBecomeRare() {
+    Renewals renewals = new Renewals(0);
+    List<Long> begun = new ArrayList<>();
+    for (long second = 0; second < 300; second++) {
+      if (renewals.begin(second * 1_000_000_000)) {
+        assertFalse(renewals.begin(second * 1_000_000_000), "one at a time");
+        renewals.ended(true, second * 1_000_000_000);
+        begun.add(second);
+      }
+    }
+    assertEquals(List.of(0L, 1L, 3L, 7L, 15L, 31L, 63L, 123L, 183L, 243L), begun);
   }
 
   private static void atOnce(List<Hanging> runs, Consumer<Hanging> action) {
