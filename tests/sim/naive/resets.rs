@@ -100,6 +100,8 @@ impl Naive {
         let is_charged = |index: usize, charge: &Charge| {
             charge.always
                 && !charge.is_over()
+                // There was room for it.
+                && self.counters.contains_key(&charge.key)
                 && self.ban_in_force(charges, index, now).is_none()
                 && takes(charge.hits) > 0
                 && !is_of_ban(charge.key)

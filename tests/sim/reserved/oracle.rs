@@ -153,14 +153,20 @@ impl Counter {
 
     /// Estimates are known from their deadlines on.
     fn settle(&mut self, now: u64) {
-        for charged in &mut self.charged {
-            if let Number::Open { hits, deadline, returns, .. } = charged.number
-                && deadline <= now
-            {
-                charged.number = Number::Known(if returns { 0 } else { hits });
+        let deadlines = self.charged.iter().filter_map(|charged| match charged.number {
+            Number::Open { deadline, .. } => Some(deadline).filter(|deadline| *deadline <= now),
+            _ => None,
+        });
+        for time in deadlines.collect::<BTreeSet<u64>>() {
+            for charged in &mut self.charged {
+                if let Number::Open { hits, deadline, returns, .. } = charged.number
+                    && deadline == time
+                {
+                    charged.number = Number::Known(if returns { 0 } else { hits });
+                }
             }
+            self.join(time);
         }
-        self.join(now);
     }
 
     /// A log keeps the times of its newest settled hits, as many as the limit; those before are dated as the newest of them, and stay so if newer

@@ -58,7 +58,7 @@ const FAULTS: [Fault; 11] = [
 
 #[test]
 fn requests_in_flight_are_those_of_a_list_of_starts_and_ends() {
-    check_seeds(SEEDS, |rng| {
+    check_seeds(SEEDS, &[], |rng| {
         let limits = Limits::random(rng);
         let trace = traffic::random(rng, limits);
         check(limits, trace, None)

@@ -45,7 +45,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
     }
 
     /// The charges that fitted, and were counted although the request is denied: it has to wait for their limits too. Without those of
-    /// shadow rules and of quotas, which do not deny by themselves.
+    /// shadow rules and of quotas, which do not deny by themselves, and those for whose counters there was no room.
     fn charged_by_denial(&self) -> Charges {
         let is_charged = |charge: &Charge<'_>| {
             let reached = self.descriptors[charge.descriptor as usize].reached;
@@ -55,8 +55,11 @@ impl<C: Counters> Deciding<'_, '_, C> {
                 && matches!(charge.hits, Hits::Take(_))
                 && !(charge.is_report() || reached.is_shadow() || reached.is_quota(self.compat))
         };
+        let has_counter =
+            |charge: usize| self.counter_of(charge).is_some_and(|counter| self.shards.has(counter));
         let charges = self.charges.iter().enumerate();
-        charges.filter(|(_, charge)| is_charged(charge)).map(|(index, _)| index).collect()
+        let charged = charges.filter(|(index, charge)| is_charged(charge) && has_counter(*index));
+        charged.map(|(index, _)| index).collect()
     }
 
     /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and no ban is in force.
@@ -104,10 +107,13 @@ impl<C: Counters> Deciding<'_, '_, C> {
 
     /// The wait, after another one, until the limit of a charge admits the hits of the request for its counter; of a ban, until it ends.
     pub(super) fn until_admits(&self, charge: usize, after: Duration) -> Reset {
-        let of_charge = |counter: &&PlannedCounter| self.by_key[counter.charges()].contains(&(charge as u32));
-        let Some(counter) = self.counters.iter().find(of_charge) else { return Reset::NOW };
+        let Some(counter) = self.counter_of(charge) else { return Reset::NOW };
         let then = self.shards.time(counter, self.now).saturating_add(after);
         let charge = &self.charges[charge];
         charge.until_admits(&self.shards.state(counter), counter.hits, then)
+    }
+
+    fn counter_of(&self, charge: usize) -> Option<&PlannedCounter> {
+        self.counters.iter().find(|counter| self.by_key[counter.charges()].contains(&(charge as u32)))
     }
 }

@@ -1,18 +1,14 @@
 //! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
 
+mod operators;
+mod rule_files;
+
 use crate::{
-    admin::{page_with_token, start},
-    control::token,
+    admin::start,
     metrics::metrics_when,
-    rules::in_repository,
     support::{Server, rules_file},
 };
-use proptest::{
-    prelude::{Just, ProptestConfig, prop_assert, prop_oneof, proptest},
-    strategy::Strategy as Strategy_,
-};
-use serde_json::json;
-use std::{collections::BTreeMap, net::Ipv4Addr, process::Command, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 use tidegate::api::pb::{
     quota::{
         BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
@@ -25,8 +21,6 @@ use tidegate::api::pb::{
         rate_limit_strategy::{BlanketRule, Strategy},
     },
 };
-use tidegate_core::rules::{LoadOptions, RuleSet, Source};
-use tidegate_shared::quota::Terms;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming, transport::Endpoint};
@@ -233,118 +227,6 @@ async fn buckets_of_any_bytes_and_length_are_assigned_under_the_names_that_were_
     }
 }
 
-/// What `tidegate ctl quotas` prints.
-async fn ctl_quotas(server: &Server, token: &str, args: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(["ctl", "quotas", "--addr", server.address()]).args(args).env("TIDEGATE_TOKEN", token);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
-    let output = output.expect("the command runs");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-#[tokio::test]
-async fn operators_see_buckets_and_clients_with_what_rules_redact() {
-    let rules = RULES.replace(
-        "  - key: plan\n",
-        "  - { key: user, log: hash, rate_limit: { per: 5s, requests_per_unit: 500 } }\n  - key: plan\n",
-    );
-    let folder = tempfile::tempdir().expect("a folder");
-    let tokens = folder.path().join("tokens");
-    let reader = token(&tokens, "reader", &["--role", "read"]);
-    let log = folder.path().join("decisions.jsonl");
-    let args = [
-        "--http-listen",
-        "127.0.0.1:0",
-        "--control",
-        "loopback",
-        "--http-token-file",
-        tokens.to_str().expect("UTF-8"),
-    ];
-    let logged = ["--decision-log", log.to_str().expect("UTF-8")];
-    let mut server = serve(&rules, &[&args[..], &logged].concat());
-    let (mut one, mut other) = (Client::open(&server).await, Client::open(&server).await);
-    one.report("shop", &[&[("plan", "gold")], &[("user", "ada")]], 1).await;
-    assert_eq!(one.strategy().await, ALLOW_ALL);
-    let listed = ctl_quotas(&server, &reader, &[]).await;
-    assert!(listed.contains("1 buckets, 1 streams; 1 buckets of streams that no limit divides"), "{listed}");
-    assert!(
-        listed.contains("what a former process may have assigned") && !listed.contains("ada"),
-        "{listed}"
-    );
-
-    tokio::time::sleep(LEARNING).await;
-    for client in [&mut one, &mut other] {
-        client.report("shop", &[&[("plan", "free")]], 1).await;
-        while client
-            .next()
-            .await
-            .expect("assignments")
-            .iter()
-            .all(|(id, _)| *id != bucket(&[("plan", "free")]))
-        {}
-    }
-    let listed = ctl_quotas(&server, &reader, &["plan=free", "--domain", "shop", "--json"]).await;
-    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
-    let [of_plan] = &**listed["buckets"].as_array().expect("a list") else { panic!("one bucket: {listed}") };
-    assert_eq!(
-        (&of_plan["entries"], &of_plan["rule"]),
-        (&json!([{ "key": "plan", "value": "free" }]), &json!("plan=free"))
-    );
-    assert_eq!((&of_plan["requests"], &of_plan["window"]), (&json!(100), &json!("1s")));
-    assert_eq!(
-        (&listed["total"], &listed["streams"], &of_plan["subscriberCount"]),
-        (&json!(1), &json!("2"), &json!(2))
-    );
-    let clients = of_plan["subscribers"].as_array().expect("a list");
-    for (client, stream) in clients.iter().zip(["0", "1"]) {
-        assert_eq!(
-            (&client["assignment"], &client["peer"]),
-            (&json!("TOKENS"), &json!("127.0.0.1")),
-            "{client}"
-        );
-        assert_eq!(client.get("stream").map_or("0", |number| number.as_str().expect("a text")), stream);
-        assert!(client["expires"].is_string() && client["lastReport"].is_string(), "{client}");
-    }
-    let rate = |of: &serde_json::Value| of["rate"].as_f64().expect("a rate");
-    assert!(rate(of_plan) <= 100.0 && clients.iter().map(rate).sum::<f64>() <= rate(of_plan), "{of_plan}");
-
-    let page = page_with_token(server.admin_port(), &reader).await;
-    let value = |name: &str| page.get(name).copied().unwrap_or_else(|| panic!("no {name} in {page:?}"));
-    assert!((rate(of_plan)..=200.0).contains(&value("tidegate_quota_assigned_rate")), "{page:?}");
-    assert!(value("tidegate_quota_assigned_tokens") >= 1.0);
-    assert_eq!((value("tidegate_quota_streams"), value("tidegate_quota_reports_total")), (2.0, 4.0));
-    assert_eq!(value("tidegate_quota_assignments_total{kind=\"allow_all\"}"), 1.0);
-    assert!(value("tidegate_quota_assignments_total{kind=\"tokens\"}") >= 2.0);
-    assert_eq!(value("tidegate_quota_refused_reports_total{reason=\"counters\"}"), 0.0);
-
-    // What rules hash is neither shown nor found.
-    let listed = ctl_quotas(&server, &reader, &["user="]).await;
-    assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 buckets, "), "{listed}");
-    assert!(ctl_quotas(&server, &reader, &["ada"]).await.contains("\n0 buckets, "));
-    assert!(ctl_quotas(&server, &reader, &["--domain", "other"]).await.contains("\n0 buckets, "));
-
-    // What is sent once more is no other assignment.
-    one.report("shop", &[&[("plan", "gold")]], 1).await;
-    while one.next().await.expect("assignments").iter().all(|(id, _)| *id != bucket(&[("plan", "gold")])) {}
-    drop((one, other));
-    server.signal(rustix::process::Signal::TERM);
-    assert!(server.wait().success());
-    let log = std::fs::read_to_string(log).expect("a log");
-    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    let lines: Vec<serde_json::Value> = lines.map(|mut line| line["assignment"].take()).collect();
-    let of = |value: &str| -> Vec<&serde_json::Value> {
-        lines.iter().filter(|line| line["bucket"][0]["value"] == value).collect()
-    };
-    let [gold] = &*of("gold") else { panic!("one assignment: {log}") };
-    assert_eq!((&gold["kind"], &gold["stream"]), (&json!("allow_all"), &json!(0)));
-    let free = of("free");
-    assert!(free.len() >= 2 && free.iter().all(|line| line["max_tokens"].is_u64()), "{log}");
-    assert!([0, 1].into_iter().all(|stream| free.iter().any(|line| line["stream"] == stream)), "{log}");
-    assert!(free.iter().all(|line| line["peer"] == "127.0.0.1" && line["domain"] == "shop"), "{log}");
-    assert!(!log.contains("\"ada\"") && log.contains("value_hash"), "{log}");
-}
-
 /// The rate of the last assignment that arrives until all is quiet.
 async fn last_rate(client: &mut Client, mut rate: f64) -> f64 {
     while let Ok(actions) = timeout(Duration::from_millis(100), client.next()).await {
@@ -464,61 +346,4 @@ async fn streams_end_when_the_server_stops() {
     assert_eq!(client.end().await, Code::Unavailable);
     drop(client);
     assert!(server.wait().success());
-}
-
-/// The configuration that users copy has the filter that the command prints.
-#[test]
-fn the_configuration_in_deploy_has_what_the_command_prints() {
-    let rules = in_repository("deploy/envoy/rlqs-rules.yaml");
-    let rules = rules.to_str().expect("the crate's path is UTF-8");
-    let args = [
-        "rlqs",
-        "envoy-config",
-        "--rules",
-        rules,
-        "--input",
-        "api_key=header:x-api-key",
-        "--fallback",
-        "deny",
-    ];
-    let printed = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("it runs");
-    assert!(printed.status.success(), "{printed:?}");
-    let indented = |line: &str| format!("                  {line}\n");
-    let printed: String = String::from_utf8(printed.stdout).expect("UTF-8").lines().map(indented).collect();
-    let config = std::fs::read_to_string(in_repository("deploy/envoy/rlqs.yaml")).expect("it is there");
-    assert!(config.contains(&printed), "copy this into deploy/envoy/rlqs.yaml:\n{printed}");
-}
-
-/// Algorithms, each with a limit of so many requests in a window.
-fn limits() -> impl Strategy_<Value = String> {
-    let algorithm = prop_oneof![
-        Just("sliding_window"),
-        Just("sliding_log"),
-        Just("fixed_window"),
-        Just("token_bucket"),
-        Just("leaky_bucket"),
-        Just("token_bucket, refill: intervals"),
-        Just("sliding_window, precision: 6"),
-    ];
-    (algorithm, 1..3_000_u32, prop_oneof![1..30_u32, 30..2_000_u32]).prop_map(
-        |(algorithm, requests, seconds)| {
-            format!("rate_limit: {{per: {seconds}s, requests_per_unit: {requests}, algorithm: {algorithm}}}")
-        },
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-    #[test]
-    fn every_limit_that_check_accepts_can_be_divided(limit in limits(), clients in 1..20_u32) {
-        let text = format!("domain: d\nrlqs: {{clients: {clients}}}\ndescriptors:\n- {{key: k, {limit}}}\n");
-        for shared_counters in [false, true] {
-            let options = LoadOptions { shared_counters, leases: true, ..LoadOptions::default() };
-            let rules = RuleSet::parse(&[Source::file("rules.yaml", text.clone())], &options);
-            let terms = if shared_counters { Terms::of_shared } else { Terms::of };
-            for (_, limit) in rules.iter().flat_map(RuleSet::rule_limits) {
-                prop_assert!(terms(&limit.algorithm).is_ok(), "{:?}", terms(&limit.algorithm));
-            }
-        }
-    }
 }
