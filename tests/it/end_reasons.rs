@@ -6,7 +6,7 @@ use crate::{
     metrics::metrics_when,
     support::frames::{DATA, END_HEADERS, END_STREAM, HEADERS, PING, RawConnection, SETTINGS, call_head},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 const RULES: &str = "domain: demo\n";
 
@@ -61,7 +61,7 @@ async fn connections_that_stall_or_fail_or_expand_headers_are_counted_by_reason(
     for _ in 0..3 {
         failing.send(PING, 0, 0, &[0; 8]).await;
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    failing.has_unread().await;
     // A connection that is closed with bytes unread is reset.
     drop(failing);
     let expected = once(&["body_timeout", "keep_alive_timeout", "header_fields", "io_error"]);

@@ -109,7 +109,7 @@ async fn a_client_that_reads_no_responses_is_disconnected() {
 
 #[tokio::test]
 async fn an_idle_connection_ends_after_the_idle_timeout_and_not_before() {
-    let (_server, port) = start(RULES, &["--http-timeout", "50ms", "--http-idle-timeout", "1s"]);
+    let (_server, port) = start(RULES, &["--http-timeout", "50ms", "--http-idle-timeout", "4s"]);
     let mut stream = connect(port).await;
     assert!(is_live(&mut stream).await);
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -168,7 +168,7 @@ domain: edge
 descriptors:
   - key: user
     rate_limits:
-      - { name: burst, per: 10s, requests_per_unit: 1, algorithm: fixed_window }
+      - { name: burst, per: 100h, requests_per_unit: 1, algorithm: fixed_window }
       - { name: daily, unit: day, requests_per_unit: 9, algorithm: fixed_window }
 ";
 

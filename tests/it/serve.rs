@@ -1,6 +1,6 @@
 //! The server as a process: decisions over TCP and Unix sockets, signals, drains, and errors at the start.
 
-use crate::support::{Server, descriptor, rules_file};
+use crate::support::{PATIENCE, Server, descriptor, eventually, rules_file};
 use std::{
     process::Command,
     time::{Duration, Instant},
@@ -22,13 +22,20 @@ descriptors:
 async fn the_demo_admits_five_and_denies_the_sixth() {
     let server = Server::start(&[]);
     let mut client = server.client().await;
-    for left in [4, 3, 2, 1, 0] {
-        let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
-        assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (Code::Ok, left));
-    }
-    let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
-    assert_eq!(answer.overall_code(), Code::OverLimit);
-    let reset = answer.statuses[0].duration_until_reset.as_ref().unwrap();
+    let expected = [Some(4), Some(3), Some(2), Some(1), Some(0), None];
+    // Of another user again, if the window moved between two calls.
+    let mut users = 0;
+    let reset = eventually("five are admitted, and the sixth is denied", async || {
+        users += 1;
+        let (user, mut left, mut reset) = (users.to_string(), Vec::new(), None);
+        for _ in expected {
+            let answer = client.hit("demo", &[("api_key", &user)]).await.unwrap();
+            left.push((answer.overall_code() == Code::Ok).then_some(answer.statuses[0].limit_remaining));
+            reset = answer.statuses[0].duration_until_reset;
+        }
+        if left == expected { Ok(reset.expect("a reset")) } else { Err(left) }
+    })
+    .await;
     assert!((1..=10).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
 }
 
@@ -108,7 +115,7 @@ fn a_socket_left_by_a_killed_server_is_taken_over() {
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "times a drain, not a decision")]
 async fn a_drain_updates_health_finishes_requests_and_exits_with_zero() {
-    let server = Server::start(&["--drain-delay", "300ms"]);
+    let server = Server::start(&["--drain-delay", "2s", "--drain-timeout", "60s"]);
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address()))
         .unwrap()
         .connect()
@@ -131,7 +138,7 @@ async fn a_drain_updates_health_finishes_requests_and_exits_with_zero() {
     let started = Instant::now();
     let status = tokio::task::spawn_blocking(move || server.wait()).await.unwrap();
     assert!(status.success());
-    assert!(started.elapsed() < Duration::from_secs(5), "an idle connection delayed the drain");
+    assert!(started.elapsed() < PATIENCE, "an idle connection delayed the drain");
 }
 
 #[test]
@@ -228,5 +235,5 @@ fn a_collector_that_never_responds_delays_a_stop_by_the_drain_timeout_at_most() 
     let server = Server::with_variables(rules.path(), &["--drain-timeout", "1s"], &variables);
     let began = Instant::now();
     assert!(server.terminate().success());
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
 }

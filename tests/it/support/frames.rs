@@ -86,6 +86,15 @@ impl RawConnection {
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
+    /// Waits until the server has sent something that is not read.
+    pub async fn has_unread(&self) {
+        let peeked = tokio::time::timeout(PATIENCE, self.0.peek(&mut [0])).await;
+        assert!(
+            peeked.is_ok_and(|peeked| peeked.is_ok_and(|length| length > 0)),
+            "the server sends something"
+        );
+    }
+
     /// Reads on until a frame of this stream.
     pub async fn next_frame_of(&mut self, stream: u32) -> Frame {
         loop {

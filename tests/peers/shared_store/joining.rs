@@ -19,7 +19,6 @@ tests_with! {
     servers_adopt_the_secret_of_one_that_reached_an_empty_store_first,
     what_was_charged_for_a_late_response_is_taken_back,
     a_denial_is_kept_without_leases,
-    servers_that_start_together_soon_know_each_other,
     a_server_starts_without_its_store_and_joins_it_later,
 }
 
@@ -101,20 +100,6 @@ async fn a_denial_is_kept_without_leases() {
     assert_eq!(results.denied, 200);
     // One for each server and second, and those of the keeper.
     assert!(calls <= 60, "{calls} calls");
-}
-
-async fn servers_that_start_together_soon_know_each_other() {
-    let mut world = World::start("local", TIMEOUT).await;
-    let began = Instant::now();
-    while !world.count_each_other().await {
-        assert!(began.elapsed() < Duration::from_millis(1_500), "the servers do not know each other");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let knew = began.elapsed();
-    drop(world.store.take());
-    let results = world.call(2 * LIMIT).await;
-    println!("two servers know each other {} ms after the second start", knew.as_millis());
-    assert_eq!(results.admitted, LIMIT);
 }
 
 async fn a_server_starts_without_its_store_and_joins_it_later() {

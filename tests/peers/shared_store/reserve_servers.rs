@@ -223,7 +223,7 @@ async fn an_end_reaches_a_suspended_store_when_it_resumes() {
     signal(&store, Signal::STOP);
     let began = Instant::now();
     end(&mut client, &ticket, 7).await;
-    assert!(began.elapsed() < Duration::from_secs(3), "the caller has waited for {:?}", began.elapsed());
+    assert!(began.elapsed() < crate::support::PATIENCE, "the caller has waited for {:?}", began.elapsed());
     signal(&store, Signal::CONT);
     wait_until_free(&mut client, "k", BUDGET - 7).await;
     end(&mut client, &ticket, 50).await;

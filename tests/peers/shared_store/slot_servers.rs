@@ -319,7 +319,7 @@ async fn an_end_reaches_the_store_when_it_is_back() {
     stop(Signal::STOP);
     let began = Instant::now();
     release(&mut client, &ticket).await;
-    assert!(began.elapsed() < Duration::from_secs(3), "the caller has waited for {:?}", began.elapsed());
+    assert!(began.elapsed() < crate::support::PATIENCE, "the caller has waited for {:?}", began.elapsed());
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop(Signal::CONT);
     wait_until_free(&mut client, "k", LIMIT).await;
