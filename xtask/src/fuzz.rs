@@ -9,6 +9,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    thread,
 };
 
 /// Instruments edges and comparisons in the form that libFuzzer reads.
@@ -45,10 +46,20 @@ impl Fuzz {
         let host = host()?;
         build(&host, &targets)?;
         let mut found = Vec::new();
-        for target in targets {
-            if !self.passes(&host, &target)? {
-                found.push(target);
-            }
+        // As many at once as there are cores: each has one thread, and all take the same time.
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        for some in targets.chunks(cores) {
+            let passed = thread::scope(|scope| {
+                let runs: Vec<_> =
+                    some.iter().map(|target| scope.spawn(|| self.passes(&host, target))).collect();
+                let passed = |run: thread::ScopedJoinHandle<'_, Result<bool, Failure>>| {
+                    run.join().map_err(|_| "the run of a target panicked".to_owned())?
+                };
+                runs.into_iter().map(passed).collect::<Result<Vec<bool>, Failure>>()
+            })?;
+            found.extend(
+                some.iter().zip(passed).filter(|(_, passed)| !passed).map(|(target, _)| target.as_str()),
+            );
         }
         if found.is_empty() {
             return Ok(ExitCode::SUCCESS);
