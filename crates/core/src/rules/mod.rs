@@ -67,7 +67,9 @@ pub use own_limits::OwnLimitSettings;
 pub use pattern::Pattern;
 pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
-pub use quotas::{QuotaSettings, REPORT_INTERVAL, burst_of_window, is_window_sliced};
+pub use quotas::{
+    QuotaSettings, REPORT_INTERVAL, SLICED_FROM, SLICED_MIN, burst_of_window, is_window_sliced,
+};
 pub use redaction::Redaction;
 pub use reserve::Reserve;
 pub use rule::{Replaced, Rule};

@@ -27,7 +27,7 @@ pub fn plain_map(source: &Source) -> Result<Vec<PlainEntry>, RuleErrors> {
     }
     let mut problems = Problems::default();
     let mut entries = Vec::new();
-    let report = &mut Report::new(source, &mut problems);
+    let report = &mut Report::new(&source.id, &mut problems);
     let root = parse(&source.text(), report);
     let root = root.as_deref().filter(|root| !root.is_null());
     if let Some(fields) = root.and_then(|root| Field::root(root).fields(report)) {

@@ -14,8 +14,9 @@ use std::time::Duration;
 /// Interval between two reports of Envoy, which it does not read from its configuration.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Windows, and buckets that take longer to fill, are divided by slices of the hits that are left, and others by rates.
-const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
+/// Nanoseconds of a window, or until a bucket is filled, from which on a limit is divided by slices of the hits that are left: spent hits of
+/// others are known too late. Others are divided by rates.
+pub const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
 
 /// The same of windows of fewer hits than this. Divided by rates, each client has a few tokens of them, and loses much by chance: in simulation
 /// ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
@@ -23,7 +24,7 @@ const FEW_HITS: u64 = 1_000;
 const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
 
 /// The fewest hits that are divided by slices.
-const SLICED_MIN: u32 = 10;
+pub const SLICED_MIN: u32 = 10;
 
 /// Time of demand for which a client has a slice.
 const SLICE: Duration = Duration::from_secs(15);

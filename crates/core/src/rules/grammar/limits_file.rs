@@ -41,7 +41,7 @@ pub(super) fn domains(
     limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Vec<DeclaredDomain> {
-    let mut report = Report::new(source, problems);
+    let mut report = Report::new(&source.id, problems);
     let items = Field::root(root).list(&mut report).unwrap_or_default();
     let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
     for item in &items {

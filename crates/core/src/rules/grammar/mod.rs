@@ -50,7 +50,7 @@ pub(super) fn domains(
         problems.of_source(source.id.clone(), format!("this is {kind}"));
         return Vec::new();
     }
-    let Some(root) = yaml::parse(&source.text(), &mut Report::new(source, problems)) else {
+    let Some(root) = yaml::parse(&source.text(), &mut Report::new(&source.id, problems)) else {
         return Vec::new();
     };
     if root.is_list() {
@@ -67,7 +67,7 @@ fn domain(
     limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
-    let mut report = Report::new(source, problems);
+    let mut report = Report::new(&source.id, problems);
     let mut fields = Field::root(root).fields(&mut report)?;
     let name = fields.take("domain");
     // Without a meaning, as in the reference server: Envoy Gateway writes it.

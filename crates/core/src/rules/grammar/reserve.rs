@@ -14,7 +14,7 @@ use crate::{
 use std::num::NonZeroU32;
 
 /// Until the end of a slow response, by default.
-const HOLD_DEFAULT_SECS: u64 = 600;
+const RESERVED_DEFAULT_SECS: u64 = 600;
 
 impl Walk<'_, '_> {
     /// Reads `reserve` and the keys that belong to it.
@@ -29,7 +29,7 @@ impl Walk<'_, '_> {
         let field = fields.take("reserve")?;
         let report = &mut self.report;
         let max_hold = match fields.take("max_hold") {
-            None => Window::from_secs(HOLD_DEFAULT_SECS).ok(),
+            None => Window::from_secs(RESERVED_DEFAULT_SECS).ok(),
             Some(field) => hold(&field, report),
         };
         let returns = fields.take("on_lost_end").map_or(Some(false), |field| returns(&field, report));

@@ -6,6 +6,7 @@
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
 //! or admit everything, count nothing; resets and give-backs reach the counters behind them.
 
+mod all_declared;
 mod block;
 mod block_lines;
 mod blocks;
@@ -14,9 +15,10 @@ mod override_limit;
 mod override_rule;
 mod value_pattern;
 
+pub(super) use all_declared::DeclaredOverlay;
 pub use block::{Block, BlockedValues};
 pub(super) use blocks::Blocks;
-pub(super) use declared::{DeclaredOverlay, Document};
+pub(super) use declared::Document;
 pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 

@@ -15,7 +15,7 @@ pub use scalar::yaml_text;
 pub use suggest::nearest;
 
 use super::{
-    Source, SourceId,
+    SourceId,
     error::{Origin, Position, Problems},
 };
 use std::rc::Rc;
@@ -135,8 +135,8 @@ pub(super) struct Report<'p> {
 }
 
 impl<'p> Report<'p> {
-    pub(super) fn new(source: &Source, problems: &'p mut Problems) -> Self {
-        Self { source: source.id.clone(), problems }
+    pub(super) fn new(source: &SourceId, problems: &'p mut Problems) -> Self {
+        Self { source: source.clone(), problems }
     }
 
     pub(super) fn at<'n>(

@@ -2,17 +2,13 @@
 
 use super::{super::window, common::Counting, queue::queue};
 use crate::{
-    algorithm::{Algorithm, Concurrency},
+    algorithm::{Algorithm, Concurrency, HOLD_MAX},
     limit::Window,
     rules::{
         semantics::Semantics,
         yaml::{Field, Fields, Report},
     },
 };
-use std::time::Duration;
-
-/// The longest time that a slot is held.
-const HOLD_MAX: Duration = Duration::from_secs(86_400);
 
 /// The longest time that a slot is held, by default.
 const HOLD_DEFAULT_SECS: u64 = 60;

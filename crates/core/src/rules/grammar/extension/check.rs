@@ -20,8 +20,7 @@ impl ExtensionDocuments {
         let errors = problems.len();
         let mut extensions = Extensions::default();
         for (id, root) in self.0.values() {
-            let source = Source::new(id.clone(), "");
-            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(&source, problems));
+            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(id, problems));
         }
         if problems.len() == errors {
             extensions.check(options, problems);

@@ -73,7 +73,7 @@ impl ExtensionDocuments {
                 continue;
             }
             let errors = problems.len();
-            match yaml::parse(&source.text(), &mut Report::new(source, problems)) {
+            match yaml::parse(&source.text(), &mut Report::new(&source.id, problems)) {
                 Some(root) if Field::root(&root).own(EXTENSIONS).is_some() => {
                     documents.0.insert(index, (source.id.clone(), root));
                 }
