@@ -29,9 +29,6 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Time that the export of the last spans and metrics may take at a stop, if the drain timeout is no shorter.
-const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Connections that are accepted before other tasks of the thread run, and yield to other threads for a bounded time together.
 const ACCEPTS_MAX: u32 = 8;
 
@@ -289,7 +286,7 @@ impl Listening {
                 "ends of requests did not reach the shared store: their slots and reservations end after `max_hold`"
             );
         }
-        let time = LAST_PUSH_TIMEOUT.min(settings.drain_timeout);
+        let time = telemetry::LAST_PUSH_TIMEOUT.min(settings.drain_timeout);
         let (control_task, pushes) = (self.control_task, self.pushes);
         let pushed = within(time, move || {
             if let Some(task) = control_task {

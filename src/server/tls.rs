@@ -9,15 +9,11 @@ use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
 use tidegate_operations::config::{
     ReloadRequests,
-    watch::{Wake, Watch, WatchHandle, WatchSettings},
+    watch::{WatchSettings, WatchThread},
 };
-use tidegate_threads::{BackgroundThread, Priority};
 use tidegate_transport::{
     Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
 };
-
-/// Time that a certificate's thread waits before it considers checking the files.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// TLS of the ports.
 #[derive(Clone, Debug)]
@@ -54,7 +50,7 @@ pub(super) struct Tls {
     counts: PortCounts,
     grpc: Option<PortTls>,
     http: Option<PortTls>,
-    certificates: Vec<CertificateWatch>,
+    certificates: Vec<WatchThread>,
 }
 
 /// TLS of one port.
@@ -81,7 +77,11 @@ impl Tls {
             let Some(files) = files else { return Ok(None) };
             let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
             let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
-            tls.certificates.push(CertificateWatch::start(&port, settings.watch, clock, requests)?);
+            let (of_thread, clock) = (Arc::clone(&port), Arc::clone(clock));
+            let read_again = move || reload(&of_thread, now(&*clock));
+            let thread =
+                WatchThread::start("certificates", port.paths(), settings.watch, requests, read_again)?;
+            tls.certificates.push(thread);
             Ok::<_, ServeError>(Some(PortTls { port, handshakes: handshakes.clone() }))
         };
         tls.grpc = load("grpc", &settings.grpc, &[H2], &counts.grpc)?;
@@ -110,7 +110,7 @@ impl Tls {
     }
 
     pub(super) fn stop(self) {
-        self.certificates.into_iter().for_each(CertificateWatch::stop);
+        self.certificates.into_iter().for_each(WatchThread::stop);
     }
 }
 
@@ -118,42 +118,6 @@ impl PortTls {
     /// Starts the handshake of a connection, which is given to `ready` when it is complete.
     pub(super) async fn begin(&self, accepted: Accepted, ready: &Ready) {
         self.handshakes.begin(accepted, &self.port, ready).await;
-    }
-}
-
-/// The thread that reads a port's files again when they change.
-struct CertificateWatch {
-    watch: WatchHandle,
-    thread: BackgroundThread,
-}
-
-impl CertificateWatch {
-    fn start(
-        port: &Arc<TlsPort>,
-        settings: WatchSettings,
-        clock: &Arc<dyn Clock>,
-        requests: &ReloadRequests,
-    ) -> Result<Self, ServeError> {
-        let (port, clock) = (Arc::clone(port), Arc::clone(clock));
-        let mut watch = Watch::new(port.paths(), settings);
-        let handle = watch.handle();
-        requests.register(handle.clone());
-        let run = move || {
-            loop {
-                match watch.wait(LOOK_INTERVAL) {
-                    Wake::Stopped => return,
-                    Wake::Changed | Wake::Requested => reload(&port, now(&*clock)),
-                    Wake::Idle => {}
-                }
-            }
-        };
-        let thread = BackgroundThread::start("certificates", Priority::Full, run)?;
-        Ok(Self { watch: handle, thread })
-    }
-
-    fn stop(self) {
-        self.watch.stop();
-        self.thread.join();
     }
 }
 

@@ -3,27 +3,22 @@
 use super::error::{ServeError, TokenFileError};
 use crate::api::{Tokens, TokensError};
 use arc_swap::ArcSwap;
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 use tidegate_core::rules::read_text;
 use tidegate_counts::LastAttempt;
 use tidegate_operations::config::{
     ReloadRequests,
-    watch::{Wake, Watch, WatchHandle, WatchSettings},
+    watch::{WatchSettings, WatchThread},
 };
-use tidegate_threads::{BackgroundThread, Priority};
 
 /// Maximum length of the file.
 const BYTES_MAX: u64 = 16 << 20;
-
-/// Interval of a [`Watch`]'s own checks.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The thread that reads the file again when it changes.
 pub(super) struct TokenFile {
     tokens: Arc<ArcSwap<Tokens>>,
     last_reload: Arc<LastAttempt>,
-    watch: WatchHandle,
-    thread: BackgroundThread,
+    thread: WatchThread,
 }
 
 impl TokenFile {
@@ -32,22 +27,12 @@ impl TokenFile {
         let tokens = read(&path).map_err(ServeError::Tokens)?;
         tracing::info!(tokens = tokens.count(), "HTTP requests need a bearer token");
         let tokens = Arc::new(ArcSwap::from_pointee(tokens));
-        let mut watch = Watch::new(vec![path.clone()], WatchSettings::default());
-        let (handle, in_force) = (watch.handle(), Arc::clone(&tokens));
         let last_reload = Arc::<LastAttempt>::default();
-        let last = Arc::clone(&last_reload);
-        requests.register(handle.clone());
-        let run = move || {
-            loop {
-                match watch.wait(LOOK_INTERVAL) {
-                    Wake::Stopped => return,
-                    Wake::Changed | Wake::Requested => last.record(reload(&path, &in_force).into()),
-                    Wake::Idle => {}
-                }
-            }
-        };
-        let thread = BackgroundThread::start("tokens", Priority::Full, run)?;
-        Ok(Self { tokens, last_reload, watch: handle, thread })
+        let (of_thread, in_force, last) = (path.clone(), Arc::clone(&tokens), Arc::clone(&last_reload));
+        let read_again = move || last.record(reload(&of_thread, &in_force).into());
+        let thread =
+            WatchThread::start("tokens", vec![path], WatchSettings::default(), requests, read_again)?;
+        Ok(Self { tokens, last_reload, thread })
     }
 
     /// The tokens in force.
@@ -61,8 +46,7 @@ impl TokenFile {
     }
 
     pub(super) fn stop(self) {
-        self.watch.stop();
-        self.thread.join();
+        self.thread.stop();
     }
 }
 

@@ -51,3 +51,6 @@ pub use run::Replay;
 pub use series::{Point, Series};
 pub use suggest::{Demand, DeniedAt, Percentiles, ShareOf, Suggestion, UnknownRule};
 pub use unreached::Unreached;
+
+/// The first two bytes of a log that gzip compressed.
+pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

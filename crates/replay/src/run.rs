@@ -52,7 +52,7 @@ struct Ends {
 
 impl Ends {
     /// Decides the request of the log under these rules, after the ends that are due.
-    fn decide<'p>(
+    fn replay<'p>(
         &mut self,
         (limiter, rules): (Option<&Limiter>, &'p Pinned<'_>),
         holds: &Holds,
@@ -148,7 +148,7 @@ impl Replay {
     /// Repeats one step of the log.
     pub fn apply(&mut self, step: &Step) -> Result<(), LoggedRulesError> {
         match (step, &mut self.proposed) {
-            (Step::Decision(event), _) => self.decide(event),
+            (Step::Decision(event), _) => self.replay(event),
             (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
             // Proposed rules stay.
             (Step::Rules(_), Proposed::Rules(_)) => {}
@@ -162,7 +162,7 @@ impl Replay {
     pub fn apply_ref(&mut self, step: StepRef<'_, '_>) -> Result<(), LoggedRulesError> {
         match step {
             StepRef::InPlace(decision) => {
-                self.decide_logged(decision);
+                self.replay_logged(decision);
                 Ok(())
             }
             StepRef::Kept(step) => self.apply(step),
@@ -170,11 +170,11 @@ impl Replay {
     }
 
     /// Decides one event at its time.
-    pub fn decide(&mut self, event: &Event) {
-        self.decide_logged(&event.decision());
+    pub fn replay(&mut self, event: &Event) {
+        self.replay_logged(&event.decision());
     }
 
-    fn decide_logged(&mut self, logged: &LoggedDecision<'_>) {
+    fn replay_logged(&mut self, logged: &LoggedDecision<'_>) {
         self.order.note(logged, self.now);
         self.now = self.now.max(logged.time);
         // Numbers are in the order of decisions, which were made at their own times.
@@ -188,13 +188,13 @@ impl Replay {
             return;
         };
         let holds = &self.holds;
-        let decided = self.of_proposed.decide((self.proposed.limiter(), &rules), holds, logged, now);
+        let decided = self.of_proposed.replay((self.proposed.limiter(), &rules), holds, logged, now);
         let proposed = Outcome::Decided(&decided);
         match &self.current {
             None => self.tally.add(logged, proposed, Outcome::Recorded(logged), self.now),
             Some(current) => {
                 let rules = current.pin();
-                let decided = self.of_current.decide((Some(current), &rules), holds, logged, now);
+                let decided = self.of_current.replay((Some(current), &rules), holds, logged, now);
                 self.tally.add(logged, proposed, Outcome::Decided(&decided), self.now);
             }
         }

@@ -306,11 +306,11 @@ mod tests {
     }
 
     /// User n has n hits in each of three minutes, one a millisecond.
-    fn decide_all(replay: &mut Replay, users: u64) {
+    fn replay_all(replay: &mut Replay, users: u64) {
         for minute in 0..3 {
             for hit in 0..users {
                 for user in hit + 1..=users {
-                    replay.decide(&event(minute * 60 * SECOND + hit * 1_000_000, "user", &user.to_string()));
+                    replay.replay(&event(minute * 60 * SECOND + hit * 1_000_000, "user", &user.to_string()));
                 }
             }
         }
@@ -321,7 +321,7 @@ mod tests {
         let demand = Demand::new(&rules, &["user".into()], share_max, of).expect("a rule");
         let mut replay = Replay::new(rules, None, 1_000);
         replay.collect_demand(demand);
-        decide_all(&mut replay, users);
+        replay_all(&mut replay, users);
         let (_, mut suggestions) = replay.into_report();
         assert_eq!(suggestions.len(), 1);
         suggestions.remove(0)
@@ -330,7 +330,7 @@ mod tests {
     /// Keys that a replay under this limit denies.
     fn keys_denied(users: u64, limit: u32, algorithm: &str) -> u64 {
         let mut replay = Replay::new(rules(limit, algorithm), None, 1_000);
-        decide_all(&mut replay, users);
+        replay_all(&mut replay, users);
         replay.into_report().0.keys_newly_denied.all
     }
 

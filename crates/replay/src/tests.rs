@@ -43,7 +43,7 @@ fn rules(limit: u32) -> RuleSet {
 
 fn replayed(proposed: u32, current: Option<u32>, events: &[Event]) -> Report {
     let mut replay = Replay::new(rules(proposed), current.map(rules), 1_000);
-    events.iter().for_each(|event| replay.decide(event));
+    events.iter().for_each(|event| replay.replay(event));
     replay.into_report().0
 }
 
@@ -153,7 +153,7 @@ fn a_request_whose_descriptors_are_over_on_both_sides_has_a_key() {
 fn a_full_store_is_reported() {
     let mut replay = Replay::new(rules(1), None, 2);
     for user in ["a", "b", "c"] {
-        replay.decide(&event(0, "user", user));
+        replay.replay(&event(0, "user", user));
     }
     assert!(replay.no_room() > 0);
 }
@@ -181,7 +181,7 @@ fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
         [end("slot-2", 4), start("slot-3"), end("slot-3", 0), end("slot-4", 0)],
     ];
     let mut replay = Replay::new(rules(), Some(rules()), 1_000);
-    events.iter().flatten().for_each(|event| replay.decide(event));
+    events.iter().flatten().for_each(|event| replay.replay(event));
     let (report, _) = replay.into_report();
     assert_eq!((report.proposed.admitted, report.proposed.denied, report.current.denied), (7, 1, 1));
 }
@@ -197,7 +197,7 @@ fn the_renewals_in_a_log_renew_what_the_replay_has_admitted() {
         let mut event = event(secs * 1_000_000_000, "user", "a");
         event.ticket = ticket.map(Into::into);
         event.descriptors[0].entries.extend(renewed.map(|ticket| ("renew".into(), ticket.into())));
-        replay.decide(&event);
+        replay.replay(&event);
     };
     decide(0, Some("slot-1"), None);
     decide(9, None, Some("slot-1"));
@@ -224,7 +224,7 @@ fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
     let start = |replay: &mut Replay, ticket: &str| {
         let mut start = event(0, "user", "a");
         start.ticket = Some(ticket.into());
-        replay.decide(&start);
+        replay.replay(&start);
     };
     let cancel = |replay: &mut Replay, ticket: &str| {
         replay.cancel(&CancelledStep { time: Timestamp::from_nanos(1), place: None, ticket: ticket.into() });
@@ -306,7 +306,7 @@ mod requests_in_flight {
         );
         let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default());
         let mut replay = Replay::new(rules.expect("good rules"), None, 1_000);
-        events.iter().for_each(|event| replay.decide(event));
+        events.iter().for_each(|event| replay.replay(event));
         replay.into_report().0.proposed.denied
     }
 

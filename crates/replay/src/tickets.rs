@@ -5,16 +5,11 @@
 
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
-use tidegate_core::limit::{Decision, Descriptor, Entry, Hits, Request, Timestamp};
-
-/// The key of the entry that has a ticket.
-const SLOT: &str = "slot";
-
-/// That of a renewal.
-const RENEW: &str = "renew";
-
-/// Nanoseconds after its start or its last renewal after which a ticket has no effect: the longest `max_hold`.
-const HOLD_MAX: u64 = 24 * 3_600 * 1_000_000_000;
+use tidegate_core::{
+    algorithm::HOLD_MAX,
+    limit::{Decision, Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::{RENEWAL_KEY, TICKET_KEY},
+};
 
 /// The tickets of one set of rules.
 #[derive(Default)]
@@ -38,7 +33,7 @@ impl Tickets {
     /// The request with the tickets of the replay, if it names one that has one here.
     pub(super) fn replaced<'r, 't: 'r>(&'r self, request: &Request<'t>) -> Option<Request<'r>> {
         let own = |entry: &Entry<'_>| match entry.key {
-            SLOT | RENEW => self.0.get(entry.value),
+            TICKET_KEY | RENEWAL_KEY => self.0.get(entry.value),
             _ => None,
         };
         let names = |descriptor: &Descriptor<'_>| descriptor.entries.iter().any(|entry| own(entry).is_some());
@@ -61,7 +56,7 @@ impl Tickets {
         }
         ended_by(request).for_each(|ticket| _ = self.0.remove(ticket));
         for descriptor in request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_))) {
-            for entry in descriptor.entries.iter().filter(|entry| entry.key == RENEW) {
+            for entry in descriptor.entries.iter().filter(|entry| entry.key == RENEWAL_KEY) {
                 if let Some(started) = self.0.get_mut(entry.value) {
                     started.at = at;
                 }
@@ -84,10 +79,10 @@ impl Tickets {
 pub(super) fn ended_by<'r>(request: &'r Request<'_>) -> impl Iterator<Item = &'r str> {
     let ends = request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_)));
     let entries = ends.flat_map(|descriptor| &descriptor.entries);
-    entries.filter(|entry| entry.key == SLOT).map(|entry| entry.value)
+    entries.filter(|entry| entry.key == TICKET_KEY).map(|entry| entry.value)
 }
 
 /// Whether what was taken at a time has no effect any more.
 pub(super) fn is_over(taken: Timestamp, now: Timestamp) -> bool {
-    now.since(taken).as_nanos() > u128::from(HOLD_MAX)
+    now.since(taken) > HOLD_MAX
 }

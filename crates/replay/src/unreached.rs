@@ -85,7 +85,7 @@ mod tests {
         let of = |events: &[Event]| {
             let mut replay = Replay::new(rules.clone(), None, 1_000);
             for event in events {
-                replay.decide(&Event { domain: event.domain.replace('d', "shop").into(), ..event.clone() });
+                replay.replay(&Event { domain: event.domain.replace('d', "shop").into(), ..event.clone() });
             }
             replay.into_report().0.unreached(&rules)
         };

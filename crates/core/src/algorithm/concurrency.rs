@@ -206,8 +206,8 @@ impl State {
 /// The signature of limits of requests in flight, with its length before it. Each slot has its own deadline, so that no parameter is in it.
 pub const SLOT_SIGNATURE: &[u8] = b"\x01N";
 
-/// The longest hold, which the store does not have either.
-const HOLD_MAX_SECS: u64 = 86_400;
+/// The longest time that a slot is held after its start or its last renewal.
+pub const HOLD_MAX: Duration = Duration::from_secs(86_400);
 
 /// Bytes of a slot in the store.
 const STORED_SLOT_BYTES: usize = 24;
@@ -224,7 +224,9 @@ impl Stored for Concurrency {
 
     fn of_signature(letter: u8, _: &mut StoredNumbers<'_>) -> Option<Self> {
         (letter == b'N').then_some(())?;
-        Some(Self { limit: u32::MAX, max_hold: Window::from_secs(HOLD_MAX_SECS).ok()?, queue: None })
+        // Nor has the store the longest hold.
+        let max_hold = Window::from_secs(HOLD_MAX.as_secs()).ok()?;
+        Some(Self { limit: u32::MAX, max_hold, queue: None })
     }
 
     fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {

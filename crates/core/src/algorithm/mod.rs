@@ -92,7 +92,7 @@ pub(crate) mod properties;
 pub use assigned::Assigned;
 pub use ban::Ban;
 pub use calendar::{Calendar, Period, Zone};
-pub use concurrency::{Concurrency, Released, SLOT_SIGNATURE};
+pub use concurrency::{Concurrency, HOLD_MAX, Released, SLOT_SIGNATURE};
 pub use counts::Counts;
 pub use dispatch::AlgorithmRecord;
 pub use fixed_window::{FixedWindow, Schedule};

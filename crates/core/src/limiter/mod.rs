@@ -62,5 +62,5 @@ pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
 pub use slot_figures::SlotFigures;
 pub use slots::SlotCounts;
-pub use ticket::{SlotRelease, StoredRenewal, slots_of_ticket};
+pub use ticket::{RENEWAL_KEY, SlotRelease, StoredRenewal, TICKET_KEY, slots_of_ticket};
 pub use update::{NextRules, RetiredRules, RuleUpdate};

@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 use std::fmt::Write;
 
 /// The key of the entry that has a ticket.
-const SLOT: &str = "slot";
+pub const TICKET_KEY: &str = "slot";
 
 /// The key of the entry that has the ticket of a renewal.
-const RENEW: &str = "renew";
+pub const RENEWAL_KEY: &str = "renew";
 
 /// The beginning of the text of a ticket.
 const PREFIX: &str = "slot-";
@@ -233,20 +233,20 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 /// The ticket of a descriptor that is a release.
 pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<Ticket> {
-    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == SLOT)?;
+    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == TICKET_KEY)?;
     Ticket::parse(entry.value)
 }
 
 /// The ticket of a descriptor that is a renewal, with its text. One with a ticket to be released is none.
 pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(Ticket, &'t str)> {
-    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEW)?;
+    let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEWAL_KEY)?;
     let ticket = Ticket::parse(entry.value)?;
     ticket_of(descriptor).is_none().then_some((ticket, entry.value))
 }
 
 /// The entries of a renewal besides its ticket: those of the request that has it.
 pub(super) fn renewed_entries<'t>(descriptor: &Descriptor<'t>) -> SmallVec<[Entry<'t>; 3]> {
-    descriptor.entries.iter().copied().filter(|entry| entry.key != RENEW).collect()
+    descriptor.entries.iter().copied().filter(|entry| entry.key != RENEWAL_KEY).collect()
 }
 
 /// Whether a descriptor is a release or a renewal of what is in a shared store, in a domain whose rules give tickets.

@@ -23,8 +23,8 @@ pub use exposition::MetricsFormat;
 pub use log_filter::LogFilterError;
 pub use logging::{LogFormat, LogLevelChange, LogLevelError, set_log_level, start_logging, switch_log_level};
 pub use metrics::{
-    Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings, StatsdTransport,
-    resident_bytes,
+    LAST_PUSH_TIMEOUT, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
+    StatsdTransport, resident_bytes,
 };
 pub use notices::{Notice, Notices};
 pub use traces::{Traces, TracesError, propagators};

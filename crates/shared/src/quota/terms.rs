@@ -3,19 +3,13 @@
 use tidegate_core::{
     algorithm::{Algorithm, Freeing},
     limit::Timestamp,
-    rules::{burst_of_window, is_window_sliced},
+    rules::{SLICED_FROM, SLICED_MIN, burst_of_window, is_window_sliced},
 };
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Buckets that take longer to fill are divided by slices: spent hits of others are known too late.
-const SLICED_FROM: u64 = 600 * SECOND;
-
 /// The least rate that is divided, in thousandths of a hit per second: one hit in the time between two reports.
 pub(super) const RATE_MIN: u64 = 200;
-
-/// The fewest hits that are divided by slices.
-const SLICED_MIN: u64 = 10;
 
 /// How a limit is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,9 +96,9 @@ impl Terms {
         let rate = millihits(hits, nanos);
         let filled = u128::from(limit) * 1_000 * u128::from(SECOND) / u128::from(rate.max(1));
         let is_sliced_window = span > 0 && is_window_sliced(limit, span.into());
-        if is_sliced_window || filled >= u128::from(SLICED_FROM) || rate < RATE_MIN {
+        if is_sliced_window || filled >= SLICED_FROM || rate < RATE_MIN {
             let span = if span > 0 { span } else { u64::try_from(filled).unwrap_or(u64::MAX) };
-            return match limit >= SLICED_MIN {
+            return match limit >= SLICED_MIN.into() {
                 true => Ok(Self::Slices(SliceTerms { limit, span })),
                 false => Err(Indivisible::TooSmall),
             };

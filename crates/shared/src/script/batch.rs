@@ -22,7 +22,7 @@ const RESERVES: usize = 1 << 15;
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
 /// Hits in one lease length, beyond which a demand is not told apart.
-const DEMAND_MAX: u64 = 1 << 32;
+const DEMAND_TOLD_APART_MAX: u64 = 1 << 32;
 
 /// A request as the script reads it, but for the places of its keys and limits in a batch.
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ impl Batch {
         write_u16(out, limit);
         out.extend_from_slice(&request.node.0.to_le_bytes());
         let LeaseRequest { holder, sequence, spent, acknowledged, spent_ago, kept, demand, .. } = *request;
-        [holder, sequence, spent, acknowledged, spent_ago, kept, demand.min(DEMAND_MAX)]
+        [holder, sequence, spent, acknowledged, spent_ago, kept, demand.min(DEMAND_TOLD_APART_MAX)]
             .into_iter()
             .chain([numbers.grant_min, numbers.limit, numbers.span])
             .chain([numbers.report_min, numbers.horizon_min, numbers.freed_per_report])

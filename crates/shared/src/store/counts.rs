@@ -94,7 +94,7 @@ impl Default for StoreCounts {
 }
 
 impl StoreCounts {
-    pub(super) fn decided(&self, result: &Result<Verdict, Failure>) {
+    pub(super) fn count_call(&self, result: &Result<Verdict, Failure>) {
         self.calls.count(match result {
             Ok(_) => CallResult::Decided,
             Err(Failure::Unavailable) => CallResult::Unavailable,

@@ -91,7 +91,7 @@ impl SharedStore {
         wait_max: Duration,
     ) -> Result<Verdict, Failure> {
         let result = self.call(request, now, wait_max).await;
-        self.0.counts.decided(&result);
+        self.0.counts.count_call(&result);
         result
     }
 

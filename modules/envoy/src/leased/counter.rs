@@ -9,7 +9,7 @@ use tidegate_core::sync::{Mutex, MutexGuard};
 use tidegate_shared::lease::{Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId};
 
 /// Nanoseconds without use after which a counter may be dropped.
-const UNUSED_NANOS: u64 = 1_000_000_000;
+const COUNTER_UNUSED_NANOS: u64 = 1_000_000_000;
 /// The shortest time between two looks at a counter without credits that is not used.
 const UNUSED_LOOK_NANOS: u64 = 25_000_000;
 
@@ -106,11 +106,13 @@ impl Counter {
         let claim = holder.poll(node, now);
         let used_at = self.used_at.load(Ordering::Relaxed);
         let unused = now.nanos_since(Monotonic::from_nanos(used_at));
-        let is_kept = claim.is_some() || unused < UNUSED_NANOS || !holder.is_idle(now);
+        let is_kept = claim.is_some() || unused < COUNTER_UNUSED_NANOS || !holder.is_idle(now);
         // Without credits, a claim becomes due by requests only: until then it is looked at to be dropped.
         let is_passive = claim.is_none() && holder.credits(now) == 0 && holder.next_look() <= now;
         let look_at = match is_passive {
-            true => now.plus_nanos(UNUSED_LOOK_NANOS).as_nanos().max(used_at.saturating_add(UNUSED_NANOS)),
+            true => {
+                now.plus_nanos(UNUSED_LOOK_NANOS).as_nanos().max(used_at.saturating_add(COUNTER_UNUSED_NANOS))
+            }
             // Later than now, so that one pass looks at each counter once.
             false => holder.next_look().as_nanos().max(now.as_nanos() + 1),
         };

@@ -32,7 +32,7 @@ pub(super) const SHARDS: usize = 512;
 /// The most requests of a shard. One takes some 300 bytes.
 const REQUESTS_MAX: usize = 128;
 /// Nanoseconds for which a request without counters is known after its last use.
-const UNUSED_NANOS: u64 = 10_000_000_000;
+const REQUEST_UNUSED_NANOS: u64 = 10_000_000_000;
 /// Nanoseconds within which two uses are one.
 const USE_NANOS: u64 = 1_000_000_000;
 /// The most sets of descriptors of which a denial is kept.
@@ -281,7 +281,9 @@ impl Known {
 
     fn is_of_use(&self, now: Monotonic) -> bool {
         match self.order.is_empty() {
-            true => now.as_nanos().saturating_sub(self.used_at.load(Ordering::Relaxed)) < UNUSED_NANOS,
+            true => {
+                now.as_nanos().saturating_sub(self.used_at.load(Ordering::Relaxed)) < REQUEST_UNUSED_NANOS
+            }
             false => !self.parts.iter().flatten().any(|part| part.counter.is_dropped()),
         }
     }

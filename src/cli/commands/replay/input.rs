@@ -13,15 +13,12 @@ use std::{
     sync::Arc,
 };
 use tidegate_replay::{
-    AccessLog, Columns, FieldsSeen, Layout, LineContent, LineCounts, LineError, LineParser, Log, LogLine,
-    LoggedDecision, Mapping, Step, without_container_prefix,
+    AccessLog, Columns, FieldsSeen, GZIP_MAGIC, Layout, LineContent, LineCounts, LineError, LineParser, Log,
+    LogLine, LoggedDecision, Mapping, Step, without_container_prefix,
 };
 
 /// A byte order mark, with which some programs start a file.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-
-/// The first two bytes of a file that gzip made.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Bytes of a compressed log that are read at once.
 const COMPRESSED_BYTES: usize = 64 << 10;

@@ -8,6 +8,9 @@
 mod events;
 mod message;
 mod snapshot;
+mod thread;
+
+pub use thread::WatchThread;
 
 use events::Events;
 use message::{Event, Message};

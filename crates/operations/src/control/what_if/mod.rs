@@ -23,7 +23,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 use tidegate_replay::{
-    Demand, LineContent, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule,
+    Demand, GZIP_MAGIC, LineContent, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule,
     in_order_of_time, parse_line,
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
@@ -39,8 +39,6 @@ const LINES_PER_LOOK: u64 = 4_096;
 const LOG_BYTES_MAX: usize = 32 << 20;
 /// Counters under each set of rules: more than the requests of such a log need, unless each has several.
 const COUNTERS_MAX: usize = 1 << 18;
-/// The first two bytes of a file that gzip made.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// The name of proposed rules in errors.
 const PROPOSED: &str = "proposed";
 
@@ -230,7 +228,7 @@ impl Run {
         for step in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
             let Ok(step) = step;
             match &step {
-                Step::Decision(event) => replay.decide(event),
+                Step::Decision(event) => replay.replay(event),
                 Step::Reset(reset) => replay.reset(reset),
                 Step::Cancelled(step) => replay.cancel(step),
                 // Proposed rules take the place of those in the log.

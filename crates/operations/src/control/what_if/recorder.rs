@@ -321,11 +321,11 @@ fn step(record: &Record<'_>, sample: f64) -> Step {
             place,
             ticket: record.ticket.into(),
         }),
-        false => Step::Decision(decided(record, place, sample)),
+        false => Step::Decision(decision_of(record, place, sample)),
     }
 }
 
-fn decided(record: &Record<'_>, place: Option<Place>, sample: f64) -> Decided {
+fn decision_of(record: &Record<'_>, place: Option<Place>, sample: f64) -> Decided {
     let descriptor = |of: &DescriptorRecord<'_>| EventDescriptor {
         entries: of.entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         hits: of.hits,

@@ -135,7 +135,7 @@ fn rules() -> RuleSet {
 fn replayed(events: Vec<Event>) -> Report {
     let mut replay = Replay::new(rules(), None, 10);
     let events = events.into_iter().map(Ok::<_, Infallible>);
-    in_order_of_time(vec![events]).for_each(|event| replay.decide(&event.expect("no error")));
+    in_order_of_time(vec![events]).for_each(|event| replay.replay(&event.expect("no error")));
     replay.into_report().0
 }
 

@@ -6,17 +6,12 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use tidegate_core::{
     limit::{Code, DenialCause, Hits, Reset},
+    limiter::{RENEWAL_KEY, TICKET_KEY},
     rules::{Redaction, RuleSet},
 };
 
 /// The version of the format. A change that a reader of the former version would misread raises it.
 pub(super) const VERSION: u32 = 2;
-
-/// The key of the entry that has the ticket of a request at its end.
-const SLOT: &str = "slot";
-
-/// The key of the entry with the ticket of a renewal: as a value of the other, since it is the same text.
-const RENEW: &str = "renew";
 
 /// How values are redacted.
 pub(super) struct Values<'s> {
@@ -183,7 +178,8 @@ impl<'s> Values<'s> {
     pub(super) fn of_domain(&self, domain: &str) -> impl Fn(&str) -> Redaction + use<'s> {
         let (domain, default) = (self.rules.and_then(|rules| rules.domain(domain)), self.default);
         move |key| {
-            let key = if key == RENEW { SLOT } else { key };
+            // As a value of the other key, since it is the same text.
+            let key = if key == RENEWAL_KEY { TICKET_KEY } else { key };
             domain.and_then(|domain| domain.redaction(key)).unwrap_or(default)
         }
     }
@@ -252,8 +248,8 @@ pub(super) fn ticket<'r>(record: &Record<'r>, values: &Values<'_>) -> (Option<&'
     if record.ticket.is_empty() {
         return (None, None);
     }
-    let redaction = values.of_domain(record.domain)(SLOT);
-    let Entry { value, value_hash, .. } = entry(SLOT, record.ticket, redaction, values.salt);
+    let redaction = values.of_domain(record.domain)(TICKET_KEY);
+    let Entry { value, value_hash, .. } = entry(TICKET_KEY, record.ticket, redaction, values.salt);
     (value, value_hash)
 }
 

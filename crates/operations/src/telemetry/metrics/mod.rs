@@ -29,6 +29,7 @@ use crate::config::{Config, ControlPlaneCounts};
 use std::{
     fmt,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 use tidegate_core::limiter::Limiter;
 use tidegate_counts::LastAttempt;
@@ -37,6 +38,9 @@ use tidegate_service::{Grants, Meters, Quotas};
 use tidegate_shared::store::{SharedStore, StoreEvent};
 use tidegate_snapshot::SnapshotCounts;
 use tidegate_transport::TlsCounts;
+
+/// Time that the export of the last metrics, and of the last spans, may take at a stop.
+pub const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Source of the figures. It exists once the counters are restored.
 #[derive(Clone)]

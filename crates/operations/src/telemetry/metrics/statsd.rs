@@ -5,7 +5,7 @@
 //! names that it sends.
 
 use super::{
-    Metrics, reference_statsd,
+    LAST_PUSH_TIMEOUT, Metrics, reference_statsd,
     sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples},
 };
 use cadence::{
@@ -25,9 +25,6 @@ use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Bytes of a packet: what fits an Ethernet frame.
 const PACKET_BYTES: usize = 1432;
-
-/// Time that the last push may take.
-const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time to connect by TCP, and for each write.
 const TCP_TIMEOUT: Duration = Duration::from_secs(3);

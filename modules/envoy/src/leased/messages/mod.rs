@@ -6,7 +6,10 @@ pub(crate) use response::{Additions, CurrentLimit, Response};
 pub(super) use response::{Decided, ExchangeResponse, LearntCounter, Renewal};
 
 use crate::protobuf::{Wire, Writer, fields};
-use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Unit, client_bytes};
+use tidegate_core::{
+    limit::{Descriptor, Entry, Hits, Request, Unit, client_bytes},
+    limiter::{RENEWAL_KEY, TICKET_KEY},
+};
 use tidegate_shared::lease::LeaseRequest;
 
 /// The path of `Exchange`.
@@ -90,7 +93,7 @@ pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
         (2, Wire::Bytes(descriptor)) => message.message(2, |writer| {
             writer.encoded(descriptor);
             writer.message(1, |entry| {
-                entry.text(1, RENEW);
+                entry.text(1, RENEWAL_KEY);
                 entry.text(2, ticket);
             });
         }),
@@ -103,7 +106,7 @@ pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
 fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item = Hits>) -> Request<'r> {
     let mut request = Request::new(domain);
     for hits in hits {
-        let entries = [Entry { key: SLOT, value: ticket }].into_iter().collect();
+        let entries = [Entry { key: TICKET_KEY, value: ticket }].into_iter().collect();
         request.push(Descriptor { entries, limit: None, hits });
     }
     request
@@ -112,15 +115,14 @@ fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item 
 /// Whether a request does nothing but end the request of a ticket, so that a second one changes nothing.
 pub(super) fn is_end(request: &Request<'_>, ticket: &str) -> bool {
     let ticket_of = |descriptor: &Descriptor<'_>| {
-        descriptor.entries.iter().rfind(|entry| entry.key == SLOT).is_some_and(|entry| entry.value == ticket)
+        descriptor
+            .entries
+            .iter()
+            .rfind(|entry| entry.key == TICKET_KEY)
+            .is_some_and(|entry| entry.value == ticket)
     };
     request.descriptors().iter().all(ticket_of)
 }
-
-/// The key of the entry, and of the metadata, that has a ticket.
-const SLOT: &str = "slot";
-/// The key of the entry of a renewal that has the ticket.
-const RENEW: &str = "renew";
 
 fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     for entry in &descriptor.entries {

@@ -1,6 +1,6 @@
 //! The response of `Exchange`, and the decisions in it.
 
-use super::{CounterId, RulesId, SLOT};
+use super::{CounterId, RulesId};
 use crate::{
     protobuf::{Malformed, Wire, fields},
     response::{Consequence, HeaderList, added},
@@ -8,7 +8,7 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::time::Duration;
-use tidegate_core::limit::Unit;
+use tidegate_core::{limit::Unit, limiter::TICKET_KEY};
 use tidegate_shared::lease::{LeaseResponse, Settings, Supply};
 
 /// A response of `Exchange`.
@@ -281,7 +281,7 @@ fn ticket_of(metadata: &[u8]) -> Result<Option<Box<str>>, Malformed> {
             }
             Ok(())
         })?;
-        if let (Some(text), true) = (text, key == SLOT.as_bytes()) {
+        if let (Some(text), true) = (text, key == TICKET_KEY.as_bytes()) {
             ticket = Some(str::from_utf8(text).map_err(|_| Malformed)?.into());
         }
         Ok(())

@@ -8,7 +8,7 @@ mod variables;
 
 pub use variables::OtlpSettings;
 
-use super::Metrics;
+use super::{LAST_PUSH_TIMEOUT, Metrics};
 use crate::telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls};
 use messages::{OtlpSink, Period, attribute};
 use opentelemetry_http::{Bytes, HttpClient, hyper::HyperClient};
@@ -28,9 +28,6 @@ use tonic::{
     metadata::MetadataMap,
     transport::{Channel, Endpoint},
 };
-
-/// Longest time of each message at the stop, which waits for it.
-const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The thread that pushes.
 pub struct OtlpMetrics(StoppableThread);
