@@ -192,7 +192,7 @@ class Hanging:
 
     def __init__(self, kind: str, address: str | list[str], every: float) -> None:
         # The timeout is for loaded machines.
-        options: dict[str, Any] = {"domain": "d", "timeout": 0.5, "local_denials": 0}
+        options: dict[str, Any] = {"domain": "d", "timeout": 1, "local_denials": 0}
         self._every = every
         self._client: Any = (aio.Tidegate if kind == "aio" else Tidegate)(address, **options)
         self._is_aio = kind == "aio"
@@ -218,8 +218,8 @@ class Hanging:
 
     async def call(self) -> None:
         """Call at the client's pace for several seconds."""
-        for _ in range(int(4 / self._every)):
-            sent = time.monotonic()
+        until = time.monotonic() + 4
+        while (sent := time.monotonic()) < until:
             if (await self._run(self._client.limit, user=self._name)).error is not None:
                 self.undecided.append(time.monotonic())
             await asyncio.sleep(max(0.0, sent + self._every - time.monotonic()))

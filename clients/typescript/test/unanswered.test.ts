@@ -189,7 +189,7 @@ test("a server that hangs beside another costs at most two seconds", { timeout: 
   const runs = addresses.flatMap((address) =>
     [5, 1_000].map((everyMs) => {
       // The timeout is for loaded machines.
-      const client = clientOf(address, { timeoutMs: 500, localDenials: 0 });
+      const client = clientOf(address, { timeoutMs: 1_000, localDenials: 0 });
       return { name: `${String(address)} ${everyMs}`, client, everyMs, undecidedMs: [] as number[] };
     }),
   );
@@ -206,8 +206,8 @@ test("a server that hangs beside another costs at most two seconds", { timeout: 
     throw new Error(`one server counted all calls of ${name}`);
   };
   const call = async ({ name, client, everyMs, undecidedMs }: (typeof runs)[number]): Promise<void> => {
-    for (let call = 0; call < 4_000 / everyMs; call++) {
-      const sentMs = performance.now();
+    const endMs = performance.now() + 4_000;
+    for (let sentMs = performance.now(); sentMs < endMs; sentMs = performance.now()) {
       if ((await client.limit({ user: name })).error !== undefined) {
         undecidedMs.push(performance.now());
       }

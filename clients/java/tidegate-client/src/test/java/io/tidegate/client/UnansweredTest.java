@@ -245,7 +245,7 @@ class UnansweredTest {
               Tidegate.builder(addresses)
                   .domain("d")
                   .localDenials(0)
-                  .timeout(Duration.ofMillis(500)));
+                  .timeout(Duration.ofSeconds(1)));
       this.user = Descriptor.of("user", everyMillis + " " + addresses.length);
       this.everyMillis = everyMillis;
     }
@@ -263,8 +263,10 @@ class UnansweredTest {
     }
 
     void call() {
-      for (int call = 0; call < 4_000 / everyMillis; call++) {
-        long sentNanos = System.nanoTime();
+      long untilNanos = System.nanoTime() + 4_000_000_000L;
+      for (long sentNanos = System.nanoTime();
+          sentNanos - untilNanos < 0;
+          sentNanos = System.nanoTime()) {
         if (client.limit(user).error().isPresent()) {
           undecidedNanos.add(System.nanoTime());
         }
