@@ -1,30 +1,51 @@
 //! The numbers of a rule, in the form that the oracle uses.
 
 /// Ends of the months of 2024 in Berlin, by GNU date.
-pub const BERLIN_MONTHS: [u64; 14] = {
-    let mut ends = [
-        1_704_063_600,
-        1_706_742_000,
-        1_709_247_600,
-        1_711_922_400,
-        1_714_514_400,
-        1_717_192_800,
-        1_719_784_800,
-        1_722_463_200,
-        1_725_141_600,
-        1_727_733_600,
-        1_730_415_600,
-        1_733_007_600,
-        1_735_686_000,
-        1_738_364_400,
-    ];
+pub const BERLIN_MONTHS: [u64; 14] = in_nanoseconds([
+    1_704_063_600,
+    1_706_742_000,
+    1_709_247_600,
+    1_711_922_400,
+    1_714_514_400,
+    1_717_192_800,
+    1_719_784_800,
+    1_722_463_200,
+    1_725_141_600,
+    1_727_733_600,
+    1_730_415_600,
+    1_733_007_600,
+    1_735_686_000,
+    1_738_364_400,
+]);
+
+/// Ends of the months of 2024 that begin there on the 31st at 02:30, by GNU date. In February it is the 29th, and on 31 March clocks skip that
+/// time: they go from 02:00 to 03:00.
+pub const BERLIN_BILLING: [u64; 15] = in_nanoseconds([
+    1_703_986_200,
+    1_706_664_600,
+    1_709_170_200,
+    1_711_846_800,
+    1_714_437_000,
+    1_717_115_400,
+    1_719_707_400,
+    1_722_385_800,
+    1_725_064_200,
+    1_727_656_200,
+    1_730_338_200,
+    1_732_930_200,
+    1_735_608_600,
+    1_738_287_000,
+    1_740_706_200,
+]);
+
+const fn in_nanoseconds<const N: usize>(mut ends: [u64; N]) -> [u64; N] {
     let mut index = 0;
     while index < ends.len() {
         ends[index] *= 1_000_000_000;
         index += 1;
     }
     ends
-};
+}
 
 /// The numbers of one rule. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Debug)]

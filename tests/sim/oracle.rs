@@ -6,7 +6,7 @@
 #[path = "model.rs"]
 mod model;
 
-pub use model::{BERLIN_MONTHS, Model};
+pub use model::{BERLIN_BILLING, BERLIN_MONTHS, Model};
 
 /// Hits taken at a moment; below zero if they were given back.
 #[derive(Clone, Copy, PartialEq, Debug)]

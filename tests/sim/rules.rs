@@ -1,7 +1,7 @@
 //! Random rules: as a rule file, and as the oracle's models.
 
 use crate::{
-    oracle::{BERLIN_MONTHS, Model},
+    oracle::{BERLIN_BILLING, BERLIN_MONTHS, Model},
     rng::Rng,
     schedule::{Schedule, is_window},
     world::{Kind, Settings},
@@ -181,9 +181,14 @@ impl Limit {
                 (limit, keys, Model::FirstHitWindow { limit, window })
             }
             5 => {
-                let keys = "unit: month, algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin";
-                let model = Model::CalendarWindow { limit, ends: &BERLIN_MONTHS };
-                (limit, keys.to_owned(), model)
+                let (calendar, ends) = match limit % 2 {
+                    0 => ("true", &BERLIN_MONTHS[..]),
+                    _ => ("{month: 31 02:30}", &BERLIN_BILLING[..]),
+                };
+                let keys = format!(
+                    "unit: month, algorithm: fixed_window, calendar: {calendar}, time_zone: Europe/Berlin"
+                );
+                (limit, keys, Model::CalendarWindow { limit, ends })
             }
             6 => {
                 let keys = format!("algorithm: token_bucket, size: {size}");

@@ -50,15 +50,15 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
     use tidegate_core::{
         algorithm::{
-            Algorithm, Ban, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule, SlidingLog,
-            SlidingWindow, SubWindows, TokenBucket, Zone,
+            Algorithm, Anchor, Ban, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule,
+            SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
         },
         limit::Window,
     };
 
     /// Every algorithm and every variant of its parameters, as format 1 writes it. These lines never change: a change
     /// here makes existing snapshots unreadable.
-    const FORMAT_1: [&str; 14] = [
+    const FORMAT_1: [&str; 18] = [
         r#"{"sliding_window":{"limit":100,"window":60000000000}}"#,
         r#"{"sub_windows":{"limit":100,"precision":4,"length":15000000000}}"#,
         r#"{"sliding_log":{"limit":100,"window":60000000000}}"#,
@@ -73,6 +73,10 @@ mod tests {
         r#"{"leaky_bucket":{"burst":100,"rate":{"hits":1,"nanos":600000000},"queue":null}}"#,
         r#"{"leaky_bucket":{"burst":1,"rate":{"hits":1,"nanos":600000000},"queue":{"wait_max":{"secs":2,"nanos":500000000},"hits_max":8}}}"#,
         r#"{"ban":{"after":100,"within":60000000000,"lasts":60000000000}}"#,
+        r#"{"ban":{"after":100,"within":60000000000,"lasts":60000000000,"epoch":3}}"#,
+        r#"{"fixed_window":{"limit":100,"schedule":{"calendar":{"period":"week","zone":"UTC","anchor":{"at":"thursday 09:00"}}}}}"#,
+        r#"{"fixed_window":{"limit":100,"schedule":{"calendar":{"period":"month","zone":"UTC","anchor":{"at":"31"}}}}}"#,
+        r#"{"fixed_window":{"limit":100,"schedule":{"calendar":{"period":"month","zone":"UTC","anchor":"of_entry"}}}}"#,
     ];
 
     fn algorithms() -> Vec<Algorithm> {
@@ -81,6 +85,9 @@ mod tests {
         let calendar = |period, zone: &str| {
             let schedule = Schedule::Calendar(Calendar::new(period, Zone::named(zone).unwrap()));
             Algorithm::FixedWindow(FixedWindow { limit, schedule })
+        };
+        let anchored = |period, anchor| {
+            Algorithm::fixed_window(limit, Schedule::Calendar(Calendar::anchored(period, anchor, Zone::UTC)))
         };
         let rate = Rate::new(hundred, window);
         let queue = Queue { wait_max: Duration::from_millis(2500), hits_max: 8 };
@@ -100,11 +107,15 @@ mod tests {
             Algorithm::LeakyBucket(LeakyBucket { burst: 1, rate, queue: Some(queue) }),
             Algorithm::Ban(Ban { after: limit, within: window, lasts: window, epoch: 0 }),
             Algorithm::Ban(Ban { after: limit, within: window, lasts: window, epoch: 3 }),
+            anchored(Period::Week, Anchor::parse(Period::Week, "thursday 09:00").unwrap()),
+            anchored(Period::Month, Anchor::parse(Period::Month, "31").unwrap()),
+            anchored(Period::Month, Anchor::OF_ENTRY),
         ]
     }
 
     #[test]
     fn format_1_of_every_algorithm_is_written_and_read_unchanged() {
+        assert_eq!(algorithms().len(), FORMAT_1.len());
         for (algorithm, text) in algorithms().into_iter().zip(FORMAT_1) {
             let record = AlgorithmRecord::from(&algorithm);
             assert_eq!(serde_json::to_string(&record).unwrap(), text);
@@ -121,6 +132,7 @@ mod tests {
             (5, "UTC", "Mars", "there is no time zone \"Mars\""),
             (9, r#""hits":1"#, r#""hits":0"#, "a rate of 0 hits in 600000000 ns is out of bounds"),
             (12, "500000000}", "1000000000}", "1000000000 ns are a second or more"),
+            (15, "thursday", "someday", "a week does not begin at \"someday 09:00\""),
             (13, r#""after":100"#, r#""after":0"#, "a ban after 0 denials is out of bounds"),
         ] {
             let text = FORMAT_1[index].replace(from, to);

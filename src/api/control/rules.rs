@@ -111,6 +111,7 @@ impl Figures<'_> {
                 pb::Rates { admitted, denied, shadow_denied }
             }),
             hits: Some(counts(hits)),
+            calendar: limit.calendar().unwrap_or_default(),
             ban: limit.ban().map_or_else(String::new, |ban| ban.to_string()),
             reserve: limit.reserve.map_or_else(String::new, |reserve| reserve.to_string()),
             schedule: limit

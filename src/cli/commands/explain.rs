@@ -5,7 +5,8 @@ use crate::cli::{
     arguments::rule_files::ReadAs,
     output::{
         rule_text::{
-            algorithm_text, ban_text, debt_text, limit_text, on_deny_text, reserve_text, schedule_text,
+            algorithm_text, ban_text, calendar_text, debt_text, limit_text, on_deny_text, reserve_text,
+            schedule_text,
         },
         table,
     },
@@ -156,7 +157,8 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
     let Some(rule) = applied.rule() else { return Vec::new() };
     let is_only = applied.limits.len() == 1;
     let mut notes: Vec<String> =
-        applied.limits.iter().filter_map(|applied| schedule_text(&applied.limit, is_only)).collect();
+        applied.limits.iter().filter_map(|applied| calendar_text(&applied.limit, is_only)).collect();
+    notes.extend(applied.limits.iter().filter_map(|applied| schedule_text(&applied.limit, is_only)));
     notes.extend(applied.limits.iter().filter_map(|applied| ban_text(&applied.limit, is_only)));
     notes.extend(applied.limits.iter().filter_map(|applied| reserve_text(&applied.limit, is_only)));
     if applied.is_shadow() {
@@ -198,6 +200,7 @@ pub(super) fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == ChargePolicy::Always { "always" } else { "admitted" },
             "debt_max": limit.debt_max,
+            "calendar": limit.calendar(),
             "schedule": describe::schedule_to_json(limit),
             "reserve": limit.reserve.map(|reserve| reserve.to_string()),
             "ban": limit.ban().map(|ban| ban.to_string()),

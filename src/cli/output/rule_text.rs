@@ -68,6 +68,12 @@ pub(in crate::cli) fn condition_text(limit: &RuleLimit, is_only: bool) -> Option
     })
 }
 
+/// `calendar: month from 17 06:00 in Europe/Berlin`, with the limit that it belongs to if the rule has several.
+pub(in crate::cli) fn calendar_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
+    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
+    limit.calendar().map(|calendar| format!("calendar{of}: {calendar}"))
+}
+
 /// `schedule: 50 mon-fri 08:00-18:00 UTC`, with the limit that it belongs to if the rule has several.
 pub(in crate::cli) fn schedule_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
     let schedule = limit.schedule.as_ref()?;

@@ -128,6 +128,7 @@ export default {
           const [admitted, denied] = [number(limit.hits?.admitted), number(limit.hits?.denied)];
           return h("div", {}, h("p", {}, h("strong", {}, limitText(limit)), ` ${limit.algorithm || ""} ${limit.name ? visible(limit.name) : ""}`),
             limit.when ? h("p", { class: "label" }, `when: ${visible(limit.when, 400)}`) : "",
+            limit.calendar ? h("p", { class: "label" }, `calendar: ${visible(limit.calendar)}`) : "",
             (limit.schedule || []).map((entry) => h("p", { class: "label" }, `schedule: ${visible(entry)}`)),
             limit.ban ? h("p", { class: "label" }, `ban: ${visible(limit.ban)}`) : "",
             limit.inFlight === undefined ? "" : h("p", { class: "label" }, `${count(number(limit.inFlight))} in flight over all keys`,

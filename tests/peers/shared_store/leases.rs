@@ -69,7 +69,8 @@ fn rule(random: &mut Random, kind: usize) -> (String, u64) {
     ]);
     if KINDS[kind].1 == "calendar" {
         let limit = format!(
-            "algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin, unit: day, requests_per_unit: {limit}"
+            "algorithm: fixed_window, calendar: {}, time_zone: Europe/Berlin, unit: day, requests_per_unit: {limit}",
+            random.choose(&["true", "{day: 06:00}"])
         );
         return (limit, CALENDAR_STEP);
     }

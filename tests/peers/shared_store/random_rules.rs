@@ -85,8 +85,15 @@ fn limit_and_size(random: &mut Random, kind: usize) -> (String, u64, u64) {
         5 => {
             let (unit, days) = *random.choose(&[("day", 1), ("week", 7), ("month", 30), ("year", 365)]);
             let zone = random.choose(&["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]);
+            let anchor = match unit {
+                _ if random.one_in(2) => "true",
+                "day" => "{day: 02:30}",
+                "week" => "{week: thursday 09:00}",
+                "month" => "{month: 31 06:00}",
+                _ => "{year: 02-29}",
+            };
             let keys = format!(
-                "algorithm: fixed_window, calendar: true, time_zone: {zone}, unit: {unit}, requests_per_unit: {requests}"
+                "algorithm: fixed_window, calendar: {anchor}, time_zone: {zone}, unit: {unit}, requests_per_unit: {requests}"
             );
             return (keys, days * 86_400_000_000, days * 86_400_000_000);
         }

@@ -25,13 +25,14 @@ tests_with! {
     an_import_into_a_store_with_another_secret_changes_nothing,
 }
 
-const ALGORITHMS: [(&str, &str); 9] = [
+const ALGORITHMS: [(&str, &str); 10] = [
     ("sliding", ""),
     ("precise", ", precision: 7"),
     ("log", ", algorithm: sliding_log"),
     ("clock", ", algorithm: fixed_window"),
     ("first", ", algorithm: fixed_window, aligned: first_hit"),
     ("calendar", ", algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin"),
+    ("anchored", ", algorithm: fixed_window, calendar: {year: 04-06 09:00}, time_zone: Europe/London"),
     ("greedy", ", algorithm: token_bucket"),
     ("intervals", ", algorithm: token_bucket, refill: intervals"),
     ("leaky", ", algorithm: leaky_bucket"),

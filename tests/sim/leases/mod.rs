@@ -8,7 +8,7 @@ mod node;
 mod server;
 
 use crate::{
-    oracle::{BERLIN_MONTHS, Model},
+    oracle::{BERLIN_BILLING, BERLIN_MONTHS, Model},
     rng::Rng,
 };
 use fleet::{Faults, Fleet};
@@ -39,6 +39,10 @@ fn kinds() -> [(&'static str, Model); 9] {
         (
             "unit: month, algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin",
             Model::CalendarWindow { limit, ends: &BERLIN_MONTHS },
+        ),
+        (
+            "algorithm: fixed_window, calendar: {month: 31 02:30}, time_zone: Europe/Berlin",
+            Model::CalendarWindow { limit, ends: &BERLIN_BILLING },
         ),
         (
             "unit: second, algorithm: token_bucket, size: 1000",

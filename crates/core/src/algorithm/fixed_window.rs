@@ -5,7 +5,7 @@
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
 use super::{
-    Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
+    Anchor, Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
     calendar::{Calendar, Period, PeriodRecord, Zone},
     facts::Facts,
     microseconds,
@@ -200,7 +200,15 @@ impl Stored for FixedWindow {
             }
             Schedule::Calendar(calendar) => {
                 out.push(b'K');
-                out.push(calendar.period().letter());
+                let letter = calendar.period().letter();
+                // Stored counters of periods from their first day have no anchor, and a small letter.
+                match calendar.anchor() {
+                    Anchor::FIRST => out.push(letter),
+                    anchor => {
+                        out.push(letter.to_ascii_uppercase());
+                        anchor.write(out);
+                    }
+                }
                 out.extend_from_slice(calendar.zone().name().as_bytes());
             }
         }
@@ -223,9 +231,14 @@ impl Stored for FixedWindow {
             b'C' => Schedule::Clock(parameters.window()?),
             b'H' => Schedule::FirstHit(parameters.window()?),
             b'K' => {
-                let period = Period::of_letter(parameters.byte()?)?;
+                let letter = parameters.byte()?;
+                let period = Period::of_letter(letter.to_ascii_lowercase())?;
+                let anchor = match letter.is_ascii_uppercase() {
+                    true => Anchor::read(period, parameters)?,
+                    false => Anchor::FIRST,
+                };
                 let zone = Zone::named(str::from_utf8(parameters.rest()).ok()?)?;
-                Schedule::Calendar(Calendar::new(period, zone))
+                Schedule::Calendar(Calendar::anchored(period, anchor, zone))
             }
             _ => return None,
         };
@@ -266,7 +279,39 @@ pub(super) struct Record {
 enum ScheduleRecord {
     Clock(u64),
     FirstHit(u64),
-    Calendar { period: PeriodRecord, zone: String },
+    Calendar {
+        period: PeriodRecord,
+        zone: String,
+        /// Of periods that do not begin with their first day.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        anchor: Option<AnchorRecord>,
+    },
+}
+
+/// An anchor: as rule files have it, or of an entry.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AnchorRecord {
+    At(String),
+    OfEntry,
+}
+
+impl AnchorRecord {
+    fn of(calendar: &Calendar) -> Option<Self> {
+        match calendar.anchor() {
+            Anchor::FIRST => None,
+            Anchor::OF_ENTRY => Some(Self::OfEntry),
+            anchor => Some(Self::At(anchor.text(calendar.period()).to_string())),
+        }
+    }
+
+    fn decode(self, period: Period) -> Result<Anchor, String> {
+        match self {
+            Self::OfEntry => Ok(Anchor::OF_ENTRY),
+            Self::At(text) => Anchor::parse(period, &text)
+                .ok_or_else(|| format!("a {} does not begin at {text:?}", period.unit())),
+        }
+    }
 }
 
 impl Recorded for FixedWindow {
@@ -279,6 +324,7 @@ impl Recorded for FixedWindow {
             Schedule::Calendar(calendar) => ScheduleRecord::Calendar {
                 period: calendar.period().into(),
                 zone: calendar.zone().name().into(),
+                anchor: AnchorRecord::of(calendar),
             },
         };
         Record { limit: self.limit, schedule }
@@ -288,9 +334,11 @@ impl Recorded for FixedWindow {
         let schedule = match schedule {
             ScheduleRecord::Clock(window) => Schedule::Clock(record::window(window)?),
             ScheduleRecord::FirstHit(window) => Schedule::FirstHit(record::window(window)?),
-            ScheduleRecord::Calendar { period, zone } => {
+            ScheduleRecord::Calendar { period, zone, anchor } => {
+                let period = period.into();
+                let anchor = anchor.map_or(Ok(Anchor::FIRST), |anchor| anchor.decode(period))?;
                 let zone = Zone::named(&zone).ok_or_else(|| format!("there is no time zone {zone:?}"))?;
-                Schedule::Calendar(Calendar::new(period.into(), zone))
+                Schedule::Calendar(Calendar::anchored(period, anchor, zone))
             }
         };
         Ok(Self { limit, schedule })
@@ -363,9 +411,7 @@ impl Facts for FixedWindow {
         match &self.schedule {
             Schedule::Clock(window) => format!("{limit} per {window}"),
             Schedule::FirstHit(window) => format!("{limit} per {window} from the first hit"),
-            Schedule::Calendar(calendar) => {
-                format!("{limit} per {} in {}", calendar.period().unit().name(), calendar.zone().name())
-            }
+            Schedule::Calendar(calendar) => format!("{limit} per {calendar}"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Algorithms of one kind: made of their numbers, and asked for.
 
 use super::{
-    Algorithm, Concurrency, FixedWindow, LeakyBucket, Queue, Rate, Schedule, SlidingWindow, SubWindows,
-    TokenBucket, meter,
+    Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Queue, Rate, Schedule, SlidingWindow,
+    SubWindows, TokenBucket, meter,
 };
 use crate::limit::{Timestamp, Window};
 
@@ -47,6 +47,14 @@ impl Algorithm {
     #[inline]
     pub const fn fixed(&self) -> Option<&FixedWindow> {
         if let Self::FixedWindow(fixed) = self { Some(fixed) } else { None }
+    }
+
+    /// The calendar that its windows follow.
+    pub const fn calendar(&self) -> Option<&Calendar> {
+        match self {
+            Self::FixedWindow(FixedWindow { schedule: Schedule::Calendar(calendar), .. }) => Some(calendar),
+            _ => None,
+        }
     }
 
     /// Whether windows end at every multiple of their length since the Unix epoch.

@@ -56,6 +56,7 @@ macro_rules! reads_as {
     };
 }
 
+mod anchor;
 mod assigned;
 mod ban;
 mod calendar;
@@ -89,6 +90,8 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod properties;
 
+pub use anchor::Anchor;
+pub(crate) use anchor::{minute_of_day, weekday};
 pub use assigned::Assigned;
 pub use ban::Ban;
 pub use calendar::{Calendar, Period, Zone};

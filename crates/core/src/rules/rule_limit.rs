@@ -191,6 +191,11 @@ impl RuleLimit {
         }
     }
 
+    /// The calendar that its windows follow, for people: `month from 17 06:00 in Europe/Berlin`.
+    pub fn calendar(&self) -> Option<String> {
+        self.algorithm.calendar().map(ToString::to_string)
+    }
+
     /// When it bans a key.
     pub fn ban(&self) -> Option<Ban> {
         match self.ban.as_ref()?.algorithm {

@@ -48,6 +48,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "algorithm": limit.algorithm.name(),
         "queue": limit.algorithm.queue().map(queue),
         "charge": if limit.charge == ChargePolicy::Always { "always" } else { "admitted" },
+        "calendar": limit.calendar(),
         "schedule": schedule_to_json(limit),
         "when": limit.when.as_ref().map(|when| when.source()),
         "debt_max": limit.debt_max,

@@ -41,8 +41,8 @@ mod tests {
     use std::num::NonZeroU32;
     use tidegate_core::{
         algorithm::{
-            Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Refill, Reservation, Schedule,
-            SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
+            Anchor, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Refill, Reservation,
+            Schedule, SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
         },
         limit::Window,
     };
@@ -60,7 +60,13 @@ mod tests {
             Algorithm::SlidingLog(SlidingLog { limit: 9, window }),
             fixed(Schedule::Clock(window)),
             fixed(Schedule::FirstHit(window)),
-            fixed(Schedule::Calendar(Calendar::new(Period::Month, zone))),
+            fixed(Schedule::Calendar(Calendar::new(Period::Month, zone.clone()))),
+            fixed(Schedule::Calendar(Calendar::anchored(Period::Month, Anchor::OF_ENTRY, zone.clone()))),
+            fixed(Schedule::Calendar(Calendar::anchored(
+                Period::Month,
+                Anchor::parse(Period::Month, "31 06:30").unwrap(),
+                zone,
+            ))),
             Algorithm::TokenBucket(TokenBucket { size: 9, refill: Refill::Greedy(rate(7)) }),
             Algorithm::TokenBucket(TokenBucket {
                 size: 9,

@@ -96,11 +96,15 @@ pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
 
 fn limit_text(limit: &pb::Limit) -> String {
     let ban = if limit.ban.is_empty() { String::new() } else { format!("; ban: {}", limit.ban) };
+    let calendar =
+        if limit.calendar.is_empty() { String::new() } else { format!("; calendar: {}", limit.calendar) };
     let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
     let when = if limit.when.is_empty() { String::new() } else { format!(", when {}", limit.when) };
     let window = window(limit.window.as_ref());
     match limit.in_flight {
-        None => format!("{} per {window}, {}{when}{schedule}{ban}", limit.requests, limit.algorithm),
+        None => {
+            format!("{} per {window}, {}{when}{calendar}{schedule}{ban}", limit.requests, limit.algorithm)
+        }
         Some(now) => {
             let oldest = limit.oldest_slot.as_ref();
             let oldest = oldest.map_or_else(String::new, |age| format!(", the oldest for {}", seconds(age)));

@@ -1,10 +1,10 @@
 //! A counter and its oracle side by side, under any algorithm and any traffic.
 
-use super::oracle::{BERLIN_MONTHS, Model, Oracle};
+use super::oracle::{BERLIN_BILLING, BERLIN_MONTHS, Model, Oracle};
 use crate::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
-        State, SubWindows, TokenBucket, Zone,
+        Algorithm, Anchor, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog,
+        SlidingWindow, State, SubWindows, TokenBucket, Zone,
     },
     limit::{Reset, Timestamp, Window},
 };
@@ -51,11 +51,16 @@ fn case_of(which: usize, limit: u32, nanos: u64, precision: u8, hits: u32) -> Ca
             Model::FirstHitWindow { limit: wide, window: nanos },
         ),
         5 => {
-            let months = Calendar::new(Period::Month, Zone::named("Europe/Berlin").unwrap());
+            let (anchor, ends) = match limit % 2 {
+                0 => ("1", &BERLIN_MONTHS[..]),
+                _ => ("31 02:30", &BERLIN_BILLING[..]),
+            };
+            let anchor = Anchor::parse(Period::Month, anchor).unwrap();
+            let months = Calendar::anchored(Period::Month, anchor, Zone::named("Europe/Berlin").unwrap());
             let schedule = Schedule::Calendar(months);
             (
                 Algorithm::FixedWindow(FixedWindow { limit, schedule }),
-                Model::CalendarWindow { limit: wide, ends: &BERLIN_MONTHS },
+                Model::CalendarWindow { limit: wide, ends },
             )
         }
         6 => (

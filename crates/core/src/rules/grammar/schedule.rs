@@ -5,7 +5,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    algorithm::{DAY_NAMES, Hours, Timetable, Zone},
+    algorithm::{Hours, Timetable, Zone, minute_of_day, weekday},
     rules::{
         rule_limit::LimitSchedule,
         yaml::{Field, Fields, Report, quoted},
@@ -144,22 +144,17 @@ fn days(field: &Field<'_>, report: &mut Report<'_>) -> Option<u8> {
 /// `fri`, or `fri-mon`.
 fn day_range(text: &str) -> Option<u8> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (day(first.trim())?, day(last.trim())?);
+    let (first, last) = (weekday(first.trim())?, weekday(last.trim())?);
     let length = (last + 7 - first) % 7;
     Some((0..=length).fold(0, |days, after| days | 1 << ((first + after) % 7)))
-}
-
-/// A day by its name, or by the first three letters of it.
-fn day(name: &str) -> Option<usize> {
-    const NAMES: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-    let is_name = |known: &&str| name.eq_ignore_ascii_case(known);
-    DAY_NAMES.iter().position(is_name).or_else(|| NAMES.iter().position(is_name))
 }
 
 /// `08:00-18:00`: two different minutes of the day.
 fn minutes(field: &Field<'_>, report: &mut Report<'_>) -> Option<(u16, u16)> {
     let text = field.text(report)?;
-    let parsed = text.split_once('-').and_then(|(from, to)| Some((minute(from.trim())?, minute(to.trim())?)));
+    let parsed = text
+        .split_once('-')
+        .and_then(|(from, to)| Some((minute_of_day(from.trim())?, minute_of_day(to.trim())?)));
     let message = match parsed {
         Some((from, to)) if from == to => "is no time at all; write 00:00-24:00 for the whole day".to_owned(),
         Some((MINUTES_PER_DAY, _)) => "begins with the next day; write 00:00 and the day after".to_owned(),
@@ -168,15 +163,6 @@ fn minutes(field: &Field<'_>, report: &mut Report<'_>) -> Option<(u16, u16)> {
     };
     field.reject(report, message);
     None
-}
-
-/// `08:30`, up to `24:00`.
-fn minute(text: &str) -> Option<u16> {
-    let (hours, minutes) = text.split_once(':')?;
-    let number =
-        |text: &str| text.parse::<u16>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let (hours, minutes) = (number(hours)?, number(minutes).filter(|_| minutes.len() == 2)?);
-    (hours <= 24 && minutes < 60).then_some(hours * 60 + minutes).filter(|minute| *minute <= MINUTES_PER_DAY)
 }
 
 #[cfg(test)]
@@ -191,16 +177,6 @@ mod tests {
         assert_eq!(day_range("sunday"), Some(0b100_0000));
         assert_eq!(day_range("mon-mon"), Some(1));
         assert_eq!((day_range("mo"), day_range(""), day_range("mon-")), (None, None, None));
-    }
-
-    #[test]
-    fn minutes_are_those_of_one_day() {
-        assert_eq!(minute("00:00"), Some(0));
-        assert_eq!(minute("8:05"), Some(485));
-        assert_eq!(minute("24:00"), Some(1440));
-        for text in ["24:01", "25:00", "8", "8:5", "08:60", "+8:00", "8:+5", "99999:00", ":", ""] {
-            assert_eq!(minute(text), None, "{text}");
-        }
     }
 
     #[test]

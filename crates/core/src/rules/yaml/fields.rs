@@ -72,7 +72,7 @@ impl<'n> Field<'n> {
         Place { position: self.node.position, elsewhere: self.elsewhere }
     }
 
-    fn is_map(&self) -> bool {
+    pub(in crate::rules) fn is_map(&self) -> bool {
         matches!(self.node.kind, Kind::Map(_))
     }
 

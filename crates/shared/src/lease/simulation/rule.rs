@@ -1,14 +1,14 @@
 //! Random rules: an algorithm, and the oracle's model of it.
 
 use super::{
-    oracle::{BERLIN_MONTHS, Model},
+    oracle::{BERLIN_BILLING, BERLIN_MONTHS, Model},
     rng::Rng,
 };
 use std::num::NonZeroU32;
 use tidegate_core::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
-        SubWindows, TokenBucket, Zone,
+        Algorithm, Anchor, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog,
+        SlidingWindow, SubWindows, TokenBucket, Zone,
     },
     limit::Window,
 };
@@ -63,8 +63,13 @@ impl Rule {
             4 => (fixed(Schedule::FirstHit(window)), Model::FirstHitWindow { limit: wide, window: nanos }),
             5 => {
                 let berlin = Zone::named("Europe/Berlin").expect("a zone");
-                let months = Schedule::Calendar(Calendar::new(Period::Month, berlin));
-                (fixed(months), Model::CalendarWindow { limit: wide, ends: &BERLIN_MONTHS })
+                let (anchor, ends) = match limit % 2 {
+                    0 => ("1", &BERLIN_MONTHS[..]),
+                    _ => ("31 02:30", &BERLIN_BILLING[..]),
+                };
+                let anchor = Anchor::parse(Period::Month, anchor).expect("a day");
+                let months = Schedule::Calendar(Calendar::anchored(Period::Month, anchor, berlin));
+                (fixed(months), Model::CalendarWindow { limit: wide, ends })
             }
             6 => (
                 Algorithm::TokenBucket(TokenBucket::greedy(limit, rate, window)),

@@ -43,7 +43,18 @@ pub(super) fn requests_and_window(
     semantics: Semantics,
     report: &mut Report<'_>,
 ) -> Option<(u32, Window)> {
-    let requests = match (fields.take("requests_per_unit"), semantics) {
+    let requests = requests(fields, semantics, report);
+    let window = window::window(fields, report);
+    requests.zip(window)
+}
+
+/// Number of requests.
+pub(super) fn requests(
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<u32> {
+    match (fields.take("requests_per_unit"), semantics) {
         (Some(field), _) => field.whole(report),
         // The reference server reads a missing number as 0.
         (None, Semantics::Reference) => Some(0),
@@ -52,7 +63,5 @@ pub(super) fn requests_and_window(
             report.at(fields.place(), fields.path_of("requests_per_unit"), message);
             None
         }
-    };
-    let window = window::window(fields, report);
-    requests.zip(window)
+    }
 }

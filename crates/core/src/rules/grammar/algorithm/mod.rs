@@ -3,6 +3,7 @@
 //! To add an algorithm, write the function that reads its keys and give it a row in [`ALGORITHMS`].
 
 mod buckets;
+mod calendar;
 mod common;
 mod in_flight;
 mod queue;
@@ -126,8 +127,8 @@ pub(super) fn counting(
 mod tests {
     use crate::{
         algorithm::{
-            Algorithm, Calendar, Concurrency, LeakyBucket, Period, Queue, Rate, Schedule, SlidingWindow,
-            SubWindows, TokenBucket, Zone,
+            Algorithm, Anchor, Calendar, Concurrency, LeakyBucket, Period, Queue, Rate, Schedule,
+            SlidingWindow, SubWindows, TokenBucket, Zone,
         },
         limit::{Unit, Window},
         rules::{LoadOptions, RuleSet, Source},
@@ -171,7 +172,18 @@ mod tests {
         let month_in = |zone| Schedule::Calendar(Calendar::new(Period::Month, zone));
         assert_eq!(schedule("unit: MONTH, calendar: true"), month_in(Zone::UTC));
         let berlin = Zone::named("Europe/Berlin").unwrap();
-        assert_eq!(schedule("unit: month, calendar: true, time_zone: europe/berlin"), month_in(berlin));
+        assert_eq!(
+            schedule("unit: month, calendar: true, time_zone: europe/berlin"),
+            month_in(berlin.clone())
+        );
+        let anchored = |period, text, zone| {
+            Schedule::Calendar(Calendar::anchored(period, Anchor::parse(period, text).unwrap(), zone))
+        };
+        assert_eq!(schedule("unit: month, calendar: {month: 17}"), anchored(Period::Month, "17", Zone::UTC));
+        let (text, zone) = ("thursday 09:00", "time_zone: Europe/Berlin");
+        let thursdays = schedule(&format!("unit: week, calendar: {{week: {text}}}, {zone}"));
+        assert_eq!(thursdays, anchored(Period::Week, text, berlin));
+        assert_eq!(schedule("unit: month, calendar: {month: 1}"), month_in(Zone::UTC));
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Algorithms with a window: sliding, fixed, and by the calendar.
+//! Algorithms with a window: sliding and fixed.
 
 use super::{
     super::doubts::doubt_window_of_one,
+    calendar,
     common::{Counting, choice, requests_and_window},
 };
 use crate::{
-    algorithm::{Algorithm, Calendar, Period, Schedule, SlidingLog, Zone},
-    limit::{Unit, Window},
+    algorithm::{Algorithm, Schedule, SlidingLog, Zone},
+    limit::Window,
     rules::{
         semantics::Semantics,
         yaml::{Field, Fields, Report, quoted},
@@ -71,58 +72,25 @@ pub(super) fn fixed_window(
     semantics: Semantics,
     report: &mut Report<'_>,
 ) -> Option<Counting> {
-    let is_calendar = fields.flag("calendar", report);
+    let calendar_field = fields.take("calendar");
+    if let Some(field) =
+        calendar_field.as_ref().filter(|field| field.is_map() || field.boolean(report) == Some(true))
+    {
+        return calendar::calendar_window(fields, field, semantics, report);
+    }
     let (aligned, time_zone) = (fields.take("aligned"), fields.take("time_zone"));
     let (limit, window) = requests_and_window(fields, semantics, report)?;
-    let schedule = if is_calendar {
-        if let Some(aligned) = aligned {
-            aligned.reject(report, "windows of the calendar begin with it; remove this or `calendar`");
-        }
-        calendar(fields, window, time_zone, report).map(Schedule::Calendar)?
-    } else {
-        if let Some(time_zone) = time_zone
-            && fields.take("schedule").is_none()
-        {
-            let message =
-                "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
-            time_zone.reject(report, message);
-        }
-        match is_from_first_hit(aligned.as_ref(), report) {
-            true => Schedule::FirstHit(window),
-            false => Schedule::Clock(window),
-        }
+    if let Some(time_zone) = time_zone
+        && fields.take("schedule").is_none()
+    {
+        let message = "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
+        time_zone.reject(report, message);
+    }
+    let schedule = match is_from_first_hit(aligned.as_ref(), report) {
+        true => Schedule::FirstHit(window),
+        false => Schedule::Clock(window),
     };
     Some(Counting { requests: limit, window, algorithm: Algorithm::fixed_window(limit, schedule) })
-}
-
-fn calendar(
-    fields: &mut Fields<'_>,
-    window: Window,
-    time_zone: Option<Field<'_>>,
-    report: &mut Report<'_>,
-) -> Option<Calendar> {
-    let zone = match &time_zone {
-        None => Some(Zone::UTC),
-        Some(field) => zone(field, report),
-    };
-    // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
-    let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
-    let unit = Unit::of_window(window).filter(|_| is_named);
-    let period = match unit {
-        Some(Unit::Day) => Period::Day,
-        Some(Unit::Week) => Period::Week,
-        Some(Unit::Month) => Period::Month,
-        Some(Unit::Year) => Period::Year,
-        Some(Unit::Second | Unit::Minute | Unit::Hour) | None => {
-            let message =
-                "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)";
-            if let Some(field) = fields.take("calendar") {
-                field.reject(report, message);
-            }
-            return None;
-        }
-    };
-    zone.map(|zone| Calendar::new(period, zone))
 }
 
 /// The time zone of this name.

@@ -49,9 +49,15 @@ impl Extensions<'_> {
 fn fitting(extensions: &[Extension<'_>]) -> Value {
     let descriptor = |extension: &Extension<'_>| {
         let limit = extension.field.own("rate_limit");
-        let is_calendar =
-            limit.and_then(|limit| limit.own("calendar")).is_some_and(|calendar| calendar.is_true());
-        let unit = if is_calendar { "day" } else { "second" };
+        let calendar = limit.and_then(|limit| limit.own("calendar"));
+        let unit = match &calendar {
+            Some(calendar) if calendar.is_true() => "day",
+            Some(calendar) => ["day", "week", "month", "year"]
+                .into_iter()
+                .find(|period| calendar.own(period).is_some())
+                .unwrap_or("second"),
+            None => "second",
+        };
         json!({
             "key": extension.key,
             "value": extension.value,

@@ -1,0 +1,99 @@
+//! `calendar` of a fixed window: days, weeks, months or years of a place, from an anchor on.
+
+use super::{
+    common::{Counting, requests},
+    windows::zone,
+};
+use crate::{
+    algorithm::{Algorithm, Anchor, Calendar, Period, Schedule, Zone},
+    limit::Unit,
+    rules::{
+        grammar::window,
+        semantics::Semantics,
+        yaml::{Field, Fields, Report, quoted},
+    },
+};
+
+/// Reads `calendar: true`, whose period is the unit, or a period with its anchor, which needs no unit beside it.
+pub(super) fn calendar_window(
+    fields: &mut Fields<'_>,
+    field: &Field<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Counting> {
+    if let Some(aligned) = fields.take("aligned") {
+        aligned.reject(report, "windows of the calendar begin with it; remove this or `calendar`");
+    }
+    let zone = match fields.take("time_zone") {
+        None => Some(Zone::UTC),
+        Some(field) => zone(&field, report),
+    };
+    let requests = requests(fields, semantics, report);
+    let (period, anchor) = match field.is_map() {
+        true => anchored(fields, field, report),
+        false => unit(fields, field, report).map(|period| (period, Anchor::FIRST)),
+    }?;
+    let (requests, zone) = requests.zip(zone)?;
+    let schedule = Schedule::Calendar(Calendar::anchored(period, anchor, zone));
+    let algorithm = Algorithm::fixed_window(requests, schedule);
+    Some(Counting { requests, window: period.unit().window(), algorithm })
+}
+
+/// The period of `unit`.
+fn unit(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>) -> Option<Period> {
+    let window = window::window(fields, report)?;
+    // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
+    let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
+    let unit = Unit::of_window(window).filter(|_| is_named);
+    let period = Period::ALL.into_iter().find(|period| Some(period.unit()) == unit);
+    if period.is_none() {
+        let message =
+            "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)";
+        field.reject(report, message);
+    }
+    period
+}
+
+/// `month: 17`, and `unit` or `per` if they are there.
+fn anchored(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>) -> Option<(Period, Anchor)> {
+    let beside = ["unit", "unit_multiplier", "per"].map(|name| fields.take(name));
+    let mut periods = field.fields(report)?;
+    let given = [
+        (Period::Day, periods.take("day")),
+        (Period::Week, periods.take("week")),
+        (Period::Month, periods.take("month")),
+        (Period::Year, periods.take("year")),
+    ];
+    periods.finish(report, |_| None);
+    let mut given = given.into_iter().filter_map(|(period, anchor)| Some((period, anchor?)));
+    let Some((period, anchor)) = given.next() else {
+        field.reject(report, "has no period; write `month: 17`, or day, week or year and where it begins");
+        return None;
+    };
+    if let Some((_, second)) = given.next() {
+        second.reject(report, "is a second period; keep one of the two");
+        return None;
+    }
+    for beside in beside.into_iter().flatten() {
+        if Unit::from_name(beside.as_text().unwrap_or_default()) != Some(period.unit()) {
+            let message =
+                format!("is not the period of `calendar`, which is one {}; remove this", period.unit());
+            beside.reject(report, message);
+        }
+    }
+    let text = anchor.text(report)?;
+    let parsed = Anchor::parse(period, text);
+    if parsed.is_none() {
+        let example = match period {
+            Period::Day => "a time of the day such as 06:00",
+            Period::Week => "a day of the week such as thursday, or \"thursday 09:00\"",
+            Period::Month => "a day from 1 to 31 such as 17, or \"17 06:00\"",
+            Period::Year => "a month and a day such as 04-06, or \"04-06 06:00\"",
+        };
+        anchor.reject(
+            report,
+            format!("{} is not where a {} begins; write {example}", quoted(text), period.unit()),
+        );
+    }
+    parsed.map(|anchor| (period, anchor))
+}
