@@ -19,7 +19,9 @@ pub(super) fn start(
     let round = move || {
         let now = clock.now();
         let (unlimited, _) = meters.unlimited.read(now);
-        let due = notices.round(&unlimited, &limiter.rules(), (limiter.store(), memory_max), now);
+        let (unknown_days, _) = meters.unknown_days.read(now);
+        let paths = (&unlimited[..], &unknown_days[..]);
+        let due = notices.round(paths, &limiter.rules(), (limiter.store(), memory_max), now);
         due.iter().for_each(Notice::log);
     };
     StoppableThread::start_periodic("notices", Priority::Full, INTERVAL, round)

@@ -418,6 +418,18 @@ impl RateLimitService {
         if decision.statuses.iter().any(Status::is_without_limit) {
             self.count_without_limit(request, decision);
         }
+        if let Some(rare) = &decision.rare {
+            self.count_unknown_days(request, &rare.unknown_days);
+        }
+    }
+
+    /// Counts descriptors whose entry for the day of their windows is no day.
+    #[cold]
+    fn count_unknown_days(&self, request: &Request<'_>, descriptors: &[u32]) {
+        for &index in descriptors {
+            let descriptor = &request.descriptors()[index as usize];
+            self.meters.unknown_days.count(request.domain(), &descriptor.entries, 1);
+        }
     }
 
     /// Counts descriptors without a limit, unless a rule exempts them. Matches them once more.

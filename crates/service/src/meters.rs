@@ -64,6 +64,8 @@ pub struct Meters {
     pub http_refusals_logged: LogTimes<HttpRefusal>,
     /// Descriptors without a limit, unless a rule exempts them.
     pub unlimited: UnlimitedCounts,
+    /// Descriptors with an entry for the day on which their windows begin that is no day.
+    pub unknown_days: UnlimitedCounts,
     /// Hits and requests of each limit.
     pub limits: LimitCounts,
     /// Hits by the keys of the reference server, if they are configured.
@@ -101,6 +103,7 @@ impl Meters {
             http_refusals: Counts::default(),
             http_refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
             unlimited: UnlimitedCounts::default(),
+            unknown_days: UnlimitedCounts::default(),
             limits: LimitCounts::new(limits),
             reference,
             limitador,

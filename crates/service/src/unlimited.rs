@@ -1,4 +1,5 @@
-//! Counts of descriptors without a limit, unless a rule exempts them, by domain and by the path of their keys.
+//! Counts of descriptors by domain and by the path of their keys: of those without a limit, unless a rule exempts them, and of those that state
+//! no day for their windows.
 //!
 //! Invariants: values are never kept; at most [`PATHS_MAX`] paths are counted apart, and what is beyond shares one count; the rest of
 //! the decisions never reaches this code. A count takes a lock that only readers contend for, and allocates at the first sight of a path.

@@ -25,7 +25,7 @@ const START: u64 = BERLIN_MONTHS[5] - 1_700 * MILLI;
 const LIMIT: u64 = 1_000;
 
 /// A limit of every algorithm.
-fn kinds() -> [(&'static str, Model); 9] {
+fn kinds() -> [(&'static str, Model); 10] {
     let (limit, window) = (LIMIT, SECOND);
     [
         ("unit: second", Model::SlidingWindow { limit, window, precision: 1 }),

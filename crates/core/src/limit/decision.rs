@@ -272,6 +272,8 @@ pub struct RareNumbers<'r> {
     pub service_limits: Option<Vec<ServiceLimit<'r>>>,
     /// Whether a shared store should have decided, and did not.
     pub is_without_store: bool,
+    /// Descriptors with an entry for the day on which their windows begin that is no day, by their index.
+    pub unknown_days: Vec<u32>,
 }
 
 /// The decision on one request.

@@ -167,6 +167,8 @@ pub(super) struct Plan<'r> {
     /// Indices of charges, sorted by key and therefore by shard. Charges to one counter are adjacent, in the order of the
     /// request.
     pub(super) by_key: SmallVec<[u32; INLINE]>,
+    /// Descriptors whose entry for the day of their windows is no day, by their index.
+    pub(super) unknown_days: SmallVec<[u32; 2]>,
     /// Whether some charges are those of bans.
     pub(super) has_bans: bool,
     /// Whether some limits of the domain have schedules.
@@ -181,6 +183,7 @@ impl<'r> Plan<'r> {
             descriptors: SmallVec::new(),
             charges: SmallVec::new(),
             by_key: SmallVec::new(),
+            unknown_days: SmallVec::new(),
             has_bans: false,
             has_schedules: false,
         }
@@ -357,6 +360,10 @@ impl<'r> Plan<'r> {
             return;
         }
         let key = keys.key(domain, limit, &descriptor.entries, shared);
+        let limit = limit.of_entries(&descriptor.entries).unwrap_or_else(|| {
+            self.unknown_days.push(index);
+            limit
+        });
         let at_start = if is_report { hits } else { limit.hits_at_start(hits) };
         self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), at_start, index));
         if let Some(ban) = &limit.ban {

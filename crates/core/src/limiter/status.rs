@@ -112,6 +112,9 @@ pub(super) fn reported_decision<'r>(
     if plan.charges.iter().any(|charge| charge.excess > 0) {
         decision.rare = Some(Box::new(RareNumbers { excess: excess(plan), ..RareNumbers::default() }));
     }
+    if !plan.unknown_days.is_empty() {
+        decision.rare.get_or_insert_default().unknown_days = plan.unknown_days.to_vec();
+    }
     decision
 }
 

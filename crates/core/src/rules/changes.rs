@@ -69,6 +69,7 @@ fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
     one.requests == other.requests
         && one.window == other.window
         && one.algorithm == other.algorithm
+        && one.anchor_entry() == other.anchor_entry()
         && one.charge == other.charge
         && one.debt_max == other.debt_max
         && one.semantics == other.semantics

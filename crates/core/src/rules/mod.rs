@@ -10,6 +10,7 @@ mod bucket;
 mod changes;
 mod conditions;
 mod documents;
+mod entry_anchors;
 mod error;
 mod explain;
 mod expressions;

@@ -232,6 +232,7 @@ fn unenforced_key(limit: &RuleLimit) -> Option<&'static str> {
         (limit.algorithm.holds_slots(), "requests_in_flight"),
         (limit.algorithm.queueing().is_some(), "max_wait"),
         (limit.charge == ChargePolicy::Always, "charge: always"),
+        (limit.anchor_entry().is_some(), "entry"),
         (limit.schedule.is_some(), "schedule"),
         (limit.when.is_some(), "when"),
         (limit.ban.is_some(), "ban"),

@@ -4,14 +4,16 @@
 //! used stays used when another one begins to apply.
 
 use super::{
-    Reserve, expressions,
+    Reserve,
+    entry_anchors::{AnchorEntry, EntryAnchors},
+    expressions,
     limits::LimitNumbers,
     semantics::{ChargePolicy, Semantics},
 };
 use crate::{
     algorithm::{Algorithm, Ban, Hours, State, Timetable},
     key::Fingerprint,
-    limit::{CurrentLimit, Descriptor, Hits, LimitId, Reset, SeriesId, Timestamp, Unit, Window},
+    limit::{CurrentLimit, Descriptor, Entry, Hits, LimitId, Reset, SeriesId, Timestamp, Unit, Window},
 };
 use std::{
     fmt,
@@ -77,6 +79,8 @@ pub struct RuleLimit {
     pub ban: Option<Box<Self>>,
     /// The estimate that it charges before the cost of a request is known.
     pub reserve: Option<Reserve>,
+    /// Limits by the day that an entry states, instead of this one, in the same counters.
+    pub(crate) anchors: Option<Box<EntryAnchors>>,
 }
 
 impl RuleLimit {
@@ -109,6 +113,27 @@ impl RuleLimit {
             when: None,
             ban: None,
             reserve: None,
+            anchors: None,
+        }
+    }
+
+    /// The limit, with the windows that begin on the days which an entry states, if its calendar has such days.
+    pub(super) fn with_anchors(self, entry: Option<&AnchorEntry>) -> Self {
+        let anchors = entry.and_then(|entry| EntryAnchors::new(entry.clone(), &self));
+        Self { anchors: anchors.map(Box::new), ..self }
+    }
+
+    /// The entry that states the days on which its windows begin.
+    pub(super) fn anchor_entry(&self) -> Option<&AnchorEntry> {
+        self.anchors.as_ref().map(|anchors| anchors.entry())
+    }
+
+    /// The limit of a descriptor with these entries: this one, or that of the day which one of them states. None if that is no day.
+    #[inline]
+    pub(crate) fn of_entries(&self, entries: &[Entry<'_>]) -> Option<&Self> {
+        match &self.anchors {
+            None => Some(self),
+            Some(anchors) => anchors.limit(entries),
         }
     }
 
@@ -118,10 +143,15 @@ impl RuleLimit {
         self.when.as_ref().is_none_or(|when| expressions::holds(when, &self.name, descriptors))
     }
 
-    /// Whether its charges are more than the hits of a request: it has a condition, a ban or an estimate, or gives slots.
+    /// Whether its charges are more than the hits of a request: it has a condition, a ban or an estimate, or gives slots; or its windows begin
+    /// on a day that an entry states.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
-        self.when.is_some() || self.ban.is_some() || self.reserve.is_some() || self.algorithm.holds_slots()
+        self.when.is_some()
+            || self.ban.is_some()
+            || self.reserve.is_some()
+            || self.anchors.is_some()
+            || self.algorithm.holds_slots()
     }
 
     /// The limit as a status reports it.
@@ -193,7 +223,14 @@ impl RuleLimit {
 
     /// The calendar that its windows follow, for people: `month from 17 06:00 in Europe/Berlin`.
     pub fn calendar(&self) -> Option<String> {
-        self.algorithm.calendar().map(ToString::to_string)
+        let calendar = self.algorithm.calendar()?;
+        Some(match &self.anchors {
+            None => calendar.to_string(),
+            Some(anchors) => {
+                let (unit, key) = (calendar.period().unit(), &anchors.entry().key);
+                format!("{unit} from the day in {key} in {}", calendar.zone().name())
+            }
+        })
     }
 
     /// When it bans a key.
@@ -215,8 +252,8 @@ impl RuleLimit {
         self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no tickets, and has Tidegate's
-    /// semantics.
+    /// Whether it counts admitted hits only, by one number at all times, bans and queues none, gives them no tickets, has Tidegate's
+    /// semantics, and has the same windows for all keys.
     pub(super) fn counts_plainly(&self) -> bool {
         self.charge == ChargePolicy::Admitted
             && self.semantics == Semantics::Exact
@@ -226,6 +263,7 @@ impl RuleLimit {
             && !self.algorithm.holds_slots()
             && self.ban.is_none()
             && self.reserve.is_none()
+            && self.anchors.is_none()
     }
 }
 

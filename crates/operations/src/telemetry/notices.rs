@@ -26,6 +26,8 @@ type Path = (Box<str>, Box<[Box<str>]>);
 pub struct Notices {
     /// By domain and keys: time and count of the last line.
     unlimited: HashMap<Path, (Timestamp, u64)>,
+    /// The same of descriptors without a day.
+    unknown_days: HashMap<Path, (Timestamp, u64)>,
     /// Requests that found no room, as of the last round.
     no_room: usize,
     full: Option<Full>,
@@ -58,6 +60,15 @@ pub enum Notice {
         /// Whether conditions of limits, which their author wrote, do not hold.
         is_by_condition: bool,
     },
+    /// An entry that states the day on which the windows of these keys begin is no day.
+    UnknownDay {
+        /// The domain.
+        domain: Box<str>,
+        /// `key → key`.
+        keys: String,
+        /// Descriptors since the last line.
+        descriptors: u64,
+    },
     /// New keys have no room from now on.
     Full {
         /// The bound.
@@ -89,7 +100,7 @@ impl Notices {
     /// The lines that are due.
     pub fn round(
         &mut self,
-        unlimited: &[UnlimitedPath],
+        (unlimited, unknown_days): (&[UnlimitedPath], &[UnlimitedPath]),
         rules: &RuleSet,
         (store, memory_max): (&Store, Option<u64>),
         now: Timestamp,
@@ -102,23 +113,25 @@ impl Notices {
             }
             notices.extend(self.unlimited(path, rules, now));
         }
+        for path in unknown_days {
+            if notices.len() >= LINES_MAX {
+                break;
+            }
+            notices.extend(since_last_line(&mut self.unknown_days, path, now).map(|descriptors| {
+                Notice::UnknownDay { domain: path.domain.clone(), keys: path.path(), descriptors }
+            }));
+        }
         notices
     }
 
     fn unlimited(&mut self, path: &UnlimitedPath, rules: &RuleSet, now: Timestamp) -> Option<Notice> {
-        let logged = self.unlimited.entry((path.domain.clone(), path.keys.clone()));
-        let (at, count) = *logged.or_insert((now, 0));
-        let is_due = count == 0 || now.since(at) >= REPEATED_AFTER;
-        if path.count == count || !is_due {
-            return None;
-        }
-        self.unlimited.insert((path.domain.clone(), path.keys.clone()), (now, path.count));
+        let descriptors = since_last_line(&mut self.unlimited, path, now)?;
         let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
         let of_domain = rules.domain(&path.domain);
         Some(Notice::Unlimited {
             domain: path.domain.clone(),
             keys: path.path(),
-            descriptors: path.count - count,
+            descriptors,
             advice: rules.advise(&path.domain, &keys),
             is_by_condition: of_domain.is_some_and(|domain| domain.conditional().is_some()),
         })
@@ -158,6 +171,22 @@ impl Notices {
     }
 }
 
+/// The descriptors of a path since the last line about it, if another is due.
+fn since_last_line(
+    logged: &mut HashMap<Path, (Timestamp, u64)>,
+    path: &UnlimitedPath,
+    now: Timestamp,
+) -> Option<u64> {
+    let last = logged.entry((path.domain.clone(), path.keys.clone())).or_insert((now, 0));
+    let (at, count) = *last;
+    let is_due = count == 0 || now.since(at) >= REPEATED_AFTER;
+    if path.count == count || !is_due {
+        return None;
+    }
+    *last = (now, path.count);
+    Some(path.count - count)
+}
+
 impl Notice {
     /// Writes it to the log.
     pub fn log(&self) {
@@ -168,6 +197,10 @@ impl Notice {
                     true => tracing::info!(domain, keys, descriptors, "{self}"),
                     false => tracing::warn!(domain, keys, descriptors, nearest, "{self}"),
                 }
+            }
+            Self::UnknownDay { domain, keys, descriptors } => {
+                let (domain, keys) = (&**domain, &**keys);
+                tracing::warn!(domain, keys, descriptors, "{self}");
             }
             Self::Full { counters_max, .. } => tracing::warn!(counters_max, "{self}"),
             Self::Memory { limit, bytes, counters_max, memory_max } => {
@@ -185,6 +218,9 @@ impl fmt::Display for Notice {
             Self::Unlimited { advice, .. } => {
                 write!(f, "descriptors without a limit: {:?}; `tidegate ctl unlimited` prints a rule", advice.reason)
             }
+            Self::UnknownDay { .. } => f.write_str(
+                "descriptors whose entry for the day of their windows is no day: their windows begin with the first day of the calendar; send a day, or correct `entry` of the rule",
+            ),
             Self::Full { on_full: OnFull::Deny, .. } => f.write_str(
                 "counters are full: requests with new keys are denied although they exceed no limit; raise --max-counters",
             ),
@@ -227,7 +263,7 @@ mod tests {
             RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
         let (mut notices, store) = (Notices::default(), store());
         let mut lines = |paths: &[UnlimitedPath], seconds| -> Vec<(String, u64)> {
-            let due = notices.round(paths, &rules, (&store, None), at(seconds)).into_iter();
+            let due = notices.round((paths, &[]), &rules, (&store, None), at(seconds)).into_iter();
             due.filter_map(|notice| match notice {
                 Notice::Unlimited { keys, descriptors, .. } => Some((keys, descriptors)),
                 _ => None,
@@ -242,13 +278,29 @@ mod tests {
         // Of many at once, each has its line in time.
         let many: Vec<_> = (0..25).map(|key| path(&key.to_string(), 1)).collect();
         assert_eq!([8_001, 8_002, 8_003, 8_004].map(|seconds| lines(&many, seconds).len()), [10, 10, 5, 0]);
-        let notice =
-            notices.round(&[path("usr", 999)], &rules, (&store, None), at(9_000)).pop().expect("it is due");
+        let notice = notices
+            .round((&[path("usr", 999)], &[]), &rules, (&store, None), at(9_000))
+            .pop()
+            .expect("it is due");
         assert_eq!(
             notice.to_string(),
             "descriptors without a limit: \"no descriptor has the key usr; did you mean user? Known keys: user\"; \
              `tidegate ctl unlimited` prints a rule"
         );
+    }
+
+    #[test]
+    fn keys_whose_entry_is_no_day_are_logged_at_once_and_then_hourly() {
+        let rules = RuleSet::parse(&[Source::file("r.yaml", "domain: d")], &LoadOptions::default());
+        let (rules, mut notices, store) = (rules.expect("good rules"), Notices::default(), store());
+        let mut line = |count, seconds| {
+            notices.round((&[], &[path("day", count)]), &rules, (&store, None), at(seconds)).pop()
+        };
+        let notice = line(2, 1).expect("it is due");
+        let expected = Notice::UnknownDay { domain: "d".into(), keys: "day".into(), descriptors: 2 };
+        assert_eq!(notice, expected);
+        assert!(notice.to_string().contains("is no day"), "{notice}");
+        assert_eq!((line(3, 2), line(3, 9_000).is_some(), line(3, 20_000)), (None, true, None));
     }
 
     /// With `precision: 255` a key took 1,113 bytes where 64 were planned.
@@ -262,7 +314,7 @@ mod tests {
         };
         let (mut notices, store) = (Notices::default(), store());
         let (narrow, wide) = (rules(1), rules(255));
-        let mut round = |rules: &RuleSet| notices.round(&[], rules, (&store, Some(4_000)), at(0));
+        let mut round = |rules: &RuleSet| notices.round((&[], &[]), rules, (&store, Some(4_000)), at(0));
         let line = Notice::Memory {
             limit: Some("d: wide".into()),
             bytes: 1_159,
@@ -279,7 +331,7 @@ mod tests {
     #[test]
     fn a_time_without_room_has_one_line_at_its_begin_and_one_at_its_end() {
         let (mut notices, store, rules) = (Notices::default(), store(), RuleSet::default());
-        let mut round = |seconds| notices.round(&[], &rules, (&store, None), at(seconds));
+        let mut round = |seconds| notices.round((&[], &[]), &rules, (&store, None), at(seconds));
         assert_eq!(round(0), []);
         store.count_no_room();
         assert_eq!(round(1), [Notice::Full { counters_max: 5, on_full: OnFull::Deny }]);

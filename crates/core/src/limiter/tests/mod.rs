@@ -1,5 +1,6 @@
 //! Scenarios: rules, timed requests, and expected statuses.
 
+mod anchors;
 mod bans;
 mod charging;
 mod conditional;

@@ -4,7 +4,7 @@ use super::{
     declared::{Declared, DeclaredKey, DeclaredValue, joined},
     extension::Extension,
     rates::Rates,
-    walk::{Home, ShownValues, Walk, home, is_local},
+    walk::{Home, KeyAbove, ShownValues, Walk, home, is_local},
 };
 use crate::{
     limit::{MetricLabel, RuleInfo},
@@ -47,7 +47,7 @@ impl Walk<'_, '_> {
         let key = self.key(&mut fields);
         let (value, shares_counter) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
-        let (rates, is_local) = self.rates_and_locality(&mut fields);
+        let (mut rates, is_local) = self.rates_and_locality(&mut fields);
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
         let own_limits = fields.take("request_limits").and_then(|field| self.own_limits(&field));
         let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
@@ -59,6 +59,7 @@ impl Walk<'_, '_> {
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
         let above = self.enter(&key, &value, shares_counter, value_to_metric);
         let shard_by = self.shard_by(&mut fields);
+        rates.limits.iter_mut().for_each(|limit| self.find_anchor(limit));
         let is_never_leased = self.is_never_leased(&mut fields);
         let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
@@ -148,10 +149,11 @@ impl Walk<'_, '_> {
         shares_counter: bool,
         value_to_metric: bool,
     ) -> ShownValues {
-        self.keys_above.push(match key {
+        let key_above = match key {
             DeclaredKey::Exact(key) => Some(key.clone()),
             DeclaredKey::Wildcard(_) => None,
-        });
+        };
+        self.keys_above.push(KeyAbove { key: key_above, shares_counter });
         if self.semantics == Semantics::Reference {
             self.labels_above.push(MetricLabel { text: joined(key, value).into(), shares_counter });
         }
@@ -202,11 +204,16 @@ impl Walk<'_, '_> {
     fn shard_by(&mut self, fields: &mut Fields<'_>) -> Option<u32> {
         let field = fields.take("shard_by")?;
         let text = field.text(&mut self.report)?;
-        let index = self.keys_above.iter().position(|key| key.as_deref() == Some(text));
+        self.index_of_key(text, &field)
+    }
+
+    /// The index of the entry with this key among those of the descriptor being read; reports that there is none.
+    pub(super) fn index_of_key(&mut self, key: &str, field: &Field<'_>) -> Option<u32> {
+        let index = self.keys_above.iter().position(|above| above.key.as_deref() == Some(key));
         if index.is_none() {
-            let keys: Vec<&str> = self.keys_above.iter().filter_map(Option::as_deref).collect();
+            let keys: Vec<&str> = self.keys_above.iter().filter_map(|above| above.key.as_deref()).collect();
             let message =
-                format!("{} is no key of this descriptor; write one of: {}", quoted(text), keys.join(", "));
+                format!("{} is no key of this descriptor; write one of: {}", quoted(key), keys.join(", "));
             field.reject(&mut self.report, message);
         }
         index.and_then(|index| u32::try_from(index).ok())

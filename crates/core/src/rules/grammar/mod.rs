@@ -4,6 +4,7 @@
 //! After an error reading continues with the rest, to find all errors; the result is then discarded.
 
 mod algorithm;
+mod anchors;
 mod ban;
 mod debt;
 mod declared;

@@ -1,7 +1,9 @@
 //! One `rate_limit`.
 
 use super::{
-    algorithm, limits_file,
+    algorithm,
+    anchors::DeclaredAnchor,
+    limits_file,
     schedule::DeclaredSchedule,
     walk::{Home, Walk, home},
 };
@@ -37,6 +39,7 @@ pub(super) struct DeclaredLimit<'n> {
     /// Its condition.
     pub(super) when: Option<Arc<Expression>>,
     pub(super) ban: Option<Ban>,
+    pub(super) anchor: Option<DeclaredAnchor<'n>>,
     pub(super) reserve: Option<Reserve>,
     pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
@@ -102,6 +105,7 @@ impl Walk<'_, '_> {
                 fields.take("when").and_then(|field| limits_file::expression(&field, &mut self.report));
             let when = when.map(Arc::new);
             let ban = counting.as_ref().and_then(|counting| self.ban(&mut fields, counting));
+            let anchor = counting.as_ref().and_then(|_| self.anchor(&mut fields));
             counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
@@ -112,6 +116,7 @@ impl Walk<'_, '_> {
                 schedule,
                 when,
                 ban,
+                anchor,
                 reserve,
                 place: field.place(),
                 path: field.path().to_owned(),

@@ -157,6 +157,7 @@ impl Walk<'_, '_> {
             limit.schedule = schedule.map(|declared| {
                 Box::new(LimitSchedule::new(declared.timetable.clone(), &limit, &declared.requests))
             });
+            limit = limit.with_anchors(declared.anchor.as_ref().and_then(|anchor| anchor.entry.as_ref()));
             limit.ban = declared.ban.map(|ban| Box::new(self.register_ban(&limit, path, ban)));
             limits.push(limit);
         }
@@ -180,6 +181,7 @@ impl Walk<'_, '_> {
             is_joined: false,
             schedule: None,
             reserve: None,
+            anchors: None,
             ..limit.clone()
         }
     }

@@ -28,10 +28,18 @@ pub(super) struct Walk<'w, 'p> {
     pub(super) domain: Arc<str>,
     /// Of the descriptors that contain the one being read.
     pub(super) above: ShownValues,
-    /// The keys of the same descriptors, the outermost first; none instead of a wildcard.
-    pub(super) keys_above: Vec<Option<Box<str>>>,
+    /// The keys of the same descriptors, the outermost first.
+    pub(super) keys_above: Vec<KeyAbove>,
     /// Of the descriptors that contain the one being read, as the reference server names them; empty with Tidegate's semantics.
     pub(super) labels_above: Vec<MetricLabel>,
+}
+
+/// The key of a descriptor that contains the one being read, or of that one itself.
+pub(super) struct KeyAbove {
+    /// None instead of a wildcard.
+    pub(super) key: Option<Box<str>>,
+    /// Whether several of its values share a counter.
+    pub(super) shares_counter: bool,
 }
 
 /// The entries on the path to a descriptor whose values metrics show.

@@ -107,13 +107,14 @@ impl Context<'_> {
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
         let numbers = limits.register(info, name);
         let can_reserve = algorithm.can_reserve();
-        RuleLimit {
+        let limit = RuleLimit {
             charge: behind.map_or(ChargePolicy::Admitted, |behind| behind.charge),
             debt_max: behind.and_then(|behind| behind.debt_max).or_else(|| debt_max_default(&algorithm)),
             semantics: self.semantics,
             is_local,
             reserve: behind.and_then(|behind| behind.reserve).filter(|_| can_reserve),
             ..RuleLimit::new(numbers, tag, (requests, window), algorithm)
-        }
+        };
+        limit.with_anchors(behind.and_then(RuleLimit::anchor_entry))
     }
 }

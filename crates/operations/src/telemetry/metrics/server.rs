@@ -20,7 +20,10 @@ impl Page<'_> {
         let of = |event: DecisionEvent| ([("code", event.name())], meters.decisions.sum(event));
         let decided = [DecisionEvent::Admitted, DecisionEvent::Denied].map(of);
         self.counters_of("requests", "Requests decided, by code", &decided)?;
-        self.unlimited(&meters.unlimited)?;
+        let help = "Descriptors that no rule decides on, by domain and keys: of an unknown domain, or matched by no rule";
+        self.by_path("descriptors_without_limit", help, &meters.unlimited)?;
+        let help = "Descriptors whose entry for the day of their calendar windows is no day, by domain and keys; the windows begin with the first day";
+        self.by_path("descriptors_without_day", help, &meters.unknown_days)?;
         let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums());
         self.family(
             "decision_duration_seconds",
@@ -32,10 +35,9 @@ impl Page<'_> {
         self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
     }
 
-    fn unlimited(&mut self, counts: &UnlimitedCounts) -> fmt::Result {
-        let help = "Descriptors that no rule decides on, by domain and keys: of an unknown domain, or matched by no rule";
+    fn by_path(&mut self, name: &str, help: &str, counts: &UnlimitedCounts) -> fmt::Result {
         let (paths, others) = counts.counted();
-        self.samples("descriptors_without_limit", help, Kind::Counter, &mut |samples| {
+        self.samples(name, help, Kind::Counter, &mut |samples| {
             for path in &paths {
                 let labels = [("domain", &*path.domain), ("keys", &*path.path())];
                 samples.sample(&labels, path.count.into())?;

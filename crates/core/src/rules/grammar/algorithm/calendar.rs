@@ -81,6 +81,9 @@ fn anchored(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>)
             beside.reject(report, message);
         }
     }
+    if anchor.is_map() {
+        return of_entry(period, &anchor, report);
+    }
     let text = anchor.text(report)?;
     let parsed = Anchor::parse(period, text);
     if parsed.is_none() {
@@ -96,4 +99,19 @@ fn anchored(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>)
         );
     }
     parsed.map(|anchor| (period, anchor))
+}
+
+/// `{entry: billing_day}`, of which only the form is checked here: see [`Walk::anchor`](super::super::walk::Walk::anchor).
+fn of_entry(period: Period, anchor: &Field<'_>, report: &mut Report<'_>) -> Option<(Period, Anchor)> {
+    if period == Period::Day {
+        anchor.reject(report, "a day begins at the same time for all keys; write it, such as 06:00");
+        return None;
+    }
+    let mut keys = anchor.fields(report)?;
+    let entry = keys.take("entry");
+    if entry.is_none() {
+        anchor.reject(report, "names no entry; write `entry:` and the key whose value is the day");
+    }
+    keys.finish(report, |_| None);
+    entry.map(|_| (period, Anchor::OF_ENTRY))
 }
