@@ -27,7 +27,9 @@ use tidegate_core::{
     limit::{RequestLimits, Timestamp},
 };
 use tidegate_http2::{Http2Settings, Service};
-use tidegate_service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, StructuredHeaders};
+use tidegate_service::{
+    PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, RetryAfter, StructuredHeaders,
+};
 
 const RULES: &str = "
 domain: demo
@@ -169,7 +171,8 @@ async fn decisions_are_alike_up_to_the_limit_and_beyond() {
         limitador: false,
         structured: Some(StructuredHeaders::Draft11),
         plain,
-        retry_after: true,
+        retry_after: Some(RetryAfter::Seconds),
+        jitter_seconds: 0,
         reference: None,
     };
     let more = ResponseOptions { dynamic_metadata: true, headers };

@@ -3,7 +3,7 @@
 use crate::support::{Server, descriptor, rules_file};
 use prost_types::{Struct, value::Kind};
 use serde_json::{Value, json};
-use std::process::Command;
+use std::{process::Command, time::SystemTime};
 use tidegate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     core::HeaderValue,
@@ -210,13 +210,54 @@ fn unknown_and_contradictory_header_sets_are_refused() {
     let (code, error) = refused("draft10,draft09");
     assert_eq!(code, Some(2));
     assert!(
-        error.contains("draft09") && error.contains("draft11, draft10, draft06, x, draft03, retry-after"),
+        error.contains("draft09")
+            && error.contains("draft11, draft10, draft06, x, x-unix, draft03, retry-after, retry-after-date"),
         "{error}"
     );
-    for both in ["draft10,draft11", "x,draft03"] {
+    for both in ["draft10,draft11", "x,draft03", "x,x-unix", "x-unix,draft03", "retry-after,retry-after-date"]
+    {
         let (code, error) = refused(both);
         assert_eq!(code, Some(1));
         assert!(error.contains("use the same headers; remove one"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn resets_as_times_and_dates_are_those_of_the_server_and_jitter_only_lengthens_them() {
+    let rules = rules_file(
+        "domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}
+",
+    );
+    let args = ["--response-headers", "x-unix,draft06,retry-after-date", "--retry-jitter", "3s"];
+    let server = Server::with_rules(rules.path(), &args);
+    let mut client = server.client().await;
+    let before = SystemTime::now();
+    client.hit("edge", &[("user", "ann")]).await.unwrap();
+    let denied = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    let after = SystemTime::now();
+    let exact = denied.statuses[0].duration_until_reset.as_ref().expect("a reset").seconds as u64;
+    let seconds: u64 = header(&denied, "ratelimit-reset").unwrap().parse().unwrap();
+    assert!((exact..=exact + 3).contains(&seconds), "{seconds} for {exact}");
+    let unix = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let time: u64 = header(&denied, "x-ratelimit-reset").unwrap().parse().unwrap();
+    let times = unix(before) + seconds - 1..=unix(after) + seconds + 1;
+    assert!(times.contains(&time), "{time} is not in {times:?}");
+    let date = jiff::fmt::rfc2822::parse(header(&denied, "retry-after").unwrap()).expect("an HTTP date");
+    assert_eq!(date.timestamp().as_second(), time as i64);
+}
+
+#[test]
+fn a_jitter_that_no_header_has_is_refused() {
+    for (args, expected) in [
+        (&["--retry-jitter", "3s"][..], "has no effect without a header that states a wait"),
+        (&["--retry-jitter", "1500ms", "--response-headers", "x"], "write whole seconds up to an hour"),
+        (&["--retry-jitter", "2h", "--response-headers", "x"], "write whole seconds up to an hour"),
+    ] {
+        let refused = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("serve").args(args).output().unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && error.contains(expected), "{error}");
     }
 }
 

@@ -23,7 +23,7 @@ mod shared_counters;
 mod trace_context;
 mod unlimited;
 
-pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
+pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, RetryAfter, StructuredHeaders};
 pub use event::{AssignmentEvent, CallOrigin, Cancellation, DecisionReader, Event, sampled_values};
 pub use granting::{CounterId, GrantRules, GrantableCounters};
 pub use grants::Grants;
@@ -44,7 +44,9 @@ pub use response_options::{Additions, ResponseOptions};
 pub use trace_context::{Propagators, TraceContext, UnknownPropagator};
 pub use unlimited::{PATHS_MAX, UnlimitedCounts, UnlimitedPath};
 
+use client_headers::Sent;
 use std::{
+    hash::{BuildHasher, RandomState},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -101,6 +103,8 @@ pub struct RateLimitService {
     request_limits: RequestLimits,
     /// None if no option is set: then a decision checks this pointer and no more.
     options: Option<Arc<ResponseOptions>>,
+    /// Makes the random numbers for jitter.
+    chances: RandomState,
     meters: Arc<Meters>,
     /// They need the trace context of the call.
     readers: Arc<[Arc<dyn DecisionReader>]>,
@@ -134,6 +138,7 @@ impl RateLimitService {
             clock,
             request_limits,
             options: None,
+            chances: RandomState::new(),
             meters: Arc::default(),
             readers: Arc::new([]),
             observer: None,
@@ -478,14 +483,22 @@ impl RateLimitService {
     /// Content of the response besides the code and the statuses.
     pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
         let options = self.options.as_deref();
+        let sent = options.map(|options| (options, self.sent(options, decision)));
         if let Some(limits) = decision.service_limits() {
-            return Additions::new(options, request, decision, limits);
+            return Additions::new(sent, request, decision, limits);
         }
         let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());
         // Under a global shadow no limit denies, so none is reported.
         let limiter = self.limiter.get().filter(|limiter| needs_limits && !limiter.is_global_shadow());
         let pinned = limiter.map(|limiter| limiter.pin());
         let limits = pinned.as_ref().map(|rules| rules.service_limits(request, self.clock.now()));
-        Additions::new(options, request, decision, &limits.unwrap_or_default())
+        Additions::new(sent, request, decision, &limits.unwrap_or_default())
+    }
+
+    /// The moment of a response. The number for its jitter is keyed, so that no client can compute it.
+    fn sent(&self, options: &ResponseOptions, decision: &Decision<'_>) -> Sent {
+        let now = self.clock.now();
+        let is_used = options.headers.jitter_seconds > 0;
+        Sent { now, chance: if is_used { self.chances.hash_one((now, decision.number)) } else { 0 } }
     }
 }

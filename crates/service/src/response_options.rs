@@ -2,7 +2,7 @@
 //! the server is configured to add to every decision.
 
 use super::{
-    client_headers::{self, ResponseHeaders},
+    client_headers::{self, ResponseHeaders, Sent},
     dynamic_metadata,
 };
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub struct Additions<'d> {
 
 impl<'d> Additions<'d> {
     pub(super) fn new(
-        options: Option<&ResponseOptions>,
+        options: Option<(&ResponseOptions, Sent)>,
         request: &Request<'_>,
         decision: &Decision<'d>,
         limits: &[ServiceLimit<'_>],
@@ -43,12 +43,12 @@ impl<'d> Additions<'d> {
         let denial = decision.denial();
         let mut additions = Self::of_rules(decision.code, denial.as_ref());
         additions.dynamic_metadata = decision.slot.as_deref().map(dynamic_metadata::of_slot);
-        let Some(options) = options else { return additions };
+        let Some((options, sent)) = options else { return additions };
         // A check is no decision on a client's request: as in Limitador, its response has no headers about quotas.
         let headers = if request.is_check() { &ResponseHeaders::default() } else { &options.headers };
         // A header that a rule declares replaces the one of the same name here.
         let declared = additions.response_headers.len();
-        for (name, value) in client_headers::headers(headers, decision, denial.as_ref(), limits) {
+        for (name, value) in client_headers::headers(headers, decision, denial.as_ref(), limits, sent) {
             if !additions.response_headers[..declared]
                 .iter()
                 .any(|(declared, _)| declared.eq_ignore_ascii_case(&name))
@@ -86,10 +86,10 @@ fn header(Header { name, value }: &Header) -> (SmolStr, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PlainHeaders;
+    use crate::{PlainHeaders, RetryAfter};
     use http::HeaderName;
     use std::time::Duration;
-    use tidegate_core::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
+    use tidegate_core::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Timestamp, Unit};
 
     #[test]
     fn a_declared_header_replaces_the_configured_one_of_its_name() {
@@ -116,8 +116,11 @@ mod tests {
         let code = Code::OverLimit;
         let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };
         let decision = Decision::new(code, [status].into_iter().collect());
-        let headers =
-            ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, ..ResponseHeaders::default() };
+        let headers = ResponseHeaders {
+            plain: vec![PlainHeaders::X],
+            retry_after: Some(RetryAfter::Seconds),
+            ..ResponseHeaders::default()
+        };
         let (window, effective_window) = (minute.window().duration(), Reset::After(Duration::from_secs(7)));
         let limits = [ServiceLimit {
             descriptor: 0,
@@ -131,8 +134,9 @@ mod tests {
             slots: None,
             reserved: None,
         }];
+        let sent = Sent { now: Timestamp::default(), chance: 0 };
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
-        let additions = Additions::new(Some(&options), &Request::new("d"), &decision, &limits);
+        let additions = Additions::new(Some((&options, sent)), &Request::new("d"), &decision, &limits);
         let names: Vec<_> = additions.response_headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
         assert_eq!((additions.response_headers[0].1.as_str(), additions.body), ("120", "too fast"));

@@ -4,7 +4,7 @@
 use crate::cli::{Failure, arguments::rule_files::Compat};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
-use tidegate_service::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
+use tidegate_service::{PlainHeaders, ReferenceHeaders, ResponseHeaders, RetryAfter, StructuredHeaders};
 
 /// Optional parts of responses.
 #[derive(Args)]
@@ -17,6 +17,19 @@ pub(super) struct ResponseOptions {
     /// Envoy has such headers of its own (`enable_x_ratelimit_headers`, `enable_retry_after_header`): enable one or the other.
     #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
     response_headers: Vec<HeadersChoice>,
+    /// Most seconds that are added by chance to the waits of denials in `Retry-After` and plain headers.
+    ///
+    /// Clients that are denied together then do not return together. No stated wait is shorter than the exact one; resets in statuses stay exact.
+    #[arg(long, env = "TIDEGATE_RETRY_JITTER", value_name = "DURATION", default_value = "0s", value_parser = jitter)]
+    retry_jitter: u32,
+}
+
+/// Whole seconds up to an hour.
+fn jitter(text: &str) -> Result<u32, String> {
+    let remedy = "write whole seconds up to an hour, such as 5s";
+    let duration = humantime::parse_duration(text).map_err(|error| format!("{error}; {remedy}"))?;
+    let is_valid = duration.subsec_nanos() == 0 && duration.as_secs() <= 3_600;
+    u32::try_from(duration.as_secs()).ok().filter(|_| is_valid).ok_or_else(|| remedy.to_owned())
 }
 
 /// Headers for the client.
@@ -30,10 +43,14 @@ enum HeadersChoice {
     Draft06,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which preceded the draft.
     X,
+    /// The same with the time of the reset, in seconds since 1970, instead of the seconds until then.
+    XUnix,
     /// The same names as Limitador sends them with DRAFT_VERSION_03: `X-RateLimit-Limit` lists all limits.
     Draft03,
-    /// `Retry-After`, with denials.
+    /// `Retry-After`, with denials: seconds.
     RetryAfter,
+    /// `Retry-After`, with denials: an HTTP date.
+    RetryAfterDate,
 }
 
 impl ResponseOptions {
@@ -54,7 +71,11 @@ impl ResponseOptions {
 
     fn headers(&self) -> Result<ResponseHeaders, Failure> {
         let has = |choice| self.response_headers.contains(&choice);
-        let plain = [(HeadersChoice::Draft06, PlainHeaders::DRAFT_06), (HeadersChoice::X, PlainHeaders::X)];
+        let plain = [
+            (HeadersChoice::Draft06, PlainHeaders::DRAFT_06),
+            (HeadersChoice::X, PlainHeaders::X),
+            (HeadersChoice::XUnix, PlainHeaders::X_UNIX),
+        ];
         let structured = match (has(HeadersChoice::Draft10), has(HeadersChoice::Draft11)) {
             (true, true) => {
                 let message =
@@ -65,15 +86,35 @@ impl ResponseOptions {
             (false, true) => Some(StructuredHeaders::Draft11),
             (false, false) => None,
         };
-        if has(HeadersChoice::X) && has(HeadersChoice::Draft03) {
-            let message = "--response-headers has x and draft03, which use the same headers; remove one";
+        let of_one_name = [
+            (HeadersChoice::X, "x", HeadersChoice::Draft03, "draft03"),
+            (HeadersChoice::X, "x", HeadersChoice::XUnix, "x-unix"),
+            (HeadersChoice::XUnix, "x-unix", HeadersChoice::Draft03, "draft03"),
+            (HeadersChoice::RetryAfter, "retry-after", HeadersChoice::RetryAfterDate, "retry-after-date"),
+        ];
+        for (one, name, other, other_name) in of_one_name {
+            if has(one) && has(other) {
+                let message = format!(
+                    "--response-headers has {name} and {other_name}, which use the same headers; remove one"
+                );
+                return Err(Failure(message));
+            }
+        }
+        let retry_after = match (has(HeadersChoice::RetryAfter), has(HeadersChoice::RetryAfterDate)) {
+            (true, _) => Some(RetryAfter::Seconds),
+            (_, true) => Some(RetryAfter::Date),
+            _ => None,
+        };
+        if self.retry_jitter > 0 && retry_after.is_none() && !plain.iter().any(|(choice, _)| has(*choice)) {
+            let message = "--retry-jitter has no effect without a header that states a wait: add retry-after (or retry-after-date, x, x-unix, draft06) to --response-headers";
             return Err(Failure(message.into()));
         }
         Ok(ResponseHeaders {
             structured,
             limitador: has(HeadersChoice::Draft03),
             plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
-            retry_after: has(HeadersChoice::RetryAfter),
+            retry_after,
+            jitter_seconds: self.retry_jitter,
             reference: None,
         })
     }

@@ -10,8 +10,11 @@
 
 mod limitador;
 mod reference;
+mod waits;
 
 pub use reference::ReferenceHeaders;
+pub use waits::RetryAfter;
+pub(super) use waits::Sent;
 
 use http::HeaderName;
 use smol_str::SmolStr;
@@ -30,7 +33,9 @@ pub struct ResponseHeaders {
     /// Three plain numbers, under each of these names.
     pub plain: Vec<PlainHeaders>,
     /// `Retry-After`, with denials.
-    pub retry_after: bool,
+    pub retry_after: Option<RetryAfter>,
+    /// The most whole seconds that are added by chance to the waits of a denial in plain headers and in `Retry-After`.
+    pub jitter_seconds: u32,
     /// The three headers of Limitador.
     pub limitador: bool,
     /// The three headers of the reference server.
@@ -53,8 +58,10 @@ pub struct PlainHeaders {
     pub limit: HeaderName,
     /// The available quota.
     pub remaining: HeaderName,
-    /// Seconds until the quota resets. Always present: the drafts up to 06 require it.
+    /// When the quota resets. Always present: the drafts up to 06 require it.
     pub reset: HeaderName,
+    /// Whether that is the time, in seconds since 1970, instead of the seconds until then.
+    pub is_reset_time: bool,
 }
 
 impl PlainHeaders {
@@ -63,12 +70,21 @@ impl PlainHeaders {
         limit: HeaderName::from_static("ratelimit-limit"),
         remaining: HeaderName::from_static("ratelimit-remaining"),
         reset: HeaderName::from_static("ratelimit-reset"),
+        is_reset_time: false,
     };
     /// `X-RateLimit-Limit` and so on, which preceded the draft.
     pub const X: Self = Self {
         limit: HeaderName::from_static("x-ratelimit-limit"),
         remaining: HeaderName::from_static("x-ratelimit-remaining"),
         reset: HeaderName::from_static("x-ratelimit-reset"),
+        is_reset_time: false,
+    };
+    /// The same with the time of the reset, as GitHub sends it.
+    pub const X_UNIX: Self = Self {
+        limit: HeaderName::from_static("x-ratelimit-limit"),
+        remaining: HeaderName::from_static("x-ratelimit-remaining"),
+        reset: HeaderName::from_static("x-ratelimit-reset"),
+        is_reset_time: true,
     };
 }
 
@@ -85,7 +101,9 @@ pub(super) fn headers(
     decision: &Decision<'_>,
     denial: Option<&Denial<'_>>,
     limits: &[ServiceLimit<'_>],
+    sent: Sent,
 ) -> Vec<(SmolStr, String)> {
+    let sent = sent.of(denial.is_some(), headers.jitter_seconds);
     let mut made = Vec::new();
     if let Some(Denial::Marked(_)) = denial {
         return made;
@@ -127,11 +145,15 @@ pub(super) fn headers(
         for names in &headers.plain {
             made.push((names.limit.as_str().into(), tightest.limit.quota.to_string()));
             made.push((names.remaining.as_str().into(), tightest.available().to_string()));
-            made.push((names.reset.as_str().into(), tightest.reset_seconds().to_string()));
+            let reset = match names.is_reset_time {
+                true => sent.unix_seconds(tightest.wait()),
+                false => sent.seconds(tightest.wait()),
+            };
+            made.push((names.reset.as_str().into(), reset.to_string()));
         }
     }
-    if headers.retry_after && denial.is_some() {
-        made.extend(retry_after(decision).map(|seconds| (RETRY_AFTER, seconds.to_string())));
+    if let (Some(form), true) = (headers.retry_after, denial.is_some()) {
+        made.extend(retry_after(decision).map(|wait| (RETRY_AFTER, sent.retry_after(form, wait))));
     }
     made
 }
@@ -163,8 +185,11 @@ impl<'d> Reported<'d> {
 
     /// The window of the policy where the reset is unknown (no room for the counter) or never (a limit of 0, or more
     /// hits than the limit): by then the quota has been reset, and no earlier attempt is worthwhile.
-    fn reset_seconds(&self) -> u64 {
-        seconds(self.status.reset).unwrap_or_else(|| seconds_rounded_up(self.limit.window))
+    fn wait(&self) -> Duration {
+        match self.status.reset {
+            Some(Reset::After(wait)) => wait,
+            Some(Reset::Never) | None => self.limit.window,
+        }
     }
 }
 
@@ -325,15 +350,14 @@ fn seconds(reset: Option<Reset>) -> Option<u64> {
     reset?.seconds_rounded_up()
 }
 
-fn seconds_rounded_up(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
 /// The longest known wait of the limits that deny, of quotas the shortest; none if one of them never admits.
-fn retry_after(decision: &Decision<'_>) -> Option<u64> {
+fn retry_after(decision: &Decision<'_>) -> Option<Duration> {
     let resets = decision.awaited().filter_map(|status| status.reset);
     // Never is the longest of all.
-    seconds(resets.max())
+    match resets.max()? {
+        Reset::After(wait) => Some(wait),
+        Reset::Never => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate_core::limit::{Header, Unit, Window};
+use tidegate_core::limit::{Header, Timestamp, Unit, Window};
 
 const MINUTE: (Option<Unit>, u64) = (Some(Unit::Minute), 60_000);
 const TEN_SECONDS: (Option<Unit>, u64) = (None, 10_000);
@@ -30,10 +30,15 @@ fn all(structured: StructuredHeaders) -> ResponseHeaders {
     ResponseHeaders {
         structured,
         plain: vec![PlainHeaders::X],
-        retry_after: true,
+        retry_after: Some(RetryAfter::Seconds),
+        jitter_seconds: 0,
         limitador: false,
         reference: None,
     }
+}
+
+fn sent() -> Sent {
+    Sent { now: Timestamp::from_millis(784_111_776_400), chance: 5 }
 }
 
 /// The service limits that go with the statuses.
@@ -66,7 +71,7 @@ fn decision(statuses: &[Status<'static>]) -> Decision<'static> {
 
 /// Each header as `name: value`.
 fn made(draft: StructuredHeaders, decision: &Decision<'_>, limits: &[ServiceLimit<'_>]) -> Vec<String> {
-    let made = headers(&all(draft), decision, decision.denial().as_ref(), limits);
+    let made = headers(&all(draft), decision, decision.denial().as_ref(), limits, sent());
     made.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
 }
 
@@ -253,7 +258,7 @@ fn a_marked_request_gets_no_header() {
     let statuses = [over(limit("a", MINUTE, 0, millis(1)))];
     let marked = Denial::Marked([&mark].into_iter().collect());
     let options = all(StructuredHeaders::Draft10);
-    assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses)).is_empty());
+    assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses), sent()).is_empty());
 }
 
 /// Three limits of one descriptor, of which two deny, and one never admits the hits.
@@ -302,4 +307,25 @@ fn a_quota_that_is_over_and_denies_nothing_is_described_only_if_it_has_the_least
         let made = made(StructuredHeaders::Draft10, &admitted, &limits(&statuses));
         assert!(made.contains(&format!("x-ratelimit-remaining: {described}")), "{made:?}");
     }
+}
+
+#[test]
+fn the_reset_may_be_a_time_and_retry_after_a_date_and_denials_have_jitter() {
+    let options = ResponseHeaders {
+        plain: vec![PlainHeaders::DRAFT_06, PlainHeaders::X_UNIX],
+        retry_after: Some(RetryAfter::Date),
+        jitter_seconds: 9,
+        ..ResponseHeaders::default()
+    };
+    let waits = |status: Status<'static>| {
+        let (decision, limits) = (decision(&[status.clone()]), limits(&[status]));
+        let made = headers(&options, &decision, decision.denial().as_ref(), &limits, sent());
+        made.into_iter()
+            .filter(|(name, _)| name.contains("reset") || name == "retry-after")
+            .map(|(_, value)| value)
+            .collect::<Vec<_>>()
+    };
+    let of_denial = waits(over(limit("", MINUTE, 0, millis(700))));
+    assert_eq!(of_denial, ["6", "784111783", "Sun, 06 Nov 1994 08:49:43 GMT"]);
+    assert_eq!(waits(limit("", MINUTE, 3, millis(700))), ["1", "784111778"], "admissions have no jitter");
 }
