@@ -36,7 +36,7 @@ export default {
     const log = h("input", { type: "file", accept: ".jsonl,.json,.log,.gz", onchange: () => { clear.hidden = !log.files.length; } });
     const clear = h("button", { type: "button", class: "link", hidden: true, onclick: () => { log.value = ""; clear.hidden = true; } }, "Use the recorded decisions");
     const [last, against] = [select("last", LAST, parameters.get("last")), select("against", AGAINST, parameters.get("against"))];
-    const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path of the rule, or name of a limit", value: parameters.get("suggest") || "" });
+    const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path or name", value: parameters.get("suggest") || "" });
     const [most, of] = [select("share", SHARES, parameters.get("share") || "0.01"), select("of", OF, parameters.get("of"))];
     const [state, message] = [h("p", { class: "label" }), h("pre", { class: "error", role: "alert", hidden: true })];
     const kept = h("p", { hidden: true }, "These are the rules as you edited them. ",
