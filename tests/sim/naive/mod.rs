@@ -272,7 +272,9 @@ impl Naive {
             let charge =
                 charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
             oracle.change_rule(charge.declared.clone(), now);
-            self.counters.insert(key, oracle);
+            if self.counters.insert(key, oracle).is_none() {
+                self.labels.remove(&key);
+            }
             self.convert(charges, now);
             self.is_changed = true;
         }

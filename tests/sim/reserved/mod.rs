@@ -49,7 +49,7 @@ const FAULTS: [Fault; 8] = [
 
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
-    check_seeds(SEEDS, &[2_190], |rng| {
+    check_seeds(SEEDS, &[2_190, 10_123], |rng| {
         let rules = Rules::random(rng);
         let trace = traffic::random(rng, &rules);
         check(&rules, trace)

@@ -341,7 +341,11 @@ impl Oracle {
     fn charge(&mut self, charges: &[Charge], key: Key, is_over: bool, ticket: &str) -> bool {
         let Limit { reserve, always, .. } = *self.limit(key);
         let counts = |charge: &Charge| always || !is_over && !is_over_at(charges, charge.descriptor);
-        let [given, taken] = [gives, takes].map(|hits| self.sum(charges, key, hits, self.now, counts));
+        let [given, mut taken] = [gives, takes].map(|hits| self.sum(charges, key, hits, self.now, counts));
+        // A debt is at most so many times the number that applies.
+        if always && self.limit(key).number_at(self.now) == Some(0) {
+            taken = 0;
+        }
         if given == 0 && taken == 0 {
             return false;
         }
