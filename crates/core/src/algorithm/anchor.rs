@@ -1,9 +1,12 @@
 //! Where the periods of a calendar begin: a billing day, a day of the week, a time of the day.
 
-use super::{Period, StoredBytes, StoredNumbers, timetable::DAY_NAMES};
+use super::{Period, StoredBytes, StoredNumbers};
 use std::fmt;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
+
+/// Names of the days of the week, from Monday on.
+pub const DAY_NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// Days of each month in a leap year.
 const MONTH_DAYS: [u8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];

@@ -7,8 +7,8 @@
 //! The binary contains the IANA time zone database (of the `jiff` crate): two machines with the same binary agree on the end of
 //! a month, whatever else is installed on them.
 
-use super::Anchor;
-use crate::limit::{Timestamp, Unit};
+use super::{Anchor, Period};
+use crate::limit::Timestamp;
 use jiff::{
     ToSpan,
     civil::{Date, DateTime, Weekday},
@@ -19,49 +19,6 @@ use std::{
     fmt,
     hash::{Hash, Hasher},
 };
-
-/// A period of the calendar.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Period {
-    /// 23 or 25 hours long when the clocks change.
-    Day,
-    /// From Monday to Monday, as ISO 8601 has it, unless it has another anchor.
-    Week,
-    /// Of 28 to 31 days.
-    Month,
-    /// Of 365 or 366 days.
-    Year,
-}
-
-impl Period {
-    /// All periods.
-    pub(crate) const ALL: [Self; 4] = [Self::Day, Self::Week, Self::Month, Self::Year];
-
-    /// The unit that a rule file has for it.
-    pub const fn unit(self) -> Unit {
-        match self {
-            Self::Day => Unit::Day,
-            Self::Week => Unit::Week,
-            Self::Month => Unit::Month,
-            Self::Year => Unit::Year,
-        }
-    }
-
-    /// Its letter in a shared store.
-    pub(super) const fn letter(self) -> u8 {
-        match self {
-            Self::Day => b'd',
-            Self::Week => b'w',
-            Self::Month => b'm',
-            Self::Year => b'y',
-        }
-    }
-
-    /// The period of this letter.
-    pub(super) fn of_letter(letter: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|period| period.letter() == letter)
-    }
-}
 
 /// A period as format 1 of snapshots has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -5,8 +5,8 @@
 //! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
 use super::{
-    Anchor, Freeing, NotShareable, Standing, State, StoredBytes, StoredNumbers, Taken,
-    calendar::{Calendar, Period, PeriodRecord, Zone},
+    Anchor, Freeing, NotShareable, Period, Standing, State, StoredBytes, StoredNumbers, Taken,
+    calendar::{Calendar, PeriodRecord, Zone},
     facts::Facts,
     microseconds,
     record::{self, Recorded},

@@ -72,6 +72,7 @@ mod leased;
 mod memory;
 mod meter;
 mod microseconds;
+mod period;
 mod record;
 mod reserved;
 mod runs;
@@ -90,11 +91,11 @@ mod bounds;
 #[cfg(test)]
 pub(crate) mod properties;
 
-pub use anchor::Anchor;
+pub use anchor::{Anchor, DAY_NAMES};
 pub(crate) use anchor::{minute_of_day, weekday};
 pub use assigned::Assigned;
 pub use ban::Ban;
-pub use calendar::{Calendar, Period, Zone};
+pub use calendar::{Calendar, Zone};
 pub use concurrency::{Concurrency, HOLD_MAX, Released, SLOT_SIGNATURE};
 pub use counts::Counts;
 pub use dispatch::AlgorithmRecord;
@@ -104,6 +105,7 @@ pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use memory::HeapBytes;
 pub use meter::Rate;
 pub use microseconds::NotShareable;
+pub use period::Period;
 pub use reserved::{Ended, RESERVATIONS_MAX};
 pub use runs::{Run, Runs};
 pub use sliding_log::SlidingLog;
@@ -113,7 +115,7 @@ pub use state::{Lease, Leased, Reservation, Reserved, State, StateError, StateVi
 pub use stored::{StoredBytes, StoredNumbers, whole_double};
 pub use sub_windows::SubWindows;
 pub use taken::{Standing, Taken};
-pub use timetable::{DAY_NAMES, Hours, Overlap, Timetable};
+pub use timetable::{Hours, Overlap, Timetable};
 pub use token_bucket::{Refill, TokenBucket};
 
 use crate::limit::{Reset, Timestamp};

@@ -3,7 +3,7 @@
 //! Times are those that clocks in the place show: hours that a change of the clocks skips do not occur, and hours that it repeats
 //! occur twice. Between two changes of the clocks every week is alike, so that one week is enough to compute any moment.
 
-use super::Zone;
+use super::{Zone, anchor::DAY_NAMES};
 use crate::limit::Timestamp;
 use std::fmt;
 
@@ -17,9 +17,6 @@ const EPOCH_IN_WEEK_NANOS: i128 = 3 * MINUTES_PER_DAY as i128 * MINUTE_NANOS;
 
 /// Clocks of a place change a few times a year. More changes than these within two weeks are not searched.
 const CHANGES_MAX: usize = 16;
-
-/// Names of the days of the week, from Monday on.
-pub const DAY_NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// Hours of some days of the week.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -10,7 +10,6 @@ mod bucket;
 mod changes;
 mod conditions;
 mod documents;
-mod entry_anchors;
 mod error;
 mod explain;
 mod expressions;

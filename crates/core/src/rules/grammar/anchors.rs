@@ -1,8 +1,8 @@
 //! `entry` of a calendar: the entry of each descriptor that states the day on which its windows begin.
 
-use super::{rate_limit::DeclaredLimit, walk::Walk};
+use super::walk::Walk;
 use crate::rules::{
-    entry_anchors::AnchorEntry,
+    rule_limit::AnchorEntry,
     yaml::{Field, Fields, quoted},
 };
 
@@ -32,8 +32,7 @@ impl Walk<'_, '_> {
     }
 
     /// Finds the entry that states the day of a limit among those of the descriptor being read.
-    pub(super) fn find_anchor(&mut self, limit: &mut DeclaredLimit<'_>) {
-        let Some(anchor) = &mut limit.anchor else { return };
+    pub(super) fn find_anchor(&mut self, anchor: &mut DeclaredAnchor<'_>) {
         let Some(index) = self.index_of_key(anchor.key, &anchor.field) else { return };
         if self.keys_above[index as usize].shares_counter {
             let message = format!(

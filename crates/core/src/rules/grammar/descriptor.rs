@@ -59,7 +59,11 @@ impl Walk<'_, '_> {
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
         let above = self.enter(&key, &value, shares_counter, value_to_metric);
         let shard_by = self.shard_by(&mut fields);
-        rates.limits.iter_mut().for_each(|limit| self.find_anchor(limit));
+        rates
+            .limits
+            .iter_mut()
+            .filter_map(|limit| limit.anchor.as_mut())
+            .for_each(|anchor| self.find_anchor(anchor));
         let is_never_leased = self.is_never_leased(&mut fields);
         let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };

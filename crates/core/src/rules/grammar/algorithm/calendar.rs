@@ -1,9 +1,6 @@
 //! `calendar` of a fixed window: days, weeks, months or years of a place, from an anchor on.
 
-use super::{
-    common::{Counting, requests},
-    windows::zone,
-};
+use super::common::{Counting, requests};
 use crate::{
     algorithm::{Algorithm, Anchor, Calendar, Period, Schedule, Zone},
     limit::Unit,
@@ -114,4 +111,15 @@ fn of_entry(period: Period, anchor: &Field<'_>, report: &mut Report<'_>) -> Opti
     }
     keys.finish(report, |_| None);
     entry.map(|_| (period, Anchor::OF_ENTRY))
+}
+
+/// The time zone of this name.
+pub(in super::super) fn zone(field: &Field<'_>, report: &mut Report<'_>) -> Option<Zone> {
+    let name = field.text(report)?;
+    let zone = Zone::named(name);
+    if zone.is_none() {
+        let remedy = "write one of the IANA database, such as Europe/Berlin";
+        field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
+    }
+    zone
 }

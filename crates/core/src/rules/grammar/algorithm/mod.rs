@@ -9,9 +9,10 @@ mod in_flight;
 mod queue;
 mod windows;
 
+pub(super) use calendar::zone;
 pub(super) use common::Counting;
 pub(super) use in_flight::hold;
-pub(super) use windows::{is_from_first_hit, precision, zone};
+pub(super) use windows::{is_from_first_hit, precision};
 
 use crate::{
     algorithm::{Algorithm, Schedule},

@@ -6,11 +6,11 @@ use super::{
     common::{Counting, choice, requests_and_window},
 };
 use crate::{
-    algorithm::{Algorithm, Schedule, SlidingLog, Zone},
+    algorithm::{Algorithm, Schedule, SlidingLog},
     limit::Window,
     rules::{
         semantics::Semantics,
-        yaml::{Field, Fields, Report, quoted},
+        yaml::{Field, Fields, Report},
     },
 };
 
@@ -91,15 +91,4 @@ pub(super) fn fixed_window(
         false => Schedule::Clock(window),
     };
     Some(Counting { requests: limit, window, algorithm: Algorithm::fixed_window(limit, schedule) })
-}
-
-/// The time zone of this name.
-pub(in super::super) fn zone(field: &Field<'_>, report: &mut Report<'_>) -> Option<Zone> {
-    let name = field.text(report)?;
-    let zone = Zone::named(name);
-    if zone.is_none() {
-        let remedy = "write one of the IANA database, such as Europe/Berlin";
-        field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
-    }
-    zone
 }
