@@ -10,7 +10,6 @@ pub use priority::{Priority, Yields, run_at_low_priority};
 pub use stoppable::StoppableThread;
 
 use std::{
-    any::Any,
     io,
     panic::resume_unwind,
     sync::{
@@ -110,11 +109,6 @@ impl BackgroundThread {
     /// Waits for its end. A panic of it becomes one of the caller.
     pub fn join_or_panic(self) {
         self.thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-    }
-
-    /// Has it end, and waits for that, when the result is dropped: its work must return once `stop` is dropped.
-    pub fn stopped_by(self, stop: impl Any + Send + Sync) -> StoppableThread {
-        StoppableThread::new(Box::new(stop), self)
     }
 }
 

@@ -11,11 +11,14 @@ use std::{
 #[derive(Debug)]
 pub struct StoppableThread(Option<(Box<dyn Any + Send + Sync>, BackgroundThread)>);
 
-impl StoppableThread {
-    pub(super) fn new(stop: Box<dyn Any + Send + Sync>, thread: BackgroundThread) -> Self {
-        Self(Some((stop, thread)))
+impl BackgroundThread {
+    /// Has it end, and waits for that, when the result is dropped: its work must return once `stop` is dropped.
+    pub fn stopped_by(self, stop: impl Any + Send + Sync) -> StoppableThread {
+        StoppableThread(Some((Box::new(stop), self)))
     }
+}
 
+impl StoppableThread {
     /// Starts a thread that does a round of its work after each interval.
     pub fn start_periodic(
         name: &str,
