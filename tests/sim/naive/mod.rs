@@ -1,10 +1,9 @@
 //! A naive limiter: one oracle for each counter, and all rules of charging in one folder.
 
 mod charges;
-mod resets;
+pub mod resets;
 
 pub use charges::{Charge, is_of_ban, is_over_at, sum};
-pub use resets::first_under_schedules;
 
 use crate::{
     naive_queue::NaiveQueue,

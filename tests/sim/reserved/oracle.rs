@@ -3,7 +3,7 @@
 
 use super::traffic::{Estimate, Limit, Reserve, Rule, Rules};
 use crate::{
-    naive::first_under_schedules,
+    naive::resets::first_under_schedules,
     oracle::{Model, Oracle as Plain, first},
     outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait, gives, takes},
     schedule::{Schedule, with_limit},
