@@ -31,7 +31,7 @@ const HEADINGS_OF_SERVE: [(&str, &[&str]); 17] = [
     ("Shared counters", &["counters", "lease", "on-store-failure"]),
     ("Queues", &["max-queued", "queue-"]),
     ("Bounds on requests", &["max-descriptors", "max-entries", "max-text-bytes", "max-message-bytes"]),
-    ("Responses", &["dynamic-metadata", "response-headers"]),
+    ("Responses", &["dynamic-metadata", "response-headers", "retry-jitter"]),
     (
         "Connections",
         &[

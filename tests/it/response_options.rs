@@ -223,6 +223,7 @@ fn unknown_and_contradictory_header_sets_are_refused() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "compares times that a real server states")]
 async fn resets_as_times_and_dates_are_those_of_the_server_and_jitter_only_lengthens_them() {
     let rules = rules_file(
         "domain: edge

@@ -318,7 +318,7 @@ fn the_reset_may_be_a_time_and_retry_after_a_date_and_denials_have_jitter() {
         ..ResponseHeaders::default()
     };
     let waits = |status: Status<'static>| {
-        let (decision, limits) = (decision(&[status.clone()]), limits(&[status]));
+        let (decision, limits) = (decision(&[status]), limits(&[status]));
         let made = headers(&options, &decision, decision.denial().as_ref(), &limits, sent());
         made.into_iter()
             .filter(|(name, _)| name.contains("reset") || name == "retry-after")

@@ -61,7 +61,7 @@ fn a_value_that_is_no_day_is_limited_by_months_from_the_first_and_named() {
         let mut request = Request::new("d");
         invalid.hits = Hits::ONE;
         request.push(invalid);
-        assert_eq!(shown(&pinned.decide(&request, now)), [december.clone()], "{entries}");
+        assert_eq!(shown(&pinned.decide(&request, now)), std::slice::from_ref(&december), "{entries}");
     }
     let mut request = Request::new("d");
     request.push(descriptor("customer=a,billing_day=3"));
