@@ -146,11 +146,17 @@ impl Pair {
     fn exact(&mut self, hits: u64) -> Result<(), TestCaseError> {
         let (algorithm, now) = (self.algorithm.clone(), self.time());
         let modelled = self.model.decide(self.terms(&algorithm), self.granter.epoch, hits, now);
+        let has_leases = !self.model.leases().is_empty();
         let rules = self.limiter.pin();
         let decision = rules.decide(&take(hits), now).statuses[0];
         let (code, free, reset) = match modelled {
             // The server's time until the whole limit is free regards outstanding credits.
             ExactDecision::Admitted { free, .. } => (Code::Ok, free, decision.reset),
+            // It regards when they end; the store counts them as used at the denial.
+            ExactDecision::Denied { free, reset, .. } if has_leases => {
+                prop_assert!(decision.reset >= Some(reset), "{:?} before {reset:?}", decision.reset);
+                (Code::OverLimit, free, decision.reset)
+            }
             ExactDecision::Denied { free, reset, .. } => (Code::OverLimit, free, Some(reset)),
             ExactDecision::Learning => unreachable!("it is over"),
         };
