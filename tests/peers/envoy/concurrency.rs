@@ -272,7 +272,7 @@ async fn restless_client(client: u64, port: u16, goes_on: impl Fn(usize) -> bool
     counts
 }
 
-fn get(api_key: &str) -> http::request::Builder {
+pub fn get(api_key: &str) -> http::request::Builder {
     Request::get("/").header("x-api-key", api_key)
 }
 

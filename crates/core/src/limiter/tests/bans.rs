@@ -146,7 +146,7 @@ fn a_reset_lifts_a_ban_and_a_reload_keeps_it() {
 /// The table in docs/rules-reference.md, row by row: what becomes of a ban from 0 to 60 s.
 mod after_changes {
     use super::*;
-    use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
+    use crate::rules::{OverrideAction, OverrideLimit, OverrideRule, SourceId};
 
     fn banned() -> Limiter {
         let limiter = limiter(RULES);
@@ -216,6 +216,18 @@ mod after_changes {
         check(&limiter, &[(10_000, "user=a", &["ok 9"])]);
         put_overlays(&limiter, RULES, Vec::new());
         check(&limiter, &[(20_000, "user=a", &["over 0 40000"]), (60_000, "user=a", &["ok 1"])]);
+    }
+
+    #[test]
+    fn a_block_counts_no_denials_and_the_ban_keeps_its_end() {
+        let limiter = banned();
+        let blocks = Source::new(SourceId::Blocks("blocks".into()), "user=a\nuser=b\n");
+        put_overlays(&limiter, RULES, vec![blocks]);
+        check(&limiter, &[(10_000, "user=a", &["over never"])]);
+        (0..9).for_each(|n| check(&limiter, &[(10_000 + n, "user=b", &["over never"])]));
+        put_overlays(&limiter, RULES, Vec::new());
+        check(&limiter, &[(20_000, "user=b", &["ok 1"]), (20_000, "user=a", &["over 0 40000"])]);
+        check(&limiter, &[(60_000, "user=a", &["ok 1"])]);
     }
 
     #[test]
