@@ -146,18 +146,18 @@ impl Pair {
     fn exact(&mut self, hits: u64) -> Result<(), TestCaseError> {
         let (algorithm, now) = (self.algorithm.clone(), self.time());
         let modelled = self.model.decide(self.terms(&algorithm), self.granter.epoch, hits, now);
-        let has_leases = !self.model.leases().is_empty();
         let rules = self.limiter.pin();
         let decision = rules.decide(&take(hits), now).statuses[0];
         let (code, free, reset) = match modelled {
             // The server's time until the whole limit is free regards outstanding credits.
             ExactDecision::Admitted { free, .. } => (Code::Ok, free, decision.reset),
-            // It regards when they end; the store counts them as used at the denial.
-            ExactDecision::Denied { free, reset, .. } if has_leases => {
-                prop_assert!(decision.reset >= Some(reset), "{:?} before {reset:?}", decision.reset);
-                (Code::OverLimit, free, decision.reset)
+            // The server's wait regards when credits end; the store counts them as used at the denial, which is no later.
+            ExactDecision::Denied { free, reset, .. } => {
+                let leased = self.model.clone().into_leased().into_state(&algorithm, now);
+                let exact = algorithm.until_admits(&leased, hits, now);
+                prop_assert!(exact >= reset, "{exact:?} before {reset:?}");
+                (Code::OverLimit, free, Some(exact))
             }
-            ExactDecision::Denied { free, reset, .. } => (Code::OverLimit, free, Some(reset)),
             ExactDecision::Learning => unreachable!("it is over"),
         };
         prop_assert_eq!((decision.code, u64::from(decision.remaining), decision.reset), (code, free, reset));
