@@ -111,7 +111,8 @@ async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_
 
 /// Envoy resets its requests, reports their ends, and closes its connections, all at once: 1 to 8 of 10 slots stayed held.
 ///
-/// It reports over connections that it has. A worker that would need another one for an end does not send it.
+/// It reports over connections that it has: of two requests behind three servers one stayed held in 6 of 6 runs, as the worker would have had to
+/// open a connection for its end.
 async fn no_slot_of_an_envoy_that_is_terminated_stays_held() {
     let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
     let store = RedisServer::start();
@@ -169,8 +170,8 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
     let store = RedisServer::start();
     let rules = RULES.replace("in_flight: 3", "in_flight: 1");
     let mut denied = Vec::new();
-    for wait in ["0s", "1s"] {
-        let rules = rules.replace("max_hold: 1h", &format!("max_hold: 1h, max_wait: {wait}"));
+    for wait in [", max_wait: 0s", "", ", max_wait: 1s"] {
+        let rules = rules.replace("max_hold: 1h", &format!("max_hold: 1h{wait}"));
         let world = World::with_rules(&rules, 3, &store.url(), &DENY);
         let (_back_end, application) = BackEnd::start(1);
         let [second, third] = FURTHER_SERVERS;
@@ -181,6 +182,9 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
         println!("{denials} of {requests} denied");
         denied.push((denials, requests));
     }
-    let [(without, _), (denials, requests)] = denied[..] else { unreachable!("two runs") };
-    assert!(denials <= requests / 500, "{denials} of {requests} denied, {without} without a wait");
+    let [(without, _), (by_default, requests), (denials, _)] = denied[..] else { unreachable!("three runs") };
+    // Those are denied whose end came later than the wait, as on a busy machine.
+    let most = (requests / 200).max(without / 3);
+    assert!(by_default <= most, "{by_default} of {requests} denied, {without} without a wait");
+    assert!(denials <= requests / 500, "{denials} of {requests} denied with a wait of a second");
 }
