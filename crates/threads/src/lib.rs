@@ -1,7 +1,7 @@
 //! Background threads. Each has a name, a priority, and a runtime of its own if its work is asynchronous.
 //!
-//! [`BackgroundThread`] starts one; whoever starts it waits for its end, or drops it, and the thread then runs on. A [`StoppableThread`] ends
-//! when it is dropped. A panic ends a thread alone: the log has its name.
+//! A [`BackgroundThread`] runs until its work is done. Its owner may wait for that; a thread whose owner drops it runs on. A [`StoppableThread`]
+//! ends when it is dropped. A panic ends its own thread only, and the log has the thread's name.
 
 mod priority;
 mod stoppable;

@@ -11,7 +11,7 @@ use crate::Failure;
 use serde_json::Value;
 use std::{fs, path::PathBuf, process::Command};
 
-/// The events of a log are a tenth of those of the decision log where a row says so.
+/// Rows that ask for a part of the events get one in so many.
 const PART: u64 = 10;
 
 /// The folder of logs; removed when dropped, as they are large.
