@@ -24,7 +24,7 @@ pub(super) struct LockedShards<'s> {
     /// Whether counters were added or dropped since, so that counters may have moved.
     moved: bool,
     /// New counters for which room is reserved.
-    reserved: usize,
+    reserved: u32,
 }
 
 /// Access to the counters of a request while it is decided.
@@ -166,7 +166,7 @@ impl Counters for LockedShards<'_> {
             let new = counters.iter().zip(to_be_created);
             let new = new.filter(|&(counter, &created)| created && !shards.has(counter)).count();
             let has_room = new == 0 || shards.store.reserve(new);
-            shards.reserved += if has_room { new } else { 0 };
+            shards.reserved += if has_room { new as u32 } else { 0 };
             has_room
         };
         reserve(self) || {

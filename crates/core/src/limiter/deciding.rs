@@ -144,9 +144,27 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     }
 
     /// The hits to be counted without those that exceed the bound on debts.
-    fn within_debt(&self, counter: &PlannedCounter, counted: HitSum, now: Timestamp) -> HitSum {
-        let first = self.first(counter);
-        if counted.taken == 0 || !first.is_always() {
+    #[inline]
+    fn within_debt(
+        &self,
+        first: &Charge<'r>,
+        counter: &PlannedCounter,
+        counted: HitSum,
+        now: Timestamp,
+    ) -> HitSum {
+        if first.is_always() { self.bounded(first, counter, counted, now) } else { counted }
+    }
+
+    /// The hits of a charge that is counted always, without those that exceed the bound on debts. Not inlined: few charges are.
+    #[inline(never)]
+    fn bounded(
+        &self,
+        first: &Charge<'r>,
+        counter: &PlannedCounter,
+        counted: HitSum,
+        now: Timestamp,
+    ) -> HitSum {
+        if counted.taken == 0 {
             return counted;
         }
         let given = HitSum { taken: 0, ..counted };
@@ -175,8 +193,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         }
         let creates = |counter| {
             let now = self.shards.time(counter, self.now);
-            let counted = || self.within_debt(counter, self.counted(counter, admitted), now);
-            !self.is_of_ban(counter) && counted().taken > 0
+            let counted = self.counted(counter, admitted);
+            !self.is_of_ban(counter) && self.within_debt(self.first(counter), counter, counted, now).taken > 0
         };
         let creates: SmallVec<[bool; 4]> = self.counters.iter().map(creates).collect();
         let has_room = self.shards.make_room(self.counters, &creates, self.now);
@@ -222,7 +240,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for counter in self.counters {
             let now = self.shards.time(counter, self.now);
-            let counted = self.within_debt(counter, self.counted(counter, admitted), now);
+            let charges = &self.by_key[counter.charges()];
+            let first = &self.charges[charges[0] as usize];
+            let counted = self.within_debt(first, counter, self.counted(counter, admitted), now);
             // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
                 counted != HitSum::ZERO
@@ -231,13 +251,15 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             } else {
                 counted.taken > 0 && has_room
             };
-            let is_in_order = self.is_in_order(counter);
-            let charges = &self.by_key[counter.charges()];
-            let limit = &*self.charges[charges[0] as usize].limit;
+            let first = &self.charges[charges[0] as usize];
+            let (limit, reserve) = (&*first.limit, first.reserves());
+            // A shared store decides by the sum.
+            let is_in_order = self.in_order && limit.is_joined;
             let reading = if changes {
-                self.is_charged_denial |= !admitted && limit.semantics == Semantics::Exact;
+                if !admitted && limit.semantics == Semantics::Exact {
+                    self.is_charged_denial = true;
+                }
                 let slots = &mut self.slots;
-                let reserve = self.charges[charges[0] as usize].reserves();
                 let change = |state| {
                     if reserve.is_none() && !limit.algorithm.holds_slots() {
                         apply(counted, &limit.algorithm, state, now)

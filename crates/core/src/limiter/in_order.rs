@@ -11,12 +11,6 @@ use super::{
 use crate::limit::Hits;
 
 impl<C: Counters> Deciding<'_, '_, C> {
-    /// Whether the counter is charged one descriptor after another. A shared store decides by the sum.
-    #[inline]
-    pub(super) fn is_in_order(&self, counter: &PlannedCounter) -> bool {
-        self.in_order && self.first(counter).limit.is_joined
-    }
-
     /// Evaluates the charges of one counter in the order of the request, and sets what remains after each.
     pub(super) fn evaluate_in_order(&mut self, counter: &PlannedCounter) {
         let mut used = self.used(counter);

@@ -101,6 +101,7 @@ impl<'r> Charge<'r> {
     }
 
     /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
+    #[inline]
     pub(super) fn is_always(&self) -> bool {
         self.is_report || self.limit.charge == ChargePolicy::Always
     }

@@ -47,17 +47,15 @@ pub(super) fn report<'s>(
     let algorithm = &charge.limit.algorithm;
     // The reference server always reports the end of the window.
     let of_reference = if charge.limit.semantics == Semantics::Reference { algorithm.fixed() } else { None };
-    let reset = match (code(charge, is_shadow), of_reference, algorithm.concurrency()) {
-        (_, Some(fixed), _) => Reset::After(fixed.until_window_ends(&state(), now)),
-        (Code::Ok, ..) => Reset::After(match reading.until_full {
-            Some(until_full) => until_full,
-            None => algorithm.until_full(&state(), now),
-        }),
-        (Code::OverLimit, _, Some(concurrency)) => {
-            let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
-            concurrency.expected_wait(&state(), taken, now)
-        }
-        (Code::OverLimit, ..) => charge.until_admits(&state(), hits, now),
+    let reset = if let Some(fixed) = of_reference {
+        Reset::After(fixed.until_window_ends(&state(), now))
+    } else if code(charge, is_shadow) == Code::Ok {
+        Reset::After(reading.until_full.unwrap_or_else(|| algorithm.until_full(&state(), now)))
+    } else if let Some(concurrency) = algorithm.concurrency() {
+        let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
+        concurrency.expected_wait(&state(), taken, now)
+    } else {
+        charge.until_admits(&state(), hits, now)
     };
     charge.remaining = reading.remaining;
     charge.reset = Some(reset);
