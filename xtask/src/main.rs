@@ -26,7 +26,7 @@ type Failure = String;
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
-        Task::Perf(perf) => perf.run(),
+        Task::Perf(perf) => perf.run().map_err(|failure| format!("{failure:#}")),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Lines(lines) => lines.run(),
         Task::Accuracy(accuracy) => accuracy.run(),

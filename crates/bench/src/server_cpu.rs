@@ -25,7 +25,7 @@ impl ServerProcess {
     }
 
     /// CPU time of the live threads of the process, in nanoseconds.
-    pub(crate) fn cpu_nanos(&self) -> Result<u64, CpuError> {
+    pub fn cpu_nanos(&self) -> Result<u64, CpuError> {
         self.read().map_err(|cause| CpuError { pid: self.pid, cause })
     }
 

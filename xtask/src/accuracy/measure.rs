@@ -3,28 +3,29 @@
 //! Every decision is compared with an exact count: of the hits that the subject itself has counted of the source, those
 //! of the last window, to the nanosecond. It would have admitted the request if they are fewer than the limit.
 
-use super::{
-    LIMIT, WINDOW_NANOS,
-    subject::{Memory, Subject},
-    traffic::Traffic,
-};
+use super::{LIMIT, WINDOW_NANOS, subjects::Subject, traffic::Traffic};
 use std::collections::VecDeque;
 
-/// Figures of one subject on one traffic.
-#[derive(Default)]
+/// Figures of one subject on one traffic. Shares are in per cent.
 pub(super) struct Figures {
     /// The most hits of one source that were admitted in any interval of a window's length.
     pub(super) worst_window: u32,
-    requests: u64,
     /// Requests that were admitted where the exact count would have denied them.
-    wrongly_admitted: u64,
+    pub(super) wrongly_admitted: f64,
     /// Requests that were denied where the exact count would have admitted them.
-    wrongly_denied: u64,
+    pub(super) wrongly_denied: f64,
     /// Over requests that found hits counted: difference between the hits taken as used and the exact count, as a share
     /// of the latter.
-    count_error: Mean,
+    pub(super) count_error: f64,
     /// Over sources: difference between the hits admitted and those that an exact log admits, as a share of the latter.
-    admitted_error: Mean,
+    pub(super) admitted_error: f64,
+}
+
+impl Figures {
+    /// Requests that were decided wrongly.
+    pub(super) fn wrong(&self) -> f64 {
+        self.wrongly_admitted + self.wrongly_denied
+    }
 }
 
 /// A mean of shares, in billionths, so that sums do not depend on their order.
@@ -47,54 +48,17 @@ impl Mean {
     }
 }
 
-impl Figures {
-    /// The worst window as a multiple of the limit.
-    pub(super) fn worst_window_ratio(&self) -> f64 {
-        f64::from(self.worst_window) / f64::from(LIMIT)
-    }
-
-    pub(super) fn wrongly_admitted_percent(&self) -> f64 {
-        self.wrongly_admitted as f64 * 100.0 / self.requests as f64
-    }
-
-    pub(super) fn wrongly_denied_percent(&self) -> f64 {
-        self.wrongly_denied as f64 * 100.0 / self.requests as f64
-    }
-
-    pub(super) fn wrong_percent(&self) -> f64 {
-        (self.wrongly_admitted + self.wrongly_denied) as f64 * 100.0 / self.requests as f64
-    }
-
-    pub(super) fn count_error_percent(&self) -> f64 {
-        self.count_error.percent()
-    }
-
-    pub(super) fn admitted_error_percent(&self) -> f64 {
-        self.admitted_error.percent()
-    }
-}
-
-/// Measures a subject.
-pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
-    let mut figures = Figures::default();
-    for source in &traffic.sources {
-        let admitted = play(subject, source, &mut figures);
-        figures.admitted_error.add(admitted, admitted_by_a_log(source));
-    }
-    figures
-}
-
 /// Hits of the last window, in the order of arrival.
 #[derive(Default)]
 struct LastWindow(VecDeque<u64>);
 
 impl LastWindow {
     /// Number of hits at `now`.
-    fn count(&mut self, now: u64) -> usize {
+    fn count(&mut self, now: u64) -> u64 {
         while self.0.front().is_some_and(|&at| at + WINDOW_NANOS <= now) {
             self.0.pop_front();
         }
-        self.0.len()
+        self.0.len() as u64
     }
 
     fn add(&mut self, now: u64) {
@@ -102,28 +66,40 @@ impl LastWindow {
     }
 }
 
-/// Decides the requests of one source. Returns the number admitted.
-fn play(subject: &Subject, source: &[u64], figures: &mut Figures) -> u64 {
-    let mut memory: Memory = subject.initial();
-    let (mut counted, mut admitted, mut admissions) = (LastWindow::default(), LastWindow::default(), 0);
-    for &now in source {
-        let exact = counted.count(now);
-        let result = subject.decide(&mut memory, now);
-        let fits = exact < LIMIT as usize;
-        figures.requests += 1;
-        figures.wrongly_admitted += u64::from(result.is_admitted && !fits);
-        figures.wrongly_denied += u64::from(!result.is_admitted && fits);
-        figures.count_error.add(result.used, exact as u64);
-        if result.is_counted {
-            counted.add(now);
+/// Measures a subject.
+pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
+    let (mut worst_window, mut requests) = (0, 0_u64);
+    let (mut wrongly_admitted, mut wrongly_denied) = (0_u64, 0_u64);
+    let (mut count_error, mut admitted_error) = (Mean::default(), Mean::default());
+    for source in &traffic.sources {
+        let (mut decide, mut admissions) = (subject.counter(), 0);
+        let (mut counted, mut admitted) = (LastWindow::default(), LastWindow::default());
+        for &now in source {
+            let exact = counted.count(now);
+            let (outcome, fits) = (decide(now), exact < u64::from(LIMIT));
+            requests += 1;
+            wrongly_admitted += u64::from(outcome.is_admitted && !fits);
+            wrongly_denied += u64::from(!outcome.is_admitted && fits);
+            count_error.add(outcome.used, exact);
+            if outcome.is_counted {
+                counted.add(now);
+            }
+            if outcome.is_admitted {
+                admissions += 1;
+                admitted.add(now);
+                worst_window = worst_window.max(admitted.count(now));
+            }
         }
-        if result.is_admitted {
-            admissions += 1;
-            admitted.add(now);
-            figures.worst_window = figures.worst_window.max(admitted.count(now) as u32);
-        }
+        admitted_error.add(admissions, admitted_by_a_log(source));
     }
-    admissions
+    let share = |number| number as f64 * 100.0 / requests as f64;
+    Figures {
+        worst_window: worst_window as u32,
+        wrongly_admitted: share(wrongly_admitted),
+        wrongly_denied: share(wrongly_denied),
+        count_error: count_error.percent(),
+        admitted_error: admitted_error.percent(),
+    }
 }
 
 /// Number of the same requests that an exact log would have admitted. Implemented here, since the algorithm of that
@@ -131,7 +107,7 @@ fn play(subject: &Subject, source: &[u64], figures: &mut Figures) -> u64 {
 fn admitted_by_a_log(source: &[u64]) -> u64 {
     let (mut log, mut admissions) = (LastWindow::default(), 0);
     for &now in source {
-        if log.count(now) < LIMIT as usize {
+        if log.count(now) < u64::from(LIMIT) {
             log.add(now);
             admissions += 1;
         }

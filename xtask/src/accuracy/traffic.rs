@@ -1,6 +1,7 @@
 //! Traffic of several kinds, each made of sources with a counter of their own. Drawn from a seed, in whole numbers.
 
 use super::{LIMIT, WINDOW_NANOS};
+use std::iter;
 
 /// The start of a window and of each of its parts: 15 November 2023, 00:00 UTC.
 const START: u64 = 1_700_006_400_000_000_000;
@@ -15,38 +16,36 @@ pub(super) struct Traffic {
     pub(super) sources: Vec<Vec<u64>>,
 }
 
-impl Traffic {
-    pub(super) fn all() -> Vec<Self> {
-        let mut random = Random(20);
-        vec![
-            Self {
-                name: "population",
-                about: "400 sources over half an hour; source k sends at 3/k of the limit, so that few are near it.",
-                sources: (1..=400).map(|rank| evenly(&mut random, 30, |_| 3_000 / rank)).collect(),
-            },
-            Self {
-                name: "steady",
-                about: "12 sources over 20 minutes, each at an even rate: from a quarter of the limit to three times it.",
-                sources: (1..=12).map(|part| evenly(&mut random, 20, |_| part * 250)).collect(),
-            },
-            Self {
-                name: "bursty",
-                about: "12 sources, each with 40 bursts of 20 to 160 requests within 1 to 10 seconds and pauses of 5 to 90.",
-                sources: (0..12).map(|_| in_bursts(&mut random)).collect(),
-            },
-            Self {
-                name: "diurnal",
-                about: "12 sources over a day of 24 minutes: from a tenth of the limit at night to a peak of 0.5 to 2.7 times it.",
-                sources: (0..12).map(|number| by_day(&mut random, 500 + number * 200)).collect(),
-            },
-            Self {
-                name: "adversarial",
-                about: "6 sources that request everything at the last nanosecond of a window, a half, an eighth, a sixtieth of it, \
-                        or of the window that their first hit began, and then whatever becomes available.",
-                sources: adversaries(),
-            },
-        ]
-    }
+pub(super) fn traffics() -> Vec<Traffic> {
+    let mut random = Random(20);
+    vec![
+        Traffic {
+            name: "population",
+            about: "400 sources over half an hour; source k sends at 3/k of the limit, so that few are near it.",
+            sources: (1..=400).map(|rank| evenly(&mut random, 30, |_| 3_000 / rank)).collect(),
+        },
+        Traffic {
+            name: "steady",
+            about: "12 sources over 20 minutes, each at an even rate: from a quarter of the limit to three times it.",
+            sources: (1..=12).map(|part| evenly(&mut random, 20, |_| part * 250)).collect(),
+        },
+        Traffic {
+            name: "bursty",
+            about: "12 sources, each with 40 bursts of 20 to 160 requests within 1 to 10 seconds and pauses of 5 to 90.",
+            sources: (0..12).map(|_| in_bursts(&mut random)).collect(),
+        },
+        Traffic {
+            name: "diurnal",
+            about: "12 sources over a day of 24 minutes: from a tenth of the limit at night to a peak of 0.5 to 2.7 times it.",
+            sources: (0..12).map(|number| by_day(&mut random, 500 + number * 200)).collect(),
+        },
+        Traffic {
+            name: "adversarial",
+            about: "6 sources that request everything at the last nanosecond of a window, a half, an eighth, a sixtieth of it, \
+                    or of the window that their first hit began, and then whatever becomes available.",
+            sources: adversaries(),
+        },
+    ]
 }
 
 /// SplitMix64.
@@ -67,8 +66,7 @@ impl Random {
 /// between two requests is between zero and twice the mean.
 fn evenly(random: &mut Random, windows: u64, rate: impl Fn(u64) -> u64) -> Vec<u64> {
     let (mut now, mut arrivals) = (START + random.below(WINDOW_NANOS), Vec::new());
-    let end = START + windows * WINDOW_NANOS;
-    while now < end {
+    while now < START + windows * WINDOW_NANOS {
         arrivals.push(now);
         let rate = rate((now - START) / WINDOW_NANOS).max(1);
         let mean = WINDOW_NANOS * 1_000 / (rate * u64::from(LIMIT));
@@ -97,22 +95,16 @@ fn by_day(random: &mut Random, peak: u64) -> Vec<u64> {
 
 /// Requests around the window boundaries of every algorithm: each source uses another boundary.
 fn adversaries() -> Vec<Vec<u64>> {
-    let attack = |from: u64, arrivals: &mut Vec<u64>| {
-        arrivals.extend(std::iter::repeat_n(from, 2 * LIMIT as usize));
+    let rounds = (0..3).map(|round| START + round * 4 * WINDOW_NANOS);
+    let attack = |from: u64| {
         // Fifty a second for a window: whatever becomes free is taken at once.
-        arrivals.extend((1..3_000).map(|step| from + step * SECOND / 50));
+        iter::repeat_n(from, 2 * LIMIT as usize).chain((1..3_000).map(move |step| from + step * SECOND / 50))
     };
     let at_ends_of_parts = [1, 2, 8, 60].map(|parts: u64| {
-        let (part, mut arrivals) = (WINDOW_NANOS / parts, Vec::new());
-        (0..3).for_each(|round| attack(START + round * 4 * WINDOW_NANOS + part - 1, &mut arrivals));
-        arrivals
+        rounds.clone().flat_map(|start| attack(start + WINDOW_NANOS / parts - 1)).collect()
     });
-    let mut at_the_end_of_the_first_hits = Vec::new();
-    for round in 0..3 {
-        let first = START + round * 4 * WINDOW_NANOS + 7 * SECOND;
-        at_the_end_of_the_first_hits.push(first);
-        attack(first + WINDOW_NANOS - 1, &mut at_the_end_of_the_first_hits);
-    }
-    let always = (0..6_000).map(|step| START + step * SECOND / 10).collect();
-    at_ends_of_parts.into_iter().chain([at_the_end_of_the_first_hits, always]).collect()
+    let first_hits = rounds.map(|start| start + 7 * SECOND);
+    let at_their_ends = first_hits.flat_map(|hit| iter::once(hit).chain(attack(hit + WINDOW_NANOS - 1)));
+    let always = (0..6_000).map(|step| START + step * SECOND / 10);
+    at_ends_of_parts.into_iter().chain([at_their_ends.collect(), always.collect()]).collect()
 }

@@ -1,4 +1,4 @@
-//! Work of the server beside a load: scrapes, TLS handshakes that clients never complete, changes of the rule file, readers of decisions.
+//! Work of the server beside a load: scrapes, TLS handshakes that clients never complete, changes of the rule file, clients of its API.
 //!
 //! The threads here that do more than a little are on the server's core, in its spare time, where latencies count: the load generator
 //! has its core for itself, so that calls wait for the server and not for clients of its other work.
@@ -6,25 +6,24 @@
 use super::{
     Place,
     machine::move_beside_the_server,
+    process::Process,
     results::Figures,
-    scrape::Scraper,
-    server::{Running, TOKEN},
+    server::Running,
     suite::{Beside, Load},
 };
-use crate::Failure;
+use anyhow::{Context as _, Result, ensure};
 use std::{
     collections::VecDeque,
     fs,
-    io::{Read, Write},
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
-    process::{Child, Stdio},
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
-        mpsc,
+        mpsc::{self, RecvTimeoutError},
     },
-    thread::{JoinHandle, sleep},
+    thread::{self, JoinHandle, sleep},
     time::{Duration, Instant},
 };
 
@@ -34,16 +33,22 @@ const OPENING_TIME: Duration = Duration::from_secs(4);
 /// The server's default: within this time after the load has begun, each of them is replaced by another.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-const RELOAD_INTERVAL: Duration = Duration::from_millis(700);
+/// Time between reloads, and between scrapes: more often than monitoring systems scrape, so that a short run has some.
+const INTERVAL: Duration = Duration::from_millis(700);
+/// Read in such pieces, a page of metrics takes little time of a core that others share.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Number of changed rule files so far.
 static RELOADED: AtomicU32 = AtomicU32::new(0);
 
 /// Work until it is stopped.
-pub(super) enum Work {
-    Scrapes(Scraper),
-    Thread { stop: mpsc::Sender<()>, thread: JoinHandle<Result<(), Failure>> },
+pub(super) struct Work {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<Result<Figures>>,
 }
+
+/// Whether the work goes on after waiting so long.
+type Wait<'w> = &'w dyn Fn(Duration) -> bool;
 
 impl Work {
     /// Starts the work, if there is any.
@@ -52,167 +57,138 @@ impl Work {
         load: &Load,
         running: &Running,
         place: &Place,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Option<Self>> {
         let core = place.machine.core(0);
-        Ok(Some(match beside {
+        let work = match beside {
             Beside::Nothing => return Ok(None),
-            Beside::Recording => return record(running).map(|()| None),
-            Beside::Tail(args) => {
-                let child = tail(running, args, place)?;
-                Self::thread(move |stopped| {
-                    let _ = stopped.recv();
-                    end_tail(child)
+            Beside::Scrapes => {
+                let (http, is_open) = (running.http, load.load.contains("--rate"));
+                Self::spawn(move |wait| {
+                    // Where latencies do not count, a scraper without time would be measured.
+                    if is_open {
+                        move_beside_the_server(core)?;
+                    }
+                    scrapes(http, wait).context("the metrics cannot be scraped")
                 })
             }
-            Beside::Scrapes => {
-                let http = running.http.ok_or("the server has no HTTP port")?;
-                // Where latencies do not count, a scraper without time would be measured.
-                let is_open = load.load.contains("--rate");
-                Self::Scrapes(Scraper::start(http, move || {
-                    if is_open { move_beside_the_server(core) } else { Ok(()) }
-                }))
+            Beside::HalfHandshakes => half_handshakes(running.address, core, running)?,
+            Beside::HalfHandshakesElsewhere => half_handshakes(accept_only(core)?, core, running)?,
+            Beside::Reloads => {
+                let (path, rules) = (place.files.join("rules.yaml"), load.rules());
+                let files = [changed(&path, &rules)?, changed(&path, &rules)?];
+                Self::spawn(move |wait| {
+                    move_beside_the_server(core)?;
+                    reloads(&path, &files, wait)
+                })
             }
-            Beside::HalfHandshakes => Self::half_handshakes(running.address, running, place)?,
-            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, running, place)?,
-            Beside::Reloads => Self::reloads(load, place)?,
-        }))
+            Beside::Client(command) => {
+                let mut client = place.shell(Some(1), command);
+                client.env("ADDRESS", running.address.to_string()).env("HTTP", running.http.to_string());
+                let mut client = Process::start(client, &place.files.join("client.log"), || true)?;
+                Self::spawn(move |wait| {
+                    while wait(INTERVAL) {}
+                    client.has_not_failed().map(|()| Vec::new()).context("the client beside the load")
+                })
+            }
+        };
+        Ok(Some(work))
     }
 
-    fn thread(run: impl FnOnce(&mpsc::Receiver<()>) -> Result<(), Failure> + Send + 'static) -> Self {
+    fn spawn(run: impl FnOnce(Wait<'_>) -> Result<Figures> + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::spawn(move || run(&stopped));
-        Self::Thread { stop, thread }
-    }
-
-    /// Starts handshakes until [`HALF_HANDSHAKES`] are open, then replaces the oldest ones, as clients have to that keep so many open
-    /// although the server ends those that last too long.
-    #[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
-    fn half_handshakes(address: SocketAddr, running: &Running, place: &Place) -> Result<Self, Failure> {
-        let (hello, core) = (client_hello()?, place.machine.core(0));
-        let start = move || {
-            let started = TcpStream::connect(address).and_then(|mut stream| {
-                stream.write_all(&hello)?;
-                Ok(stream)
-            });
-            started.map_err(|error| format!("no handshake can be started: {error}"))
-        };
-        let (begun, mut open) = (Instant::now(), VecDeque::new());
-        for number in 0..HALF_HANDSHAKES {
-            let due = begun + OPENING_TIME * number / HALF_HANDSHAKES;
-            sleep(due.saturating_duration_since(Instant::now()));
-            open.push_back(start()?);
-        }
-        running.wait_until_idle(place)?;
-        Ok(Self::thread(move |stopped| {
-            move_beside_the_server(core)?;
-            let begun = Instant::now();
-            for number in 0.. {
-                let due = begun + HANDSHAKE_TIMEOUT * number / HALF_HANDSHAKES;
-                let wait = due.saturating_duration_since(Instant::now());
-                if stopped.recv_timeout(wait) != Err(mpsc::RecvTimeoutError::Timeout) {
-                    break;
-                }
-                open.pop_front();
-                open.push_back(start()?);
-            }
-            Ok(())
-        }))
-    }
-
-    /// Changes the name of a limit in the server's rule file again and again.
-    fn reloads(load: &Load, place: &Place) -> Result<Self, Failure> {
-        let (path, rules, core) = (place.file("perf-rules.yaml"), load.rules(), place.machine.core(0));
-        let write = |position: u32| -> Result<PathBuf, Failure> {
-            // Names that no period before has put in force.
-            let number = RELOADED.fetch_add(1, Ordering::Relaxed);
-            let changed =
-                rules.replacen("rate_limit: {", &format!("rate_limit: {{ name: changed-{number},"), 1);
-            let file = path.with_extension(position.to_string());
-            // The file in force may be a link to it.
-            let _ = fs::remove_file(&file);
-            super::write(file, &changed)
-        };
-        let files = [write(0)?, write(1)?];
-        Ok(Self::thread(move |stopped| {
-            move_beside_the_server(core)?;
-            for file in files.iter().cycle() {
-                if stopped.recv_timeout(RELOAD_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
-                    break;
-                }
-                // Renamed, so that no half of it is read; linked, since a copy would take milliseconds.
-                let new = path.with_extension("new");
-                let changed = fs::hard_link(file, &new).and_then(|()| fs::rename(&new, &path));
-                changed.map_err(|error| format!("{}: {error}", path.display()))?;
-            }
-            Ok(())
-        }))
+        let wait = move |time| stopped.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+        Self { stop, thread: thread::spawn(move || run(&wait)) }
     }
 
     /// Ends the work, and returns the figures of its own.
-    pub(super) fn finish(self) -> Result<Figures, Failure> {
-        match self {
-            Self::Scrapes(scraper) => Ok(vec![("scrape_ms", scraper.finish()?)]),
-            Self::Thread { stop, thread } => {
-                drop(stop);
-                thread.join().map_err(|_| "the work beside the load panicked".to_owned())??;
-                Ok(Vec::new())
-            }
+    pub(super) fn finish(self) -> Result<Figures> {
+        drop(self.stop);
+        self.thread.join().ok().context("the work beside the load panicked")?
+    }
+}
+
+/// The longest time of a scrape, from the request sent to the whole page received.
+#[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
+fn scrapes(http: SocketAddr, wait: Wait<'_>) -> Result<Figures> {
+    let (mut longest, mut piece) = (None, vec![0; PIECE_BYTES]);
+    while wait(INTERVAL) {
+        let (mut stream, started) = (TcpStream::connect(http)?, Instant::now());
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut length = stream.read(&mut piece)?;
+        ensure!(piece[..length].starts_with(b"HTTP/1.1 200"), "the response is no page");
+        while length > 0 {
+            length = stream.read(&mut piece)?;
         }
+        longest = longest.max(Some(started.elapsed()));
     }
+    let longest = longest.context("the run was too short for a scrape")?;
+    Ok(vec![("scrape_ms", longest.as_secs_f64() * 1e3)])
 }
 
-/// A program that reads the stream of decisions, on the core of the load, with these arguments of `tidegate ctl tail`.
-fn tail(running: &Running, args: &str, place: &Place) -> Result<Child, Failure> {
-    let mut command = place.machine.on_core(1, place.program("tidegate"));
-    command.args(["ctl", "tail", "--json", "--addr"]).arg(running.address.to_string());
-    command.arg("--token-file").arg(place.file(TOKEN)).args(args.split_whitespace());
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-    command.spawn().map_err(|error| format!("no reader of decisions: {error}"))
-}
-
-/// Ends that program, which must not have ended before.
-fn end_tail(mut child: Child) -> Result<(), Failure> {
-    let ended = child.try_wait().map_err(|error| error.to_string())?;
-    // It may have ended.
-    let _ = child.kill();
-    let _ = child.wait();
-    ended.map_or(Ok(()), |status| Err(format!("the reader of decisions ended: {status}")))
-}
-
-/// Has decisions recorded from now on.
-fn record(running: &Running) -> Result<(), Failure> {
-    let (Some(http), Some(token)) = (running.http, &running.token) else {
-        return Err("the server has no port for the control API".to_owned());
+/// Starts handshakes until [`HALF_HANDSHAKES`] are open, then replaces the oldest ones, as clients have to that keep so many open
+/// although the server ends those that last too long.
+#[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
+fn half_handshakes(address: SocketAddr, core: usize, running: &Running) -> Result<Work> {
+    let hello = client_hello()?;
+    let start = move || {
+        let mut stream = TcpStream::connect(address).context("no handshake can be started")?;
+        stream.write_all(&hello)?;
+        anyhow::Ok(stream)
     };
-    let request = format!(
-        "POST /control/v1/RecordDecisions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
-         content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
-    );
-    let mut response = String::new();
-    let sent = TcpStream::connect(http).and_then(|mut stream| {
-        stream.write_all(request.as_bytes())?;
-        stream.read_to_string(&mut response)
-    });
-    sent.map_err(|error| format!("decisions cannot be recorded: {error}"))?;
-    match response.starts_with("HTTP/1.1 200") {
-        true => Ok(()),
-        false => Err(format!("decisions cannot be recorded: {response}")),
+    let (begun, mut open) = (Instant::now(), VecDeque::new());
+    for number in 0..HALF_HANDSHAKES {
+        let due = begun + OPENING_TIME * number / HALF_HANDSHAKES;
+        sleep(due.saturating_duration_since(Instant::now()));
+        open.push_back(start()?);
     }
+    running.wait_until_idle()?;
+    Ok(Work::spawn(move |wait| {
+        move_beside_the_server(core)?;
+        let begun = Instant::now();
+        for number in 0.. {
+            let due = begun + HANDSHAKE_TIMEOUT * number / HALF_HANDSHAKES;
+            if !wait(due.saturating_duration_since(Instant::now())) {
+                break;
+            }
+            open.pop_front();
+            open.push_back(start()?);
+        }
+        Ok(Vec::new())
+    }))
+}
+
+/// A file beside the rule file, in which a limit has a name that no period before has put in force.
+fn changed(path: &Path, rules: &str) -> Result<PathBuf> {
+    let number = RELOADED.fetch_add(1, Ordering::Relaxed);
+    let changed = rules.replacen("rate_limit: {", &format!("rate_limit: {{ name: changed-{number},"), 1);
+    let file = path.with_extension((number % 2).to_string());
+    // The file in force may be a link to it.
+    let _ = fs::remove_file(&file);
+    super::write(file, &changed)
+}
+
+/// Puts files in force in turns.
+fn reloads(path: &Path, files: &[PathBuf], wait: Wait<'_>) -> Result<Figures> {
+    for file in files.iter().cycle().take_while(|_| wait(INTERVAL)) {
+        // Renamed, so that no half of it is read; linked, since a copy would take milliseconds.
+        let new = path.with_extension("new");
+        fs::hard_link(file, &new).and_then(|()| fs::rename(&new, path)).context("the rule file")?;
+    }
+    Ok(Vec::new())
 }
 
 /// A port whose connections are accepted and kept until [`HALF_HANDSHAKES`] others followed: one for as long as this program runs.
-fn accept_only(core: usize) -> Result<SocketAddr, Failure> {
+fn accept_only(core: usize) -> Result<SocketAddr> {
     static PORT: Mutex<Option<SocketAddr>> = Mutex::new(None);
-    let mut port = PORT.lock().map_err(|_| "the port for half handshakes panicked".to_owned())?;
+    let mut port = PORT.lock().ok().context("the port for half handshakes panicked")?;
     if let Some(address) = *port {
         return Ok(address);
     }
-    let failed = |error| format!("no port for half handshakes: {error}");
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
     // As many as the server under load lets wait.
-    rustix::net::listen(&listener, 4_096).map_err(|error| failed(error.into()))?;
-    let address = listener.local_addr().map_err(failed)?;
-    std::thread::spawn(move || {
+    rustix::net::listen(&listener, 4_096)?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
         // The clients report what they could not start.
         let _ = move_beside_the_server(core);
         let mut open = VecDeque::new();
@@ -223,32 +199,27 @@ fn accept_only(core: usize) -> Result<SocketAddr, Failure> {
             }
         }
     });
-    *port = Some(address);
-    Ok(address)
+    Ok(*port.insert(address))
 }
 
 /// The first message of a handshake.
-fn client_hello() -> Result<Vec<u8>, Failure> {
-    let failed = |error: &dyn std::fmt::Display| format!("no TLS client: {error}");
+fn client_hello() -> Result<Vec<u8>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
-        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| failed(&error))?;
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     // The certificate is never received.
     let mut config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let name = "localhost".try_into().map_err(|error| failed(&error))?;
-    let mut client = rustls::ClientConnection::new(Arc::new(config), name).map_err(|error| failed(&error))?;
+    let mut client = rustls::ClientConnection::new(Arc::new(config), "localhost".try_into()?)?;
     let mut hello = Vec::new();
-    client.write_tls(&mut hello).map_err(|error| failed(&error))?;
+    client.write_tls(&mut hello)?;
     Ok(hello)
 }
 
 /// Allows this process, and the servers it starts from now on, as many open files as the system does.
-pub(super) fn allow_open_files() -> Result<(), Failure> {
+pub(super) fn allow_open_files() -> Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit)
-        .map_err(|error| format!("cannot raise the limit of open files: {error}"))
+    setrlimit(Resource::Nofile, limit).context("cannot raise the limit of open files")
 }

@@ -6,162 +6,175 @@
 
 use super::{
     Place,
-    http::{Client, parallel},
-    process::{Process, cpu_micros, free_port},
+    process::Process,
     results::Results,
-    server::{Server, Store, reference},
+    server::{Running, cpu, free_port},
     suite::{ENVOY, Filter, Suite},
 };
-use crate::Failure;
-use std::{os::unix::net::UnixStream, path::Path, time::Duration};
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
 
 const BOOTSTRAP: &str = include_str!("suites/bootstrap.yaml");
-
-/// One limit that no load reaches.
-const RULES: &str = "domain: edge
-descriptors:
-  - key: api_key
-    rate_limit: { unit: day, requests_per_unit: 4000000000 }
-";
 
 /// Requests to each Envoy before the first round.
 const WARM_UP: usize = 500;
 /// Requests per round and Envoy, one after the other.
 const REQUESTS: usize = 500;
-/// Time per round and Envoy of requests that are sent in parallel.
+/// Time per round and Envoy of requests that are sent in parallel, and the connections with a request in flight each.
 const PARALLEL: Duration = Duration::from_millis(250);
+const CONNECTIONS: usize = 32;
+/// The longest wait for a response.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The Envoys of a suite.
-pub(super) struct Envoys<'s> {
-    rows: Vec<Row<'s>>,
-    /// The servers that they call, which end with this.
-    _servers: Vec<Process>,
-    _store: Option<Store>,
-}
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: edge\r\nx-api-key: alice\r\n\r\n";
 
-/// An Envoy, and the processes whose CPU is that of its server.
-struct Row<'s> {
+/// An Envoy, and the servers that its filter calls: the server and its store.
+pub(super) struct Envoy<'s> {
     name: &'s str,
-    envoy: Process,
+    process: Process,
     client: Client,
-    servers: Vec<u32>,
+    servers: Vec<Running>,
 }
 
-impl<'s> Envoys<'s> {
-    pub(super) fn start(suite: &'s Suite, place: &Place) -> Result<Self, Failure> {
-        let mut envoys = Self { rows: Vec::new(), _servers: Vec::new(), _store: None };
-        if suite.filters.is_empty() {
-            return Ok(envoys);
-        }
-        let rules = place.write("perf-rules.yaml", RULES)?;
-        let socket = place.file("perf-tidegate.socket");
-        let mut command = place.machine.on_core(1, place.program("tidegate"));
-        command
-            .args(["serve", "--threads", "1", "--leases", "--listen"])
-            .arg(format!("unix:{}", socket.display()));
-        command.arg("--rules").arg(&rules);
-        let is_ready = || UnixStream::connect(&socket).is_ok();
-        let tidegate = Process::start("tidegate", command, &place.file("perf-tidegate.log"), is_ready)?;
-        let of_tidegate = (format!("{{ pipe: {{ path: {socket:?} }} }}"), vec![tidegate.pid()]);
-        envoys._servers.push(tidegate);
-        for filter in &suite.filters {
-            let (address, servers) = match filter.calls {
-                Some(Server::Reference) if !place.has(Server::Reference) => continue,
-                Some(Server::Reference) => envoys.start_reference(place)?,
-                Some(_) => of_tidegate.clone(),
-                None => (of_tidegate.0.clone(), Vec::new()),
-            };
-            let (settings, socket) = (&suite.settings, socket.to_string_lossy());
-            let text = filter.filter.replace("SETTINGS", settings).replace("SOCKET", &socket);
-            let row = Row::start(
-                filter,
-                &BOOTSTRAP.replace("FILTER", &text).replace("ADDRESS", &address),
-                servers,
-                &rules,
-                place,
-            );
-            envoys.rows.push(row.map_err(|failure| format!("{}: {failure}", filter.name))?);
-        }
-        Ok(envoys)
-    }
-
-    /// The reference server and its store, on the core of the load: its address as Envoy writes it, and the processes.
-    fn start_reference(&mut self, place: &Place) -> Result<(String, Vec<u32>), Failure> {
-        let (store, address) = (Store::start(place)?, free_port()?);
-        let command = reference(place, 1, RULES, &store, address)?;
-        let log = place.file("perf-reference.log");
-        let server = Process::listening("the reference server", command, &log, address)?;
-        let pids = vec![server.pid(), store.pid()];
-        self._servers.push(server);
-        self._store = Some(store);
-        Ok((format!("{{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }}", address.port()), pids))
-    }
-
-    /// Measures each Envoy for a short time.
-    pub(super) fn measure(
-        &mut self,
-        round: u32,
-        place: &Place,
-        results: &mut Results,
-    ) -> Result<(), Failure> {
-        for row in &mut self.rows {
-            let (requests, length) =
-                if place.options.quick { (REQUESTS / 5, PARALLEL / 5) } else { (REQUESTS, PARALLEL) };
-            let figures = row.measure(requests, length)?;
-            results.add(round, (row.name, ENVOY), &figures);
-        }
-        Ok(())
-    }
+/// Starts the Envoys of a suite.
+pub(super) fn start<'s>(suite: &'s Suite, place: &Place) -> Result<Vec<Envoy<'s>>> {
+    let called = |filter: &&Filter| filter.calls.as_ref().is_none_or(|server| !place.absent.contains(server));
+    let start = |filter: &'s Filter| Envoy::start(filter, suite, place).with_context(|| filter.name.clone());
+    suite.filters.iter().filter(called).map(start).collect()
 }
 
-impl<'s> Row<'s> {
-    fn start(
-        filter: &'s Filter,
-        bootstrap: &str,
-        servers: Vec<u32>,
-        rules: &Path,
-        place: &Place,
-    ) -> Result<Self, Failure> {
-        let (address, name) = (free_port()?, filter.name.replace([' ', ','], "-"));
-        let application = place.file(&format!("perf-{name}.socket"));
-        let config = bootstrap
+impl<'s> Envoy<'s> {
+    fn start(filter: &'s Filter, suite: &Suite, place: &Place) -> Result<Self> {
+        let rules = place.write("rules.yaml", &suite.rules.text(0))?;
+        let name = filter.name.replace([' ', ','], "-");
+        // Without a server, the path is that of no socket.
+        let (mut servers, mut socket, mut port) = (Vec::new(), Some(place.files.join("none")), 0);
+        if let Some(called) = &filter.calls {
+            let store = Running::store(&place.server(called)?.run, place)?;
+            let running = Running::start(called, 1, &[("STORE", &Running::url(store.as_ref()))], place)?;
+            (socket, port) = (running.socket.clone(), running.address.port());
+            servers.extend([running].into_iter().chain(store));
+        }
+        let called = match &socket {
+            Some(socket) => format!("{{ pipe: {{ path: {socket:?} }} }}"),
+            None => format!("{{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}"),
+        };
+        let socket = socket.unwrap_or_default();
+        let address = free_port()?;
+        let text =
+            filter.filter.replace("SETTINGS", &suite.settings).replace("SOCKET", &socket.to_string_lossy());
+        let config = BOOTSTRAP
+            .replace("FILTER", &text)
+            .replace("ADDRESS", &called)
             .replace("LISTEN", &address.port().to_string())
-            .replace("APPLICATION", &application.to_string_lossy());
-        let config = place.write(&format!("perf-{name}.yaml"), &config)?;
-        let mut command = place.machine.on_core(0, &place.options.envoy);
-        command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
-        command.arg("--config-path").arg(config);
-        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", &place.programs).env("TIDEGATE_RULES", rules);
+            .replace("APPLICATION", &place.files.join(format!("{name}.socket")).to_string_lossy());
+        let config = place.write(&format!("{name}.yaml"), &config)?;
+        let arguments = "--concurrency 1 --disable-hot-restart --log-level warning";
+        let mut command =
+            place.shell(Some(0), &format!("exec \"$ENVOY\" {arguments} --config-path \"$CONFIG\""));
+        command.env("CONFIG", config).env("TIDEGATE_RULES", rules);
+        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", &place.programs);
         let serves = || Client::open(address).is_ok_and(|mut client| client.one_by_one(1).is_ok());
-        let envoy = Process::start("Envoy", command, &place.file(&format!("perf-{name}.log")), serves)?;
+        let process = Process::start(command, &place.files.join(format!("{name}.log")), serves)?;
         let mut client = Client::open(address)?;
         client.one_by_one(WARM_UP)?;
-        Ok(Self { name: &filter.name, envoy, client, servers })
+        Ok(Self { name: &filter.name, process, client, servers })
     }
 
-    fn measure(&mut self, requests: usize, length: Duration) -> Result<Vec<(&'static str, f64)>, Failure> {
-        let pid = self.envoy.pid();
-        let of_servers =
-            || self.servers.iter().map(|server| cpu_micros(*server)).sum::<Result<f64, Failure>>();
-        let (before, server_before) = (cpu_micros(pid)?, of_servers()?);
+    /// Measures it for a short time.
+    pub(super) fn measure(&mut self, round: u32, place: &Place, results: &mut Results) -> Result<()> {
+        let part = if place.options.quick { 5 } else { 1 };
+        let (requests, length) = (REQUESTS / part, PARALLEL / part as u32);
+        let of_servers = || self.servers.iter().map(Running::cpu).sum::<Result<f64>>();
+        let pid = self.process.pid();
+        let (before, servers_before) = (cpu(pid)?, of_servers()?);
         let mut latencies = self.client.one_by_one(requests)?;
-        let cpu = (cpu_micros(pid)? - before) / requests as f64;
-        let server_cpu = (of_servers()? - server_before) / requests as f64;
+        let micros_each = |seconds: f64| seconds * 1e6 / requests as f64;
+        let (envoy_cpu, server_cpu) =
+            (micros_each(cpu(pid)? - before), micros_each(of_servers()? - servers_before));
         latencies.sort_by(f64::total_cmp);
         let percentile = |per_cent: usize| latencies[(requests - 1) * per_cent / 100];
 
-        let before = cpu_micros(pid)?;
+        let before = cpu(pid)?;
         let served = parallel(self.client.address, length)?;
-        let seconds = (cpu_micros(pid)? - before) / 1e6;
+        let seconds = cpu(pid)? - before;
         let mut figures = vec![
             ("p50_us", percentile(50)),
             ("p99_us", percentile(99)),
-            ("envoy_cpu_us", cpu),
+            ("envoy_cpu_us", envoy_cpu),
             ("requests_per_envoy_core", served as f64 / seconds.max(f64::MIN_POSITIVE)),
         ];
         if !self.servers.is_empty() {
             figures.push(("server_cpu_us", server_cpu));
         }
-        Ok(figures)
+        results.add(round, (self.name, ENVOY), &figures);
+        Ok(())
     }
+}
+
+/// An HTTP/1.1 connection to Envoy that is kept open.
+struct Client {
+    address: SocketAddr,
+    stream: TcpStream,
+    response: Vec<u8>,
+}
+
+impl Client {
+    fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(Self { address, stream, response: Vec::with_capacity(1 << 12) })
+    }
+
+    fn send(&mut self) -> Result<()> {
+        Ok(self.stream.write_all(REQUEST)?)
+    }
+
+    /// Reads one response, which must be that of the application.
+    fn receive(&mut self) -> Result<()> {
+        self.response.clear();
+        while !self.response.ends_with(b"\r\n\r\nserved") {
+            let mut piece = [0; 1 << 12];
+            let count = self.stream.read(&mut piece)?;
+            ensure!(count > 0, "Envoy closed a connection: {}", String::from_utf8_lossy(&self.response));
+            self.response.extend_from_slice(&piece[..count]);
+        }
+        let is_ok = self.response.starts_with(b"HTTP/1.1 200 ");
+        ensure!(is_ok, "a request failed: {}", String::from_utf8_lossy(&self.response));
+        Ok(())
+    }
+
+    /// Sends requests, each after the response to the former: the microseconds that each took.
+    #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
+    fn one_by_one(&mut self, count: usize) -> Result<Vec<f64>> {
+        let mut one = || {
+            let sent = Instant::now();
+            self.send()?;
+            self.receive()?;
+            Ok(sent.elapsed().as_secs_f64() * 1e6)
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+/// Keeps one request in flight on each of [`CONNECTIONS`] connections for a while: the number of responses.
+#[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
+fn parallel(address: SocketAddr, length: Duration) -> Result<usize> {
+    let mut clients = (0..CONNECTIONS).map(|_| Client::open(address)).collect::<Result<Vec<_>>>()?;
+    let (began, mut served) = (Instant::now(), 0);
+    clients.iter_mut().try_for_each(Client::send)?;
+    while began.elapsed() < length {
+        for client in &mut clients {
+            client.receive()?;
+            client.send()?;
+        }
+        served += CONNECTIONS;
+    }
+    clients.iter_mut().try_for_each(Client::receive)?;
+    Ok(served + CONNECTIONS)
 }

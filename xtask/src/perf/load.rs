@@ -9,12 +9,12 @@
 use super::{
     Place,
     beside::{Work, allow_open_files},
-    machine::{CoreUse, stolen},
+    machine::CoreUse,
     results::{Figures, OTHERS, Results},
-    server::{Running, Server, Store},
+    server::{Running, Use},
     suite::{Beside, Load},
 };
-use crate::Failure;
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::{
     thread::{self, sleep},
@@ -52,29 +52,28 @@ struct Run {
 }
 
 /// Measures the load on each of its servers.
-pub(super) fn measure(load: &Load, round: u32, place: &Place, results: &mut Results) -> Result<(), Failure> {
-    for &server in load.servers.iter().filter(|server| place.has(**server)) {
+pub(super) fn measure(load: &Load, round: u32, place: &Place, results: &mut Results) -> Result<()> {
+    for server in load.servers.iter().filter(|server| !place.absent.contains(*server)) {
         if load.without.is_some() {
             alternate(load, server, round, place, results)?;
             continue;
         }
-        let label = load.label(server);
-        let run = match calmest(load, server, place) {
-            Err(failure) if load.optional => {
-                eprintln!("  {} is not measured: {failure}", load.name);
-                continue;
+        match calmest(load, server, place) {
+            Err(failure) if load.optional => eprintln!("  {} is not measured: {failure:#}", load.name),
+            run => {
+                let figures = run.with_context(|| load.name.clone())?.figures;
+                results.add(round, (&load.name, load.label(server)), &figures);
             }
-            run => run.map_err(|failure| format!("{}: {failure}", load.name))?,
-        };
-        place.add(results, round, (&load.name, &label), &run.figures);
+        }
     }
     Ok(())
 }
 
 /// The run that other processes disturbed least. Those with a store, or with several servers on a core, disturb themselves.
-fn calmest(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
+fn calmest(load: &Load, server: &str, place: &Place) -> Result<Run> {
     let mut calmest = once(load, server, place)?;
-    let is_alone = load.nodes == 1 && !needs_store(load, server) && !place.options.quick;
+    let is_alone =
+        load.further_nodes == 0 && !command(load, server, place)?.contains("STORE") && !place.options.quick;
     for _ in 1..if is_alone { ATTEMPTS } else { 1 } {
         if calmest.disturbance <= DISTURBANCE_MAX {
             break;
@@ -87,24 +86,29 @@ fn calmest(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
     Ok(calmest)
 }
 
-fn needs_store(load: &Load, server: Server) -> bool {
-    match server {
-        Server::Tidegate => load.serve.contains("STORE"),
-        other => other == Server::Reference,
-    }
+/// Of the server, with the arguments of the row.
+fn command(load: &Load, server: &str, place: &Place) -> Result<String> {
+    Ok(place.server(server)?.run.clone() + &load.serve)
+}
+
+fn start(load: &Load, server: &str, store: Option<&Running>, place: &Place) -> Result<Running> {
+    place.write("rules.yaml", &load.rules())?;
+    let store = Running::url(store);
+    let tls = if load.tls { "--tls-cert tls.crt --tls-key tls.key" } else { "" };
+    Running::start(server, 0, &[("SERVE", &load.serve), ("STORE", &store), ("TLS", tls)], place)
 }
 
 /// Starts the servers, applies the load and stops the servers.
-fn once(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
-    let store = needs_store(load, server).then(|| Store::start(place)).transpose()?;
-    let start = |_| Running::start(server, load, store.as_ref(), place);
-    let nodes: Vec<Running> = (0..load.nodes).map(start).collect::<Result<_, _>>()?;
+fn once(load: &Load, server: &str, place: &Place) -> Result<Run> {
+    let store = Running::store(&command(load, server, place)?, place)?;
+    let nodes = (0..=load.further_nodes).map(|_| start(load, server, store.as_ref(), place));
+    let nodes: Vec<Running> = nodes.collect::<Result<_, _>>()?;
     if load.counters_before > 0 {
         let count = load.counters_before.to_string();
         // The keys of the load, in order.
         bench(place, &nodes[0], nodes[0].pid(), load, &["--in-order", "--requests", &count])?;
     }
-    let duration = format!("{}s", place.options.seconds());
+    let duration = format!("{}s", place.options.seconds);
     let length = ["--duration", duration.as_str()];
     let mut run = period(&nodes, store.as_ref(), load, &load.beside, &length, place)?;
     if let Some(store) = store.filter(|_| load.store_cpu) {
@@ -115,22 +119,21 @@ fn once(load: &Load, server: Server, place: &Place) -> Result<Run, Failure> {
 }
 
 /// Measures all periods of one round.
-fn alternate(
-    load: &Load,
-    server: Server,
-    round: u32,
-    place: &Place,
-    results: &mut Results,
-) -> Result<(), Failure> {
+fn alternate(load: &Load, server: &str, round: u32, place: &Place, results: &mut Results) -> Result<()> {
     allow_open_files()?;
-    let nodes = [Running::start(server, load, None, place)?];
+    let nodes = [start(load, server, None, place)?];
     let duration = format!("{PERIOD_SECONDS}s");
     let length = ["--duration", &duration, "--warm-up", "200ms"];
     let measure = |beside| period(&nodes, None, load, beside, &length, place);
     // Not counted: for a while after a start or a long pause, latencies are higher.
     measure(&Beside::Nothing)?;
-    let (clients, without) = (load.beside.of_clients(), load.without.as_deref().unwrap_or_default());
-    let with = if server == Server::Tidegate { &load.beside } else { &clients };
+    // Clients of an attack are on other machines, where they do not delay the load; here they do so in all periods.
+    let clients = match load.beside {
+        Beside::HalfHandshakes => Beside::HalfHandshakesElsewhere,
+        _ => Beside::Nothing,
+    };
+    let with = if server == "tidegate" { &load.beside } else { &clients };
+    let without = load.without.as_deref().unwrap_or_default();
     let (count, mut repeats) = if place.options.quick { (1, 0) } else { (PERIODS, REPEATS_MAX) };
     for number in 0..count {
         let mut periods = [(without, &clients), (load.name.as_str(), with)];
@@ -141,7 +144,7 @@ fn alternate(
         for (name, beside) in periods {
             let run = loop {
                 sleep(PAUSE);
-                nodes[0].wait_until_idle(place)?;
+                nodes[0].wait_until_idle()?;
                 let run = measure(beside)?;
                 if run.stolen <= STOLEN_SHARE * f64::from(PERIOD_SECONDS) || repeats == 0 {
                     break run;
@@ -149,7 +152,7 @@ fn alternate(
                 repeats -= 1;
                 eprintln!("  {name}: again, {:.0} ms were stolen", run.stolen * 1e3);
             };
-            place.add(results, round, (name, server.name()), &run.figures);
+            results.add(round, (name, server), &run.figures);
         }
     }
     Ok(())
@@ -159,31 +162,29 @@ fn alternate(
 /// of the store.
 fn period(
     nodes: &[Running],
-    store: Option<&Store>,
+    store: Option<&Running>,
     load: &Load,
     beside: &Beside,
     length: &[&str],
     place: &Place,
-) -> Result<Run, Failure> {
-    let (first, core) = (&nodes[0], place.machine.core(0));
+) -> Result<Run> {
+    let first = &nodes[0];
     let resident_mib = first.resident_mib()?;
     let work = Work::start(beside, load, first, place)?;
-    let (before, stolen_before) = (CoreUse::read(core, first.pid())?, stolen()?);
+    let (before, stolen_before) = (Use::read(first, place)?, CoreUse::of_all()?.stolen);
     let (reports, calls) = thread::scope(|scope| {
         let counted = store.filter(|_| load.store_calls);
-        let calls = counted.map(|store| scope.spawn(|| calls_per_second(store, place.options.seconds())));
+        let calls = counted.map(|store| scope.spawn(|| calls_per_second(store, place.options.seconds)));
         let benches = nodes.iter().map(|node| scope.spawn(|| bench(place, node, node.pid(), load, length)));
         let benches: Vec<_> = benches.collect();
-        let reports =
-            benches.into_iter().map(|bench| bench.join().map_err(|_| "a load panicked".to_owned())?);
-        let reports = reports.collect::<Result<Vec<_>, Failure>>();
-        let calls = calls.map(|calls| calls.join().map_err(|_| "the count of calls panicked".to_owned())?);
-        Ok::<_, Failure>((reports?, calls.transpose()?))
+        let reports = benches.into_iter().map(|bench| bench.join().ok().context("a load panicked")?);
+        let reports = reports.collect::<Result<Vec<_>>>();
+        let calls = calls.map(|calls| calls.join().ok().context("the count of calls panicked")?);
+        anyhow::Ok((reports?, calls.transpose()?))
     })?;
-    let stolen = stolen()? - stolen_before;
-    let disturbance = CoreUse::read(core, first.pid())?.others_since(&before);
-    let rates = reports.iter().map(|report| number(report, "/per_second"));
-    let rate = rates.sum::<Result<f64, _>>()?;
+    let stolen = CoreUse::of_all()?.stolen - stolen_before;
+    let disturbance = Use::read(first, place)?.others_since(&before);
+    let rate = reports.iter().map(|report| number(report, "/per_second")).sum::<Result<f64>>()?;
     let of_first = |pointer| number(&reports[0], pointer);
     let mut figures = vec![
         ("requests_per_second", rate),
@@ -200,35 +201,28 @@ fn period(
 }
 
 /// Runs `tidegate bench` on the second core, with the CPU of one process. Every call must be answered, and admitted.
-fn bench(place: &Place, node: &Running, pid: u32, load: &Load, length: &[&str]) -> Result<Value, Failure> {
-    let mut command = place.machine.on_core(1, place.program("tidegate"));
+fn bench(place: &Place, node: &Running, pid: u32, load: &Load, length: &[&str]) -> Result<Value> {
+    let mut command = place.machine.on_cores(Some(1), place.programs.join("tidegate"));
     command.arg("bench").arg(node.address.to_string()).args(load.load.split_whitespace()).args(length);
     command.args(["--domain", "edge", "--json", "--timeout", "5s", "--pid", &pid.to_string()]);
-    let output = command.output().map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("tidegate bench printed no JSON: {error}"))?;
-    if number(&report, "/errors")? > 0.0 {
-        return Err(format!("calls failed: {}", report["errors_by_kind"]));
-    }
-    match number(&report, "/over_limit")? > 0.0 {
-        true => Err("not every request was admitted".to_owned()),
-        false => Ok(report),
-    }
+    let output = command.output().context("tidegate bench")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "tidegate bench failed: {}", errors.trim());
+    let report: Value = serde_json::from_slice(&output.stdout).context("tidegate bench printed no JSON")?;
+    ensure!(number(&report, "/errors")? == 0.0, "calls failed: {}", report["errors_by_kind"]);
+    ensure!(number(&report, "/over_limit")? == 0.0, "not every request was admitted");
+    Ok(report)
 }
 
-fn number(report: &Value, pointer: &str) -> Result<f64, Failure> {
-    let number = report.pointer(pointer).and_then(Value::as_f64);
-    number.ok_or_else(|| format!("the report lacks {pointer}"))
+fn number(report: &Value, pointer: &str) -> Result<f64> {
+    report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report lacks {pointer}"))
 }
 
 /// Calls of the store per second while a load runs that starts now, without its first second and its end.
 #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
-fn calls_per_second(store: &Store, seconds: u32) -> Result<f64, Failure> {
+fn calls_per_second(store: &Running, seconds: u32) -> Result<f64> {
     sleep(WARM_UP + EDGE);
-    let (began, before) = (Instant::now(), store.calls()?);
+    let (began, before) = (Instant::now(), store.store_calls()?);
     sleep(Duration::from_secs(u64::from(seconds)).saturating_sub(2 * EDGE));
-    Ok((store.calls()? - before) as f64 / began.elapsed().as_secs_f64())
+    Ok((store.store_calls()? - before) as f64 / began.elapsed().as_secs_f64())
 }

@@ -1,37 +1,32 @@
 //! `cargo xtask perf SUITE`: costs beside those of comparators, against stated bars.
 //!
 //! A suite is a file of `suites/`. Its rows are of three kinds: loads for servers, programs, and filters of Envoy; [`load`], [`program`]
-//! and [`envoy`] measure them. Rows are measured one after the other in rounds, with servers on one core and the load on another. Bars
-//! apply to figures of the same round, so that effects of the machine on all rows cancel out. CPU time per request, by the kernel's
-//! accounting, is the most stable figure.
+//! and [`envoy`] measure them. Servers and other programs are commands of a shell there. Rows are measured one after the other in rounds,
+//! with servers on one core and the load on another. Bars apply to figures of the same round, so that effects of the machine on all rows
+//! cancel out. CPU time per request, by the kernel's accounting, is the most stable figure.
 
 mod beside;
 mod envoy;
-mod http;
 mod load;
 mod machine;
 mod plot;
 mod process;
 mod program;
 mod results;
-mod scrape;
 mod server;
 mod suite;
 
-use crate::Failure;
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use envoy::Envoys;
 use machine::Machine;
-use program::Logs;
 use results::{Bar, Results};
-use server::Server;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::{Command, ExitCode},
 };
-use suite::{Subject, Suite};
+use suite::{Server, Subject, Suite};
 
 /// Measures the server, counters in a store, Envoy or a replay beside comparators, and compares the figures with their bars.
 #[derive(Args)]
@@ -48,7 +43,7 @@ struct Options {
     #[arg(long)]
     rounds: Option<u32>,
     /// Seconds per measurement of a load.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Measures only rows whose names contain one of these texts: writes nothing, and bars without figures are left out.
     #[arg(long, value_name = "TEXT")]
@@ -66,90 +61,104 @@ struct Options {
     #[arg(long, value_name = "FILE", default_value = "envoy")]
     envoy: PathBuf,
     /// Events of the decision log that is replayed; ten million take 4.5 GB beside the programs.
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(100..))]
     events: u64,
-}
-
-impl Options {
-    fn seconds(&self) -> u32 {
-        if self.quick { 1 } else { self.seconds.max(1) }
-    }
-
-    fn events(&self) -> u64 {
-        if self.quick { 50_000 } else { self.events.max(100) }
-    }
 }
 
 /// Where measurements are made.
 struct Place {
     machine: Machine,
     options: Options,
-    /// Folder of the programs, and of files for them.
     programs: PathBuf,
+    /// Folder of the files that the programs read and write, in which they run; removed at the end.
+    files: PathBuf,
+    servers: BTreeMap<String, Server>,
     /// Servers that cannot be measured here.
-    absent: Vec<Server>,
+    absent: BTreeSet<String>,
 }
 
 impl Place {
-    fn program(&self, name: &str) -> PathBuf {
-        self.programs.join(name)
+    fn new(suite: &Suite, mut options: Options) -> Result<Self> {
+        if options.quick {
+            (options.rounds, options.seconds, options.events) = (Some(1), 1, 50_000);
+        }
+        let programs = options.programs.clone().map_or_else(|| build(&suite.build), Ok)?;
+        let programs = fs::canonicalize(&programs).with_context(|| programs.display().to_string())?;
+        let (files, servers) = (programs.join("perf"), suite::servers()?);
+        // Of a run that did not end.
+        let _ = fs::remove_dir_all(&files);
+        fs::create_dir(&files).with_context(|| files.display().to_string())?;
+        let mut place =
+            Self { machine: Machine::here()?, options, programs, files, servers, absent: BTreeSet::new() };
+        for name in suite.server_names() {
+            let needs = place.server(name)?.needs.as_deref().map(|needs| place.shell(None, needs));
+            if let Some(mut needs) = needs
+                && !needs.status().context("sh")?.success()
+            {
+                println!("{name} is not measured: its program is not there");
+                place.absent.insert(name.to_owned());
+            }
+        }
+        Ok(place)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.programs.join(name)
+    fn server(&self, name: &str) -> Result<&Server> {
+        self.servers.get(name).with_context(|| format!("no server {name} in servers.yaml"))
     }
 
-    fn has(&self, server: Server) -> bool {
-        !self.absent.contains(&server)
+    /// A command of a shell in the folder of files, on a core or on all of them.
+    fn shell(&self, core: Option<usize>, command: &str) -> Command {
+        let absolute = |path: &Path| match path.parent() == Some(Path::new("")) {
+            true => path.to_owned(),
+            false => path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        };
+        let reference = self.options.reference.clone().unwrap_or_else(|| self.programs.join("service_cmd"));
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = self.machine.on_cores(core, "sh");
+        shell.args(["-c", command]).current_dir(&self.files);
+        shell.env("PATH", format!("{}:{path}", self.programs.display())).env("PROGRAMS", &self.programs);
+        shell.env("ENVOY", absolute(&self.options.envoy)).env("REFERENCE", absolute(&reference));
+        shell.env("EVENTS", self.options.events.to_string());
+        shell.env("MEASURE_SECONDS", self.options.seconds.to_string());
+        shell
     }
 
     /// Writes a file for the programs; returns its path.
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
-        write(self.file(name), text)
-    }
-
-    /// Adds figures to the results, and prints them.
-    fn add(&self, results: &mut Results, round: u32, series: (&str, &str), figures: &[(&'static str, f64)]) {
-        let printed: Vec<String> =
-            figures.iter().map(|(figure, value)| format!("{figure} {value:.2}")).collect();
-        eprintln!("  {:<32} {:<14} {}", series.0, series.1, printed.join("  "));
-        results.add(round, series, figures);
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        write(self.files.join(name), text)
     }
 }
 
-fn write(path: PathBuf, text: &str) -> Result<PathBuf, Failure> {
-    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.files) {
+            eprintln!("{} is not removed: {error}", self.files.display());
+        }
+    }
+}
+
+fn write(path: PathBuf, text: &str) -> Result<PathBuf> {
+    fs::write(&path, text).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
 impl Perf {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         let (mut suite, is_whole) = (self.suite.suite()?, self.options.only.is_empty());
         let bars = suite.bars();
         if !is_whole {
             suite.keep(&self.options.only);
         }
-        let rounds = if self.options.quick { 1 } else { self.options.rounds.unwrap_or(suite.rounds).max(1) };
-        let programs = self.options.programs.clone().map_or_else(|| build(&suite.build), Ok)?;
-        let programs =
-            fs::canonicalize(&programs).map_err(|error| format!("{}: {error}", programs.display()))?;
-        let mut place =
-            Place { machine: Machine::here()?, options: self.options, programs, absent: Vec::new() };
+        let place = Place::new(&suite, self.options)?;
         place.machine.leave_the_servers_core()?;
         println!("{}", place.machine);
         if place.machine.cores < 2 {
             println!("Only one core: server and load share it, so latencies are not meaningful.");
         }
-        for server in servers(&suite) {
-            if let Err(failure) = server.program(&place) {
-                println!("{} is not measured: {failure}", server.name());
-                place.absent.push(server);
-            }
-        }
-        let results = measure(&suite, rounds, &place)?;
+        let results = measure(&suite, &place)?;
+        let is_absent = |server: &str| place.absent.contains(server) && place.servers[server].optional;
         let is_due = |bar: &Bar| match is_whole {
-            // Limitador's server is on no registry of packages.
-            true => place.has(Server::Limitador) || !bar.needs(Server::Limitador.name()),
+            true => !bar.comparator().is_some_and(&is_absent),
             false => bar.measured(&results).is_some(),
         };
         let bars: Vec<Bar> = bars.into_iter().filter(is_due).collect();
@@ -166,49 +175,42 @@ impl Perf {
     }
 }
 
-fn measure(suite: &Suite, rounds: u32, place: &Place) -> Result<Results, Failure> {
+fn measure(suite: &Suite, place: &Place) -> Result<Results> {
     let mut results = Results::default();
-    let (logs, mut envoys) = (Logs::make(suite, place)?, Envoys::start(suite, place)?);
+    if let Some(setup) = &suite.setup {
+        let status = place.shell(None, setup).status().context("sh")?;
+        ensure!(status.success(), "the setup of the suite failed");
+    }
+    let mut envoys = envoy::start(suite, place)?;
+    let rounds = place.options.rounds.unwrap_or(suite.rounds).max(1);
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
         suite.loads.iter().try_for_each(|row| load::measure(row, round, place, &mut results))?;
-        suite.programs.iter().try_for_each(|row| program::measure(row, round, &logs, place, &mut results))?;
-        envoys.measure(round, place, &mut results)?;
+        suite.programs.iter().try_for_each(|row| program::measure(row, round, place, &mut results))?;
+        envoys.iter_mut().try_for_each(|envoy| envoy.measure(round, place, &mut results))?;
     }
     Ok(results)
 }
 
-/// The servers of the rows, each once.
-fn servers(suite: &Suite) -> Vec<Server> {
-    let called = suite.filters.iter().filter_map(|row| row.calls);
-    let all = suite.loads.iter().flat_map(|row| row.servers.iter().copied()).chain(called);
-    let mut seen = BTreeSet::new();
-    all.filter(|server| seen.insert(server.name())).collect()
-}
-
 /// Root of the repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository").to_owned()
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository")
 }
 
 /// Builds programs; returns their folder.
-fn build(arguments: &str) -> Result<PathBuf, Failure> {
+fn build(arguments: &str) -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["build", "--profile", "dist"]).args(arguments.split_whitespace());
-    if !cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?.success() {
-        return Err("the build with the profile dist failed".to_owned());
-    }
+    ensure!(cargo.status().context("cargo")?.success(), "the build with the profile dist failed");
     // target/debug holds this program; target/dist is its neighbour, wherever target/ is.
-    let this =
-        std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
-    let target = this.ancestors().nth(2).ok_or("this program is not in a target directory")?;
-    Ok(target.join("dist"))
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    Ok(this.ancestors().nth(2).context("this program is not in a target directory")?.join("dist"))
 }
 
 /// Writes the results to docs/perf, and draws those of the server.
-fn save(subject: Subject, machine: &Machine, results: &Results) -> Result<(), Failure> {
+fn save(subject: Subject, machine: &Machine, results: &Results) -> Result<()> {
     let folder = root().join("docs/perf");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let name = format!("{}{}-{}.csv", subject.prefix(), machine.date, machine.commit);
     println!("wrote {}", write(folder.join(name), &results.to_csv(machine))?.display());
     if matches!(subject, Subject::Server) {

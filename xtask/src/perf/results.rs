@@ -123,9 +123,9 @@ impl Bar {
         )
     }
 
-    /// Whether it compares with this server.
-    pub(super) fn needs(&self, server: &str) -> bool {
-        self.over.as_ref().is_some_and(|(_, over)| over == server)
+    /// The server that it compares with.
+    pub(super) fn comparator(&self) -> Option<&str> {
+        self.over.as_ref().map(|(_, server)| server.as_str())
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -149,12 +149,16 @@ impl Bar {
 }
 
 impl Results {
+    /// Adds figures, and prints them.
     pub(super) fn add(
         &mut self,
         round: u32,
         (scenario, server): (&str, &str),
         figures: &[(&'static str, f64)],
     ) {
+        let printed: Vec<String> =
+            figures.iter().map(|(figure, value)| format!("{figure} {value:.2}")).collect();
+        eprintln!("  {scenario:<32} {server:<14} {}", printed.join("  "));
         self.0.extend(figures.iter().map(|&(figure, value)| Sample {
             round,
             series: (scenario.to_owned(), server.to_owned()),
@@ -256,65 +260,60 @@ fn table<'t>(header: impl IntoIterator<Item = &'t str>) -> Table {
 mod tests {
     use super::*;
 
-    fn series(scenario: &str, server: &str) -> Option<Series> {
-        Some((scenario.to_owned(), server.to_owned()))
+    fn series(scenario: &str) -> Option<Series> {
+        Some((scenario.to_owned(), "of".to_owned()))
+    }
+
+    fn results(samples: &[(u32, &str, f64)]) -> Results {
+        let mut results = Results::default();
+        for &(round, scenario, value) in samples {
+            results.add(round, (scenario, "of"), &[("p50_us", value)]);
+        }
+        results
     }
 
     fn bar() -> Bar {
-        Bar { figure: "p50_us".to_owned(), of: series("s", "ours"), ..Bar::default() }
+        Bar { figure: "p50_us".to_owned(), of: series("s"), ..Bar::default() }
     }
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        let mut results = Results::default();
-        for (round, ours, theirs) in [(1, 10.0, 10.0), (2, 20.0, 40.0), (3, 30.0, 10.0)] {
-            results.add(round, ("s", "ours"), &[("p50_us", ours)]);
-            results.add(round, ("s", "theirs"), &[("p50_us", theirs)]);
-        }
-        let ratio = Bar { over: series("s", "theirs"), at_most: Some(1.0), ..bar() };
-        assert_eq!(ratio.measured(&results), Spread::of([0.5, 1.0, 3.0]));
+        let results = results(&[
+            (1, "s", 10.0),
+            (1, "t", 10.0),
+            (2, "s", 20.0),
+            (2, "t", 40.0),
+            (3, "s", 30.0),
+            (3, "t", 10.0),
+        ]);
+        let ratio = Bar { over: series("t"), at_most: Some(1.0), ..bar() };
+        assert_eq!(ratio.measured(&results), Some(Spread { least: 0.5, median: 1.0, most: 3.0 }));
         assert!(!ratio.is_missed(&results));
         assert!(Bar { at_most: Some(0.9), ..ratio.clone() }.is_missed(&results));
-        assert_eq!(results.median("s", "ours", "p50_us"), Some(20.0));
-        let other = Bar { over: series("t", "theirs"), ..ratio };
-        assert_eq!(other.measured(&results), None);
-        assert!(other.is_missed(&results));
+        let other = Bar { over: series("u"), ..ratio };
+        assert!(other.measured(&results).is_none() && other.is_missed(&results));
     }
 
     #[test]
     fn a_share_is_of_what_another_row_adds() {
-        let mut results = Results::default();
-        for (name, value) in [("none", 100.0), ("s", 110.0), ("filter", 200.0)] {
-            results.add(1, (name, "ours"), &[("p50_us", value)]);
-        }
-        let none = series("none", "ours");
-        let share = Bar {
-            less: none.clone(),
-            over: series("filter", "ours"),
-            over_less: none,
-            at_least: Some(0.1),
-            ..bar()
-        };
-        assert_eq!(share.measured(&results), Spread::of([0.1]));
-        assert!(!share.is_missed(&results));
-        assert!(Bar { at_least: Some(0.2), ..share }.is_missed(&results));
+        let results = results(&[(1, "none", 100.0), (1, "s", 110.0), (1, "filter", 200.0)]);
+        let none = series("none");
+        let share =
+            Bar { less: none.clone(), over: series("filter"), over_less: none, at_least: Some(0.1), ..bar() };
+        assert_eq!(share.measured(&results).map(|spread| spread.median), Some(0.1));
+        assert!(!share.is_missed(&results) && Bar { at_least: Some(0.2), ..share }.is_missed(&results));
     }
 
     #[test]
-    fn the_median_of_two_is_between_them() {
-        let expected = Spread { least: 1.0, median: 2.5, most: 4.0 };
-        assert_eq!(Spread::of([4.0, 1.0]), Some(expected));
-    }
-
-    #[test]
-    fn of_the_periods_of_a_round_the_lower_quartile_counts() {
-        let mut results = Results::default();
-        for (round, periods) in [(1, &[900.0, 70.0, 60.0, 80.0, 5_000.0, 90.0][..]), (2, &[100.0])] {
-            for &period in periods {
-                results.add(round, ("s", "ours"), &[("p50_us", period)]);
-            }
-        }
-        let expected = Some(Spread { least: 70.0, median: 85.0, most: 100.0 });
-        assert_eq!(bar().measured(&results), expected);
+    fn of_the_periods_of_a_round_the_lower_quartile_counts_and_of_two_rounds_the_median_is_between() {
+        let results = results(&[
+            (1, "s", 900.0),
+            (1, "s", 70.0),
+            (1, "s", 60.0),
+            (1, "s", 80.0),
+            (1, "s", 90.0),
+            (2, "s", 100.0),
+        ]);
+        assert_eq!(bar().measured(&results), Some(Spread { least: 70.0, median: 85.0, most: 100.0 }));
     }
 }

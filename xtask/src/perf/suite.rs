@@ -1,13 +1,10 @@
 //! Suites: what is measured, as rows of the files in `suites/`, and the bars of the rows.
 
-use super::{
-    results::{Bar, Series},
-    server::Server,
-};
-use crate::Failure;
+use super::results::{Bar, Series};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde::Deserialize;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The measurements of one subject.
 #[derive(Clone, Copy, ValueEnum)]
@@ -22,33 +19,53 @@ pub(super) enum Subject {
     Replay,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Suite {
     /// By default.
     pub(super) rounds: u32,
     /// Arguments of `cargo build`.
     pub(super) build: String,
-    /// Commands of a shell before the first round, in a folder that is removed after the last.
+    /// Commands of a shell before the first round.
     pub(super) setup: Option<String>,
-    #[serde(default)]
+    /// Of loads that have none of their own, and of Envoy.
+    pub(super) rules: Rules,
     pub(super) loads: Vec<Load>,
-    #[serde(default)]
     pub(super) programs: Vec<Program>,
     /// Settings of Envoy's rate limit filter.
-    #[serde(default)]
     pub(super) settings: String,
-    #[serde(default)]
     pub(super) filters: Vec<Filter>,
 }
 
+/// A server of `suites/servers.yaml`, which has the variables of its commands.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Server {
+    pub(super) run: String,
+    /// A command of a shell that finds or makes its program.
+    pub(super) needs: Option<String>,
+    /// Whether bars that compare with it are left out where it cannot be measured.
+    pub(super) optional: bool,
+    /// Whether it listens on SOCKET instead of ADDRESS.
+    pub(super) has_socket: bool,
+}
+
+/// A rule file with a part for each plan, in which PLAN is its name.
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Rules {
+    head: String,
+    plan: String,
+    tail: String,
+}
+
 /// A load of `tidegate bench` for one or several servers, one after the other.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Load {
     pub(super) name: String,
-    #[serde(default = "tidegate")]
-    pub(super) servers: Vec<Server>,
+    /// By default Tidegate.
+    pub(super) servers: Vec<String>,
     /// Name in results, instead of the server's own.
     #[serde(rename = "as")]
     label: Option<String>,
@@ -56,38 +73,25 @@ pub(super) struct Load {
     pub(super) without: Option<String>,
     /// Arguments of `tidegate bench`.
     pub(super) load: String,
-    /// Arguments of `tidegate serve`; STORE is the address of a store.
-    #[serde(default)]
+    /// Arguments of `tidegate serve`.
     pub(super) serve: String,
-    /// The rule file, instead of one with `plans`.
-    rules: Option<String>,
-    /// Number of sibling rules in the rule file.
-    #[serde(default = "ten")]
-    pub(super) plans: u32,
-    /// A limit of each plan in a file of limits, instead of a rule file: its condition, with the plan as `PLAN`.
-    condition: Option<String>,
+    rules: Rules,
+    /// Number of sibling rules in the rule file; by default ten.
+    plans: Option<u32>,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
-    #[serde(default)]
     pub(super) tls: bool,
     /// Other work of the server during the load.
-    #[serde(default)]
     pub(super) beside: Beside,
     /// Number of counters created before the measurement, in the order of the load's keys.
-    #[serde(default)]
     pub(super) counters_before: u64,
-    /// Number of servers on one core, each with the load. CPU and latency are those of the first.
-    #[serde(default = "one")]
-    pub(super) nodes: usize,
+    /// Number of servers on one core beside the first, each with the load. CPU and latency are those of the first.
+    pub(super) further_nodes: usize,
     /// Whether the store's CPU is measured, by a second run of the load.
-    #[serde(default)]
     pub(super) store_cpu: bool,
     /// Whether calls of the store are counted.
-    #[serde(default)]
     pub(super) store_calls: bool,
     /// Whether a failure leaves the row without figures, and the suite goes on.
-    #[serde(default)]
     pub(super) optional: bool,
-    #[serde(default)]
     bars: Vec<Bar>,
 }
 
@@ -97,7 +101,7 @@ pub(super) struct Load {
 pub(super) enum Beside {
     #[default]
     Nothing,
-    /// It has an HTTP port, whose metrics are scraped.
+    /// The metrics of its HTTP port are scraped.
     Scrapes,
     /// Clients keep TLS handshakes open that they never complete.
     HalfHandshakes,
@@ -105,40 +109,30 @@ pub(super) enum Beside {
     HalfHandshakesElsewhere,
     /// The rule file changes.
     Reloads,
-    /// A program reads the stream of decisions, with these arguments of `tidegate ctl tail`.
-    Tail(String),
-    /// Decisions are recorded for What-if.
-    Recording,
+    /// A client runs, or has done so: a command of a shell, with the variables of the server.
+    Client(String),
 }
 
 /// A program without a server, which prints figures or whose use of the machine is measured.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Program {
     pub(super) name: String,
-    /// Name in results.
-    #[serde(default = "replay")]
-    pub(super) server: String,
+    /// Name in results; by default that of a replay.
+    server: Option<String>,
     /// The core, if it is not all of them.
     pub(super) core: Option<usize>,
-    /// A command of a shell. STORE is the address of a store, MEASURE_SECONDS the length of a measurement, READS the file.
+    /// A command of a shell.
     pub(super) command: String,
-    /// USER_FIELD and ADDRESS_FIELD of the command.
-    #[serde(default)]
-    pub(super) fields: Option<[String; 2]>,
     /// Lines `name=number` of the output: name, scenario and figure.
-    #[serde(default)]
     pub(super) prints: Vec<(String, String, String)>,
     /// The log that it reads: its use of the machine is measured.
     pub(super) reads: Option<String>,
     /// Whether that log has a tenth of the events.
-    #[serde(default)]
     pub(super) is_part: bool,
     /// Whether the report of a replay must have changed decisions.
     pub(super) decides: Option<Decides>,
-    #[serde(default)]
     pub(super) optional: bool,
-    #[serde(default)]
     bars: Vec<Bar>,
 }
 
@@ -150,46 +144,42 @@ pub(super) enum Decides {
 }
 
 /// A filter of Envoy.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Filter {
     pub(super) name: String,
     /// The server that it calls.
-    pub(super) calls: Option<Server>,
-    /// An element of Envoy's list of filters with a comma after it; SETTINGS are those of the suite, SOCKET is that of Tidegate.
+    pub(super) calls: Option<String>,
+    /// An element of Envoy's list of filters with a comma after it; SETTINGS are those of the suite, SOCKET is that of its server.
     pub(super) filter: String,
-    #[serde(default)]
     bars: Vec<Bar>,
 }
 
 /// Name of Envoy in results.
 pub(super) const ENVOY: &str = "envoy";
 
-fn tidegate() -> Vec<Server> {
-    vec![Server::Tidegate]
-}
-
-fn ten() -> u32 {
-    10
-}
-
-fn one() -> usize {
-    1
-}
-
-fn replay() -> String {
-    "replay".to_owned()
+pub(super) fn servers() -> Result<BTreeMap<String, Server>> {
+    serde_saphyr::from_str(include_str!("suites/servers.yaml")).context("servers.yaml")
 }
 
 impl Subject {
-    pub(super) fn suite(self) -> Result<Suite, Failure> {
+    pub(super) fn suite(self) -> Result<Suite> {
         let text = match self {
             Self::Server => include_str!("suites/server.yaml"),
             Self::Shared => include_str!("suites/shared.yaml"),
             Self::Envoy => include_str!("suites/envoy.yaml"),
             Self::Replay => include_str!("suites/replay.yaml"),
         };
-        serde_saphyr::from_str(text).map_err(|error| format!("the suite {}: {error}", self.prefix()))
+        let mut suite: Suite = serde_saphyr::from_str(text).with_context(|| self.prefix())?;
+        for load in &mut suite.loads {
+            if load.servers.is_empty() {
+                load.servers = vec!["tidegate".to_owned()];
+            }
+            if load.rules == Rules::default() {
+                load.rules = suite.rules.clone();
+            }
+        }
+        Ok(suite)
     }
 
     /// How the names of its files of results begin.
@@ -212,77 +202,52 @@ impl Suite {
         self.filters.retain(|row| is_kept(&row.name));
     }
 
+    /// The servers of the rows.
+    pub(super) fn server_names(&self) -> BTreeSet<&str> {
+        let called = self.filters.iter().filter_map(|row| row.calls.as_deref());
+        self.loads.iter().flat_map(|row| row.servers.iter().map(String::as_str)).chain(called).collect()
+    }
+
     /// The bars of all rows, each with its series.
     pub(super) fn bars(&self) -> Vec<Bar> {
-        let loads = self
-            .loads
-            .iter()
-            .map(|row| ((row.name.clone(), row.label(row.servers[0])), &row.bars, row.without.is_some()));
+        let loads = self.loads.iter().map(|row| {
+            ((row.name.clone(), row.label(&row.servers[0]).to_owned()), &row.bars, row.without.is_some())
+        });
         let programs =
-            self.programs.iter().map(|row| ((row.name.clone(), row.server.clone()), &row.bars, false));
+            self.programs.iter().map(|row| ((row.name.clone(), row.server().to_owned()), &row.bars, false));
         let filters = self.filters.iter().map(|row| ((row.name.clone(), ENVOY.to_owned()), &row.bars, false));
         let rows = loads.chain(programs).chain(filters);
-        rows.flat_map(|(series, bars, is_pair): (Series, _, _)| {
-            bars.iter().map(move |bar| Bar {
-                of: bar.of.clone().or(Some(series.clone())),
-                has_control: is_pair,
-                ..bar.clone()
+        rows.flat_map(|(series, bars, has_control): (Series, _, _)| {
+            bars.iter().map(move |bar| {
+                let of = bar.of.clone().or(Some(series.clone()));
+                Bar { of, has_control, ..bar.clone() }
             })
         })
         .collect()
     }
 }
 
-impl Beside {
-    /// The work beside the periods without it, and beside those of the control: nothing, unless its clients alone delay the load. Those
-    /// of an attack are on other machines, where they do not.
-    pub(super) fn of_clients(&self) -> Self {
-        match self {
-            Self::HalfHandshakes => Self::HalfHandshakesElsewhere,
-            _ => Self::Nothing,
-        }
+impl Program {
+    pub(super) fn server(&self) -> &str {
+        self.server.as_deref().unwrap_or("replay")
+    }
+}
+
+impl Rules {
+    pub(super) fn text(&self, plans: u32) -> String {
+        let plans = (0..plans).map(|plan| self.plan.replace("PLAN", &format!("plan-{plan}")));
+        [self.head.clone()].into_iter().chain(plans).chain([self.tail.clone()]).collect()
     }
 }
 
 impl Load {
-    pub(super) fn label(&self, server: Server) -> String {
-        self.label.clone().unwrap_or_else(|| server.name().to_owned())
+    pub(super) fn label<'s>(&'s self, server: &'s str) -> &'s str {
+        self.label.as_deref().unwrap_or(server)
     }
 
-    /// Whether the server has the control API, which needs somebody who could call it: a token.
-    pub(super) fn has_control(&self) -> bool {
-        self.serve.contains("--control")
-    }
-
-    /// The rule file: a plan per sibling, and a rule for each further descriptor. No request is denied, as the comparators deny
-    /// none.
+    /// The rule file. No request is denied, as the comparators deny none.
     pub(super) fn rules(&self) -> String {
-        if let Some(rules) = &self.rules {
-            return rules.clone();
-        }
-        let plans = (0..self.plans).map(|plan| format!("plan-{plan}"));
-        if let Some(condition) = &self.condition {
-            let limit = |plan: String| {
-                format!(
-                    "- {{ namespace: edge, max_value: 4000000000, seconds: 86400, conditions: ['{}'], \
-                     variables: ['descriptors[0].remote_address'] }}\n",
-                    condition.replace("PLAN", &plan)
-                )
-            };
-            return plans.map(limit).collect();
-        }
-        let further = [("method", "GET"), ("region", "north"), ("route", "checkout")];
-        let further = further.map(|(key, value)| (key, value.to_owned()));
-        let mut yaml = "domain: edge\ndescriptors:\n".to_owned();
-        for (key, value) in plans.map(|plan| ("plan", plan)).chain(further) {
-            let limit = "rate_limit: { unit: day, requests_per_unit: 4000000000 }";
-            writeln!(
-                yaml,
-                "  - key: {key}\n    value: {value}\n    descriptors:\n      - key: remote_address\n        {limit}"
-            )
-            .expect("writing to a string cannot fail");
-        }
-        yaml
+        self.rules.text(self.plans.unwrap_or(10))
     }
 }
 
@@ -290,60 +255,45 @@ impl Load {
 mod tests {
     use super::*;
     use crate::perf::results::FIGURES;
-    use std::collections::BTreeSet;
 
-    /// The series that a run of the suite measures.
+    /// The series that a run of the suite measures, each once by a row.
     fn measured(suite: &Suite) -> BTreeSet<Series> {
+        let series = |name: &str, server: &str| (name.to_owned(), server.to_owned());
         let loads = suite.loads.iter().flat_map(|row| {
             let names = [Some(&row.name), row.without.as_ref()].into_iter().flatten();
-            names.flat_map(|name| row.servers.iter().map(|server| (name.clone(), row.label(*server))))
+            names.flat_map(|name| row.servers.iter().map(|server| series(name, row.label(server))))
         });
         let programs = suite.programs.iter().flat_map(|row| {
-            let printed = row.prints.iter().map(|(_, scenario, _)| (scenario.clone(), row.server.clone()));
-            printed.chain(row.reads.iter().map(|_| (row.name.clone(), row.server.clone())))
+            let printed = row.prints.iter().map(|(_, scenario, _)| scenario);
+            let names: BTreeSet<_> = printed.chain(row.reads.iter().map(|_| &row.name)).collect();
+            names.into_iter().map(|name| series(name, row.server()))
         });
-        let filters = suite.filters.iter().map(|row| (row.name.clone(), ENVOY.to_owned()));
-        loads.chain(programs).chain(filters).collect()
+        let filters = suite.filters.iter().map(|row| series(&row.name, ENVOY));
+        let mut measured = BTreeSet::new();
+        for series in loads.chain(programs).chain(filters) {
+            assert!(measured.insert(series.clone()), "{series:?} is measured twice");
+        }
+        measured
     }
 
     #[test]
-    fn bars_are_of_figures_that_rows_measure() {
-        for subject in Subject::value_variants() {
-            let suite = subject.suite().unwrap_or_else(|failure| panic!("{failure}"));
+    fn bars_and_programs_have_figures_and_servers_that_exist_and_series_that_rows_measure() {
+        let is_figure = |figure: &str| FIGURES.iter().any(|(name, ..)| *name == figure);
+        let servers = servers().expect("servers");
+        for suite in Subject::value_variants().iter().map(|subject| subject.suite().expect("a suite")) {
+            assert!(suite.server_names().into_iter().all(|name| servers.contains_key(name)));
             let (measured, bars) = (measured(&suite), suite.bars());
             assert!(!bars.is_empty());
             for bar in bars {
-                assert!(
-                    FIGURES.iter().any(|(name, ..)| *name == bar.figure),
-                    "{}: {}",
-                    bar.about,
-                    bar.figure
-                );
+                assert!(is_figure(&bar.figure), "{}: {}", bar.about, bar.figure);
                 assert!(bar.at_most.is_none() || bar.at_least.is_none(), "{}: two bounds", bar.about);
                 for series in [&bar.of, &bar.less, &bar.over, &bar.over_less].into_iter().flatten() {
                     assert!(measured.contains(series), "{}: {series:?}", bar.about);
                 }
             }
-        }
-    }
-
-    #[test]
-    fn programs_print_figures_that_exist() {
-        let suites = Subject::value_variants().iter().map(|subject| subject.suite().expect("a suite"));
-        for (name, _, figure) in suites.flat_map(|suite| suite.programs).flat_map(|row| row.prints) {
-            assert!(FIGURES.iter().any(|(known, ..)| *known == figure), "{name}: {figure}");
-        }
-    }
-
-    #[test]
-    fn a_series_is_measured_by_one_row() {
-        for suite in Subject::value_variants().iter().map(|subject| subject.suite().expect("a suite")) {
-            let labels = suite
-                .loads
-                .iter()
-                .flat_map(|row| row.servers.iter().map(|server| (&row.name, row.label(*server))));
-            let all: Vec<_> = labels.collect();
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+            for (printed, _, figure) in suite.programs.iter().flat_map(|row| &row.prints) {
+                assert!(is_figure(figure), "{printed}: {figure}");
+            }
         }
     }
 }
