@@ -54,7 +54,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn every_limit_that_check_accepts_can_be_divided(limit in limits(), clients in 1..20_u32) {
-        let text = format!("domain: d\nrlqs: {{clients: {clients}}}\ndescriptors:\n- {{key: k, {limit}}}\n");
+        let text = format!("domain: d\nrlqs: {{clients: {clients}, min_use: 1%}}\ndescriptors:\n- {{key: k, {limit}}}\n");
         for shared_counters in [false, true] {
             let options = LoadOptions { shared_counters, leases: true, ..LoadOptions::default() };
             let rules = RuleSet::parse(&[Source::file("rules.yaml", text.clone())], &options);

@@ -107,7 +107,7 @@ async fn envoy_accepts_every_filter_that_is_printed() {
         validate.output().expect("it runs")
     };
     for (rules, inputs) in RULES {
-        let file = rules_file(&format!("domain: shop\nrlqs: {{ clients: 2 }}\n{rules}"));
+        let file = rules_file(&format!("domain: shop\nrlqs: {{ clients: 2, min_use: 1% }}\n{rules}"));
         for fallback in ["allow", "deny"] {
             let filter = printed(file.path(), inputs, fallback);
             let output = validate(&filter);

@@ -35,6 +35,6 @@ impl Sharing {
             format!("- {{ key: plan, value: {key}, descriptors: [{{ key: api_key, rate_limit: {limit} }}] }}")
         };
         let rules = [rule("free", 60), rule("paid", 150)].join("\n");
-        format!("domain: edge\nrlqs: {{}}\ndescriptors:\n{rules}\n")
+        format!("domain: edge\nrlqs: {{ min_use: 1% }}\ndescriptors:\n{rules}\n")
     }
 }

@@ -9,6 +9,7 @@
 mod bucket;
 mod changes;
 mod conditions;
+mod divided;
 mod documents;
 mod error;
 mod explain;
@@ -49,6 +50,7 @@ mod yaml;
 pub use bucket::BUCKET_ENTRIES_MAX;
 pub use changes::RuleChanges;
 pub use conditions::{ConditionalLimit, ConditionalLimits};
+pub use divided::{REPORT_INTERVAL, SLICED_FROM, SLICED_MIN, burst_of_window, is_window_sliced};
 pub use documents::{Document, Located, config_map_files, documents};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor};
@@ -67,9 +69,7 @@ pub use own_limits::OwnLimitSettings;
 pub use pattern::Pattern;
 pub use percent::Percent;
 pub use plain_map::{PlainEntry, plain_map};
-pub use quotas::{
-    QuotaSettings, REPORT_INTERVAL, SLICED_FROM, SLICED_MIN, burst_of_window, is_window_sliced,
-};
+pub use quotas::QuotaSettings;
 pub use redaction::Redaction;
 pub use reserve::Reserve;
 pub use rule::{Replaced, Rule};

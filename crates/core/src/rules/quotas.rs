@@ -4,44 +4,12 @@
 
 use super::{
     Rule, RuleLimit, Semantics,
+    divided::{Divided, Division, SLICED_MIN},
     error::Problems,
     grammar::{Declared, DeclaredQuotas},
     percent::Percent,
     semantics::ChargePolicy,
 };
-use std::time::Duration;
-
-/// Interval between two reports of Envoy, which it does not read from its configuration.
-pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Nanoseconds of a window, or until a bucket is filled, from which on a limit is divided by slices of the hits that are left: spent hits of
-/// others are known too late. Others are divided by rates.
-pub const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
-
-/// The same of windows of fewer hits than this. Divided by rates, each client has a few tokens of them, and loses much by chance: in simulation
-/// ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
-const FEW_HITS: u64 = 1_000;
-const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
-
-/// The fewest hits that are divided by slices.
-pub const SLICED_MIN: u32 = 10;
-
-/// Time of demand for which a client has a slice.
-const SLICE: Duration = Duration::from_secs(15);
-
-/// The part of a limit that is worth its division, in hundredths.
-const WORTHWHILE: u64 = 80;
-
-/// Whether a window is divided by slices of the hits that are left, and not by rates.
-pub fn is_window_sliced(hits: u64, nanos: u128) -> bool {
-    nanos >= SLICED_FROM || hits < FEW_HITS && nanos >= FEW_HITS_SLICED_FROM
-}
-
-/// Hits that clients of a window may spend at once, all together. They are missing from its rate; but with half as many tokens a client loses
-/// twice as many requests by chance. Both together are least where the burst grows with the square root of the hits.
-pub fn burst_of_window(hits: u64) -> u64 {
-    (hits / 4).min(3 * hits.isqrt()).max(hits / 32)
-}
 
 /// How a domain is served over RLQS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,12 +20,15 @@ pub struct QuotaSettings {
     pub max_share: Percent,
     /// The most that all clients have of a limit together where nothing records what is assigned: a server that starts counts so much as assigned.
     pub unrecorded: Percent,
+    /// The least part of each limit that clients together have to get at worst; a rule with less is an error.
+    pub min_use: Percent,
 }
 
 impl DeclaredQuotas {
     /// How the domain is served.
     pub(super) fn quotas(&self) -> QuotaSettings {
-        QuotaSettings { clients: self.clients, max_share: self.max_share, unrecorded: self.unrecorded }
+        let Self { clients, max_share, unrecorded, min_use, .. } = *self;
+        QuotaSettings { clients, max_share, unrecorded, min_use }
     }
 
     /// Reports the rules that clients cannot enforce.
@@ -119,8 +90,8 @@ impl DeclaredQuotas {
             );
         }
         let clients = self.clients;
-        match self.division(limit) {
-            Division::Fits => None,
+        match Divided::new(limit).division(clients) {
+            Division::Fits => self.waste(limit),
             Division::LowRate => Some(format!(
                 "has less than one request for each client (`rlqs.clients`: {clients}) in 5 s, the time between two reports of Envoy; \
                  raise its requests, lower `rlqs.clients`"
@@ -132,98 +103,35 @@ impl DeclaredQuotas {
         }
     }
 
-    /// Whether each client can have a part of the limit.
-    fn division(&self, limit: &RuleLimit) -> Division {
-        let (window, clients) = (limit.window.duration().as_nanos(), u128::from(self.clients));
-        let (requests, capacity) = (u128::from(limit.requests), u128::from(limit.capacity));
-        let interval = REPORT_INTERVAL.as_nanos();
-        let is_bucket = limit.algorithm.drains_evenly();
-        if requests == 0 {
-            return Division::Fits;
+    /// The reason why a limit is not worth its division, and the remedies.
+    fn waste(&self, limit: &RuleLimit) -> Option<String> {
+        let (divided, clients, least) = (Divided::new(limit), self.clients, self.min_use.get());
+        let part = divided.part_at_worst(clients);
+        if divided.is_zero() || part >= least.into() {
+            return None;
         }
-        if is_sliced(limit) {
-            return if capacity >= clients.max(SLICED_MIN.into()) {
-                Division::Fits
-            } else {
-                Division::FewHits
-            };
-        }
-        let burst = if is_bucket { 0 } else { burst_of_window(limit.requests.into()).max(1) };
-        let steady = requests.saturating_sub(burst.into());
-        if steady * interval >= clients * window { Division::Fits } else { Division::LowRate }
-    }
-}
-
-impl QuotaSettings {
-    /// What so many clients as the file states get of a limit together, at worst: in hundredths. They demand all of it, independently of each
-    /// other, and one demands about its share.
-    pub(super) fn part_at_worst(self, limit: &RuleLimit) -> u64 {
-        let (requests, clients) = (u64::from(limit.requests).max(1), u64::from(self.clients));
-        if is_sliced(limit) {
-            // What is in slices, for 15 s of demand, and what is left in them by chance.
-            let nanos = fills_in(limit).max(2 * SLICE.as_nanos());
-            let thousandths = 1_000 - (SLICE.as_nanos() * 1_000 / nanos) as u64;
-            let deviations = (u64::from(limit.capacity) * 10_000 / clients).isqrt().max(200);
-            return thousandths * (deviations - 100) / deviations / 10;
-        }
-        let (burst, steady) = match limit.algorithm.drains_evenly() {
-            true => (u64::from(limit.capacity), requests),
-            false => (burst_of_window(requests).max(1), requests),
+        let is_token_bucket = limit.algorithm.name() == "token_bucket";
+        let remedy = match divided.size_for(clients, least.into()) {
+            None => "raise its requests, lower `rlqs.clients`".to_owned(),
+            Some(size) if !is_token_bucket => {
+                format!("make it a `token_bucket` with a `size` of {size} or more")
+            }
+            Some(size) if !limit.algorithm.drains_evenly() => {
+                format!("remove `refill` and raise its `size` to {size} or more")
+            }
+            Some(size) => format!("raise its `size` to {size} or more"),
         };
-        let burst = (burst - burst / 8).max(1);
-        // What clients may spend at once is missing from the rate of a window.
-        let in_burst = if limit.algorithm.drains_evenly() { 0 } else { burst + requests / 128 };
-        let steady = steady.saturating_sub(in_burst) * 1_000 / requests;
-        // Of requests by chance, one in twice as many as it has tokens.
-        let tokens = ((burst - burst / 4) / (clients + clients / 16 + 1)).max(1);
-        steady * (2 * tokens - 1) / (2 * tokens) / 10
+        Some(format!(
+            "is divided by `rlqs`, and clients (`rlqs.clients`: {clients}) together get {part} % of it at worst, less than `rlqs.min_use`, \
+             {least}%; {remedy}, accept less by `min_use`, decide in Envoy by the module (docs/envoy-module.md)"
+        ))
     }
-
-    /// The warning about a limit of which clients would leave much.
-    pub(super) fn warning(self, limit: &RuleLimit) -> Option<String> {
-        let (part, clients) = (self.part_at_worst(limit), self.clients);
-        (limit.requests > 0 && part < WORTHWHILE).then(|| {
-            format!(
-                "is divided by `rlqs`, and clients (`rlqs.clients`: {clients}) together get {part} % of it at worst; make it a `token_bucket` with a \
-                 larger `size`, put it into a domain without `rlqs` for the filter `ratelimit`, or decide in Envoy by the module \
-                 (docs/envoy-module.md)"
-            )
-        })
-    }
-}
-
-/// Nanoseconds in which a bucket fills, and those of a window.
-fn fills_in(limit: &RuleLimit) -> u128 {
-    let window = limit.window.duration().as_nanos();
-    match limit.algorithm.drains_evenly() {
-        true => window * u128::from(limit.capacity) / u128::from(limit.requests).max(1),
-        false => window,
-    }
-}
-
-/// Whether a limit is divided by slices of the hits that are left.
-fn is_sliced(limit: &RuleLimit) -> bool {
-    let is_slow =
-        u128::from(limit.requests) * REPORT_INTERVAL.as_nanos() < limit.window.duration().as_nanos();
-    let is_window = !limit.algorithm.drains_evenly();
-    let is_sliced_window = is_window && is_window_sliced(limit.capacity.into(), fills_in(limit));
-    is_sliced_window || fills_in(limit) >= SLICED_FROM || is_slow
 }
 
 /// Whether servers that share a store can have parts of a limit.
 fn is_divided_in_store(limit: &RuleLimit) -> bool {
     let is_refilled_at_once = limit.algorithm.is_bucket() && !limit.algorithm.drains_evenly();
-    limit.requests == 0 || !is_refilled_at_once || is_sliced(limit)
-}
-
-/// Whether each client can have a part of a limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Division {
-    Fits,
-    /// It is divided by rates, and less than one request would be for each client between two reports.
-    LowRate,
-    /// It is divided by slices of the hits that are left, and has too few.
-    FewHits,
+    limit.requests == 0 || !is_refilled_at_once || Divided::new(limit).is_sliced()
 }
 
 /// A key of the limit that clients do not enforce.

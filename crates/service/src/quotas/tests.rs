@@ -34,7 +34,8 @@ impl Server {
 
     fn with_limit(keys: &str, bytes: usize) -> Self {
         let limit = format!("rate_limit: {{ unit: second, {keys} }}");
-        let rules = format!("{{ domain: d, rlqs: {{}}, descriptors: [{{ key: limited, {limit} }}] }}");
+        let rules =
+            format!("{{ domain: d, rlqs: {{ min_use: 1% }}, descriptors: [{{ key: limited, {limit} }}] }}");
         let rules =
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
         let store =

@@ -29,6 +29,8 @@ pub(in crate::rules) struct DeclaredQuotas {
     pub(in crate::rules) max_share: Percent,
     /// The most that all clients have of a limit where no process records what it assigns.
     pub(in crate::rules) unrecorded: Percent,
+    /// The least part of each limit that clients together have to get at worst.
+    pub(in crate::rules) min_use: Percent,
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
     pub(in crate::rules) is_shared: bool,

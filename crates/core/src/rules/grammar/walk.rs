@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The most that clients of quotas have of a limit where nothing is recorded, unless the file has another part.
 const UNRECORDED: Percent = Percent::new(50).expect("it is a percentage");
 
+/// The least part of a limit that clients of quotas together have to get at worst, unless the file has another part.
+const MIN_USE: Percent = Percent::new(80).expect("it is a percentage");
+
 /// The state of reading one file.
 pub(super) struct Walk<'w, 'p> {
     pub(super) report: Report<'p>,
@@ -76,11 +79,16 @@ impl Walk<'_, '_> {
             Some(field) => percentage(&field, &mut self.report),
             None => Some(UNRECORDED),
         };
+        let min_use = match fields.take("min_use") {
+            Some(field) => percentage(&field, &mut self.report),
+            None => Some(MIN_USE),
+        };
         fields.finish(&mut self.report, |_| None);
         Some(DeclaredQuotas {
             clients: number?,
             max_share: max_share?,
             unrecorded: unrecorded?,
+            min_use: min_use?,
             origin: self.report.origin(field.place()),
             is_shared: self.is_shared,
             is_leased: self.is_leased,

@@ -23,8 +23,9 @@ fn bans_and_schedules_are_refused_in_a_shared_store_unless_the_domain_counts_loc
 fn quotas_of_counters_in_a_shared_store_are_of_buckets_and_windows_and_need_leases() {
     let parse = |head: &str, limit: &str, leases: bool| {
         let options = LoadOptions { shared_counters: true, leases, ..LoadOptions::default() };
-        let rules =
-            format!("domain: d\nrlqs: {{}}\n{head}descriptors: [{{key: a, rate_limit: {{{limit}}}}}]\n");
+        let rules = format!(
+            "domain: d\nrlqs: {{min_use: 1%}}\n{head}descriptors: [{{key: a, rate_limit: {{{limit}}}}}]\n"
+        );
         RuleSet::parse(&[Source::file("r.yaml", rules)], &options)
             .map(|_| ())
             .map_err(|errors| errors.to_string())

@@ -129,29 +129,3 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
         assert_eq!(warnings(descriptor), [""; 0], "{descriptor}");
     }
 }
-
-/// 20 requests in 10 s among four Envoys: a third of them was admitted, and `check` accepted it without a word.
-#[test]
-fn limits_of_which_clients_of_quotas_get_little_are_warned_about() {
-    let warnings = |clients: u32, limit: &str| {
-        let text = format!(
-            "{{ domain: d, rlqs: {{ clients: {clients} }}, descriptors: [{{ key: a, rate_limit: {{ {limit} }} }}] }}"
-        );
-        let rules =
-            RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("valid rules");
-        rules.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    let window = "per: 10s, requests_per_unit: 20, algorithm: sliding_window";
-    let found = warnings(4, window);
-    assert!(found.len() == 1 && found[0].contains("get 37 % of it at worst"), "{found:?}");
-    assert_eq!(warnings(4, &window.replace("sliding_window", "token_bucket")).len(), 1);
-    assert_eq!(warnings(4, "unit: minute, requests_per_unit: 100").len(), 1);
-    for (clients, limit) in [
-        (5, "unit: second, requests_per_unit: 200, algorithm: token_bucket, size: 100"),
-        (10, "per: 10s, requests_per_unit: 1000, algorithm: sliding_window"),
-        (50, "per: 20m, requests_per_unit: 60000, algorithm: fixed_window"),
-        (2, "unit: second, requests_per_unit: 0"),
-    ] {
-        assert_eq!(warnings(clients, limit), Vec::<String>::new(), "{limit}");
-    }
-}

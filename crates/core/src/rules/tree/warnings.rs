@@ -1,5 +1,4 @@
-//! Warnings about valid rules: names that no limit has, descriptors that never apply, networks inside others, hours of a schedule that overlap,
-//! and limits of which clients of quotas get too little.
+//! Warnings about valid rules: names that no limit has, descriptors that never apply, networks inside others, and hours of a schedule that overlap.
 
 use super::{
     DomainRules,
@@ -23,9 +22,6 @@ impl DomainRules {
         warn_of_replaces(&rules, &mut warnings);
         for rule in rules {
             warn_of_hours(rule, &mut warnings);
-            if let (Some(quotas), [limit]) = (self.quotas(), &*rule.limits) {
-                warnings.extend(quotas.warning(limit).map(|message| warning(rule, message)));
-            }
         }
         warnings
     }

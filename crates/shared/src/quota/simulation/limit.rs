@@ -69,6 +69,13 @@ impl Limit {
         Self { rule, rate: rate as f64, bound }
     }
 
+    /// A token bucket of so many tokens in so many seconds.
+    pub(super) fn bucket_of(hits: u64, secs: u64, size: u64) -> Self {
+        let rule = format!("algorithm: token_bucket, size: {size}, per: {secs}s, requests_per_unit: {hits}");
+        let bound = Bound::Bucket { burst: size, hits, nanos: secs * SECOND };
+        Self { rule, rate: hits as f64 / secs as f64, bound }
+    }
+
     pub(super) fn log(hits: u64, secs: u64) -> Self {
         let rule = format!("algorithm: sliding_log, per: {secs}s, requests_per_unit: {hits}");
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Log { hits, nanos: secs * SECOND } }

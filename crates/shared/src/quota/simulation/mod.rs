@@ -13,6 +13,7 @@ mod servers;
 mod starts;
 mod usefulness;
 mod world;
+mod worst_case;
 
 use crate::lease::simulation::rng::Rng;
 use client::SECOND;

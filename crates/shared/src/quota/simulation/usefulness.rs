@@ -37,7 +37,7 @@ pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) ->
 }
 
 /// Admitted in so much time, of the least of limit and demand.
-fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
+pub(super) fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
     let before = world.admitted();
     world.run_for(nanos);
     let possible =
