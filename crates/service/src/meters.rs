@@ -1,8 +1,8 @@
 //! The figures of the service, for metrics.
 
 use super::{
-    HttpRefusal, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorSettings, ReferenceCounts,
-    Refusal, UnlimitedCounts,
+    HttpRefusal, KeyPathCounts, LimitCountSettings, LimitCounts, LimitadorCounts, LimitadorSettings,
+    ReferenceCounts, Refusal,
 };
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -63,9 +63,9 @@ pub struct Meters {
     /// When the log had a line of each of these reasons.
     pub http_refusals_logged: LogTimes<HttpRefusal>,
     /// Descriptors without a limit, unless a rule exempts them.
-    pub unlimited: UnlimitedCounts,
+    pub unlimited: KeyPathCounts,
     /// Descriptors with an entry for the day on which their windows begin that is no day.
-    pub unknown_days: UnlimitedCounts,
+    pub unknown_days: KeyPathCounts,
     /// Hits and requests of each limit.
     pub limits: LimitCounts,
     /// Hits by the keys of the reference server, if they are configured.
@@ -102,8 +102,8 @@ impl Meters {
             refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
             http_refusals: Counts::default(),
             http_refusals_logged: LogTimes::every(REFUSAL_LOG_INTERVAL),
-            unlimited: UnlimitedCounts::default(),
-            unknown_days: UnlimitedCounts::default(),
+            unlimited: KeyPathCounts::default(),
+            unknown_days: KeyPathCounts::default(),
             limits: LimitCounts::new(limits),
             reference,
             limitador,

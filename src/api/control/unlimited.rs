@@ -4,7 +4,7 @@ use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_si
 use crate::api::pb::control as pb;
 use tidegate_core::rules::{Advice, RuleSet};
 use tidegate_operations::control::Caller;
-use tidegate_service::{PATHS_MAX, UnlimitedPath};
+use tidegate_service::{CountedKeyPath, KEY_PATHS_MAX};
 use tonic::Code;
 
 const PATHS_DEFAULT: usize = 100;
@@ -21,7 +21,11 @@ impl ControlApi {
         paths.retain(|path| message.domain.is_empty() || *message.domain == *path.domain);
         let total = paths.len() as u32;
         paths.sort_by_key(|path| std::cmp::Reverse((path.last, path.count)));
-        paths.truncate(if message.limit == 0 { PATHS_DEFAULT } else { page_size(message.limit, PATHS_MAX) });
+        paths.truncate(if message.limit == 0 {
+            PATHS_DEFAULT
+        } else {
+            page_size(message.limit, KEY_PATHS_MAX)
+        });
         // On a thread of its own: each path is compared with the rules.
         let paths = move || paths.iter().map(|path| advised(&rules, path)).collect();
         let paths = tokio::task::spawn_blocking(paths).await;
@@ -30,7 +34,7 @@ impl ControlApi {
     }
 }
 
-fn advised(rules: &RuleSet, path: &UnlimitedPath) -> pb::UnlimitedPath {
+fn advised(rules: &RuleSet, path: &CountedKeyPath) -> pb::UnlimitedPath {
     let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
     let Advice { reason, nearest, declared_at, place, yaml } = rules.advise(&path.domain, &keys);
     pb::UnlimitedPath {

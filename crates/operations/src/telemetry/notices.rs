@@ -9,7 +9,7 @@ use tidegate_core::{
     rules::{Advice, RuleSet},
     store::{COUNTER_BYTES, OnFull, Store},
 };
-use tidegate_service::UnlimitedPath;
+use tidegate_service::CountedKeyPath;
 
 /// Time between two lines about one path.
 const REPEATED_AFTER: Duration = Duration::from_secs(3_600);
@@ -100,7 +100,7 @@ impl Notices {
     /// The lines that are due.
     pub fn round(
         &mut self,
-        (unlimited, unknown_days): (&[UnlimitedPath], &[UnlimitedPath]),
+        (unlimited, unknown_days): (&[CountedKeyPath], &[CountedKeyPath]),
         rules: &RuleSet,
         (store, memory_max): (&Store, Option<u64>),
         now: Timestamp,
@@ -124,7 +124,7 @@ impl Notices {
         notices
     }
 
-    fn unlimited(&mut self, path: &UnlimitedPath, rules: &RuleSet, now: Timestamp) -> Option<Notice> {
+    fn unlimited(&mut self, path: &CountedKeyPath, rules: &RuleSet, now: Timestamp) -> Option<Notice> {
         let descriptors = since_last_line(&mut self.unlimited, path, now)?;
         let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
         let of_domain = rules.domain(&path.domain);
@@ -174,7 +174,7 @@ impl Notices {
 /// The descriptors of a path since the last line about it, if another is due.
 fn since_last_line(
     logged: &mut HashMap<Path, (Timestamp, u64)>,
-    path: &UnlimitedPath,
+    path: &CountedKeyPath,
     now: Timestamp,
 ) -> Option<u64> {
     let last = logged.entry((path.domain.clone(), path.keys.clone())).or_insert((now, 0));
@@ -251,8 +251,8 @@ mod tests {
         Store::new(StoreSettings { seed: Seed::from_bytes([1; 16]), counters_max: 5, on_full: OnFull::Deny })
     }
 
-    fn path(key: &str, count: u64) -> UnlimitedPath {
-        UnlimitedPath { domain: "d".into(), keys: [key.into()].into(), count, first: at(0), last: at(0) }
+    fn path(key: &str, count: u64) -> CountedKeyPath {
+        CountedKeyPath { domain: "d".into(), keys: [key.into()].into(), count, first: at(0), last: at(0) }
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let rules =
             RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
         let (mut notices, store) = (Notices::default(), store());
-        let mut lines = |paths: &[UnlimitedPath], seconds| -> Vec<(String, u64)> {
+        let mut lines = |paths: &[CountedKeyPath], seconds| -> Vec<(String, u64)> {
             let due = notices.round((paths, &[]), &rules, (&store, None), at(seconds)).into_iter();
             due.filter_map(|notice| match notice {
                 Notice::Unlimited { keys, descriptors, .. } => Some((keys, descriptors)),

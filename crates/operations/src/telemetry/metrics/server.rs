@@ -12,7 +12,7 @@ use tidegate_core::{
     store::{COUNTER_BYTES, OnFull},
 };
 use tidegate_counts::Label;
-use tidegate_service::{DecisionEvent, Meters, UnlimitedCounts};
+use tidegate_service::{DecisionEvent, KeyPathCounts, Meters};
 use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
 
 impl Page<'_> {
@@ -35,7 +35,7 @@ impl Page<'_> {
         self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
     }
 
-    fn by_path(&mut self, name: &str, help: &str, counts: &UnlimitedCounts) -> fmt::Result {
+    fn by_path(&mut self, name: &str, help: &str, counts: &KeyPathCounts) -> fmt::Result {
         let (paths, others) = counts.counted();
         self.samples(name, help, Kind::Counter, &mut |samples| {
             for path in &paths {

@@ -1,7 +1,7 @@
-//! Counts of descriptors by domain and by the path of their keys: of those without a limit, unless a rule exempts them, and of those that state
-//! no day for their windows.
+//! Counts of some descriptors by domain and by the path of their keys: [`super::Meters`] has one of those without a limit, and one of those
+//! whose entry for the day of their windows is no day.
 //!
-//! Invariants: values are never kept; at most [`PATHS_MAX`] paths are counted apart, and what is beyond shares one count; the rest of
+//! Invariants: values are never kept; at most [`KEY_PATHS_MAX`] paths are counted apart, and what is beyond shares one count; the rest of
 //! the decisions never reaches this code. A count takes a lock that only readers contend for, and allocates at the first sight of a path.
 
 use std::{
@@ -13,14 +13,14 @@ use tidegate_core::limit::{Entry, Timestamp};
 use tidegate_counts::{PerThread, ThreadIndex};
 
 /// Paths that are counted apart.
-pub const PATHS_MAX: usize = 256;
+pub const KEY_PATHS_MAX: usize = 256;
 
 /// Bytes of a domain and of a path's keys. Longer ones share the count of those beyond the bound.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Counts of unlimited descriptors.
+/// Counts of descriptors by domain and keys.
 #[derive(Default)]
-pub struct UnlimitedCounts {
+pub struct KeyPathCounts {
     /// Keyed, so that no client can have two paths share a hash.
     hasher: RandomState,
     threads: PerThread<Mutex<OfThread>>,
@@ -39,11 +39,11 @@ struct OfThread {
 }
 
 /// The paths that are counted apart, by their hash.
-type Known = HashMap<u64, UnlimitedPath>;
+type Known = HashMap<u64, CountedKeyPath>;
 
-/// Unlimited descriptors of a domain with the same keys.
+/// Counted descriptors of a domain with the same keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct UnlimitedPath {
+pub struct CountedKeyPath {
     /// The domain.
     pub domain: Box<str>,
     /// The keys of the entries, in their order.
@@ -56,14 +56,14 @@ pub struct UnlimitedPath {
     pub last: Timestamp,
 }
 
-impl UnlimitedPath {
+impl CountedKeyPath {
     /// `key → key`.
     pub fn path(&self) -> String {
         self.keys.join(" → ")
     }
 }
 
-impl UnlimitedCounts {
+impl KeyPathCounts {
     /// Counts descriptors of a domain with these entries.
     pub(super) fn count(&self, domain: &str, entries: &[Entry<'_>], number: u64) {
         let keys = || entries.iter().map(|entry| entry.key);
@@ -88,10 +88,10 @@ impl UnlimitedCounts {
         keys: impl Iterator<Item = &'k str> + Clone,
     ) {
         let mut known = lock(&self.known);
-        let has_room = known.len() < PATHS_MAX;
+        let has_room = known.len() < KEY_PATHS_MAX;
         let bytes = domain.len() + keys.clone().map(str::len).sum::<usize>();
         if has_room && bytes <= TEXT_BYTES_MAX {
-            known.entry(hash).or_insert_with(|| UnlimitedPath {
+            known.entry(hash).or_insert_with(|| CountedKeyPath {
                 domain: domain.into(),
                 keys: keys.map(Into::into).collect(),
                 count: 0,
@@ -112,7 +112,7 @@ impl UnlimitedCounts {
 
     /// The paths in the order of domains and keys, and the number of descriptors with other ones. `now` is noted as the time of those that
     /// are new since the last reading.
-    pub fn read(&self, now: Timestamp) -> (Vec<UnlimitedPath>, u64) {
+    pub fn read(&self, now: Timestamp) -> (Vec<CountedKeyPath>, u64) {
         let (sums, others) = self.sums();
         let mut known = lock(&self.known);
         for (hash, count) in sums {
@@ -126,7 +126,7 @@ impl UnlimitedCounts {
     }
 
     /// The paths and the number of others; times are those of the last [`Self::read`].
-    pub fn counted(&self) -> (Vec<UnlimitedPath>, u64) {
+    pub fn counted(&self) -> (Vec<CountedKeyPath>, u64) {
         let (sums, others) = self.sums();
         let mut known = lock(&self.known).clone();
         sums.into_iter().for_each(|(hash, count)| _ = known.get_mut(&hash).map(|path| path.count = count));
@@ -147,8 +147,8 @@ impl UnlimitedCounts {
     }
 }
 
-fn listed(known: &Known) -> Vec<UnlimitedPath> {
-    let mut paths: Vec<UnlimitedPath> = known.values().filter(|path| path.count > 0).cloned().collect();
+fn listed(known: &Known) -> Vec<CountedKeyPath> {
+    let mut paths: Vec<CountedKeyPath> = known.values().filter(|path| path.count > 0).cloned().collect();
     paths.sort_unstable();
     paths
 }
@@ -175,14 +175,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn count(counts: &UnlimitedCounts, domain: &str, entries: &[(&str, &str)]) {
+    fn count(counts: &KeyPathCounts, domain: &str, entries: &[(&str, &str)]) {
         let entries: Vec<Entry<'_>> = entries.iter().map(|&(key, value)| Entry { key, value }).collect();
         counts.count(domain, &entries, 1);
     }
 
-    fn shown(counts: &UnlimitedCounts, seconds: u64) -> (Vec<String>, u64) {
+    fn shown(counts: &KeyPathCounts, seconds: u64) -> (Vec<String>, u64) {
         let (paths, others) = counts.read(Timestamp::from_millis(seconds * 1_000));
-        let show = |path: &UnlimitedPath| {
+        let show = |path: &CountedKeyPath| {
             let [first, last] = [path.first, path.last].map(|time| time.as_nanos() / 1_000_000_000);
             format!("{}: {} {} {first}-{last}", path.domain, path.path(), path.count)
         };
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_counted_by_domain_and_keys_whatever_their_values() {
-        let counts = UnlimitedCounts::default();
+        let counts = KeyPathCounts::default();
         std::thread::scope(|scope| {
             for value in ["1", "2"] {
                 let counts = &counts;
@@ -211,7 +211,7 @@ mod tests {
     /// Clients of quotas report the number of their requests.
     #[test]
     fn counts_saturate() {
-        let counts = UnlimitedCounts::default();
+        let counts = KeyPathCounts::default();
         for number in [u64::MAX, 2] {
             std::thread::scope(|scope| {
                 _ = scope.spawn(|| counts.count("d", &[Entry { key: "k", value: "" }], number))
@@ -222,15 +222,15 @@ mod tests {
 
     #[test]
     fn paths_beyond_the_bound_and_long_ones_share_one_count() {
-        let counts = UnlimitedCounts::default();
+        let counts = KeyPathCounts::default();
         count(&counts, "d", &[(&"k".repeat(TEXT_BYTES_MAX), "")]);
-        for key in 0..PATHS_MAX + 10 {
+        for key in 0..KEY_PATHS_MAX + 10 {
             count(&counts, "d", &[(&format!("key{key}"), "")]);
         }
         // Another thread counts the same paths apart.
         std::thread::scope(|scope| _ = scope.spawn(|| count(&counts, "d", &[("key7", "")])));
         let (paths, others) = shown(&counts, 1);
-        assert_eq!((paths.len(), others), (PATHS_MAX, 11));
+        assert_eq!((paths.len(), others), (KEY_PATHS_MAX, 11));
         assert!(paths.contains(&"d: key7 2 1-1".to_owned()));
     }
 }
