@@ -1,4 +1,5 @@
-//! Descriptors that nothing limits although no rule says so: seen in metrics, over the control API, by `tidegate ctl` and in the log.
+//! Descriptors that nothing limits although no rule says so, and descriptors that state no day for their windows: seen over the control API, by
+//! `tidegate ctl` and in the log.
 
 use crate::{control::Controlled, support::http1};
 use http::Request;
@@ -123,4 +124,43 @@ async fn a_request_for_which_no_condition_holds_is_seen_once() {
     let line: Value =
         serde_json::from_str(&shop.server.logged("the conditions of no limit hold")[0]).expect("JSON");
     assert_eq!(line["level"], "INFO", "their author wrote them");
+}
+
+#[tokio::test]
+async fn descriptors_that_state_no_day_are_listed_with_the_days_that_their_rule_accepts() {
+    let rules = "domain: shop\ndescriptors:\n\
+        - key: customer\n  descriptors:\n\
+        \x20 - key: billing_day\n    rate_limit: {requests_per_unit: 100, algorithm: fixed_window, calendar: {month: {entry: billing_day}}}\n";
+    let shop = Controlled::start(rules, &[]);
+    let mut client = shop.server.client().await;
+    for (customer, day) in [("ann", "17"), ("bob", "secret-day"), ("cid", "32")] {
+        client.hit("shop", &[("customer", customer), ("billing_day", day)]).await.expect("a response");
+    }
+
+    let (_, listed) = shop.call(&shop.read, "ListUnlimited", &json!({})).await;
+    let path = &listed["unknownDays"][0];
+    assert_eq!((&listed["unknownDaysTotal"], &listed["total"]), (&json!(1), &Value::Null), "{listed}");
+    assert_eq!(
+        (&path["domain"], &path["keys"], &path["descriptors"], &path["rule"]),
+        (&json!("shop"), &json!(["customer", "billing_day"]), &json!("2"), &json!("customer → billing_day"))
+    );
+    assert_eq!(
+        path["reason"],
+        "the value of billing_day is no day of the month, so the windows begin on the 1st"
+    );
+    assert!(!listed.to_string().contains("secret"), "values are not kept: {listed}");
+    let (_, of_other) = shop.call(&shop.read, "ListUnlimited", &json!({ "domain": "other" })).await;
+    assert_eq!(of_other["unknownDays"], Value::Null, "{of_other}");
+
+    let text = ctl(&shop, &["unlimited"]).await;
+    for line in [
+        "customer → billing_day  2 ",
+        "\n  send a day from 1 to 31 as billing_day, such as 17; or correct `entry` of the limit at ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let json = ctl(&shop, &["unlimited", "--json"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON")["unknownDays"][0]["rule"], path["rule"]);
+    let line: Value = serde_json::from_str(&shop.server.logged("is no day")[0]).expect("JSON");
+    assert_eq!((&line["level"], &line["keys"]), (&json!("WARN"), &json!("customer → billing_day")));
 }

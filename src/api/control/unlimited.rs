@@ -1,10 +1,13 @@
-//! Descriptors without a limit, unless a rule exempts them: `ListUnlimited`.
+//! Descriptors without a limit, unless a rule exempts them, and descriptors that state no day for their windows: `ListUnlimited`.
 
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
 use crate::api::pb::control as pb;
-use tidegate_core::rules::{Advice, RuleSet};
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{Advice, DayAdvice, RuleSet},
+};
 use tidegate_operations::control::Caller;
-use tidegate_service::{CountedKeyPath, KEY_PATHS_MAX};
+use tidegate_service::{CountedKeyPath, KEY_PATHS_MAX, KeyPathCounts};
 use tonic::Code;
 
 const PATHS_DEFAULT: usize = 100;
@@ -16,26 +19,46 @@ impl ControlApi {
         message: pb::ListUnlimitedRequest,
     ) -> Result<pb::ListUnlimitedResponse, Error> {
         let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
-        let now = self.control.now();
-        let (mut paths, others) = self.control.service().meters().unlimited.read(now);
+        let (now, meters) = (self.control.now(), self.control.service().meters());
+        let unlimited = Listed::of(&meters.unlimited, &message, now);
+        let unknown_days = Listed::of(&meters.unknown_days, &message, now);
+        // On a thread of its own: each path is compared with the rules.
+        let advised = move || pb::ListUnlimitedResponse {
+            paths: unlimited.paths.iter().map(|path| advised(&rules, path)).collect(),
+            total: unlimited.total,
+            others: unlimited.others,
+            unknown_days: unknown_days.paths.iter().map(|path| unknown_day(&rules, path)).collect(),
+            unknown_days_total: unknown_days.total,
+            unknown_days_others: unknown_days.others,
+        };
+        let response = tokio::task::spawn_blocking(advised).await;
+        response.map_err(|_| Error::new(Code::Internal, "the paths could not be read"))
+    }
+}
+
+/// Paths that a request selects.
+struct Listed {
+    /// Those seen last first; at most as many as the request asks for.
+    paths: Vec<CountedKeyPath>,
+    /// Number of all.
+    total: u32,
+    /// Descriptors whose paths are not counted apart.
+    others: u64,
+}
+
+impl Listed {
+    fn of(counts: &KeyPathCounts, message: &pb::ListUnlimitedRequest, now: Timestamp) -> Self {
+        let (mut paths, others) = counts.read(now);
         paths.retain(|path| message.domain.is_empty() || *message.domain == *path.domain);
         let total = paths.len() as u32;
         paths.sort_by_key(|path| std::cmp::Reverse((path.last, path.count)));
-        paths.truncate(if message.limit == 0 {
-            PATHS_DEFAULT
-        } else {
-            page_size(message.limit, KEY_PATHS_MAX)
-        });
-        // On a thread of its own: each path is compared with the rules.
-        let paths = move || paths.iter().map(|path| advised(&rules, path)).collect();
-        let paths = tokio::task::spawn_blocking(paths).await;
-        let paths = paths.map_err(|_| Error::new(Code::Internal, "the paths could not be read"))?;
-        Ok(pb::ListUnlimitedResponse { paths, total, others })
+        paths.truncate(if message.limit == 0 { PATHS_DEFAULT } else { page_size(message.limit, KEY_PATHS_MAX) });
+        Self { paths, total, others }
     }
 }
 
 fn advised(rules: &RuleSet, path: &CountedKeyPath) -> pb::UnlimitedPath {
-    let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
+    let keys = keys(path);
     let Advice { reason, nearest, declared_at, place, yaml } = rules.advise(&path.domain, &keys);
     pb::UnlimitedPath {
         domain: path.domain.to_string(),
@@ -49,4 +72,24 @@ fn advised(rules: &RuleSet, path: &CountedKeyPath) -> pb::UnlimitedPath {
         yaml,
         place,
     }
+}
+
+fn unknown_day(rules: &RuleSet, path: &CountedKeyPath) -> pb::UnknownDayPath {
+    let keys = keys(path);
+    let DayAdvice { reason, rule, declared_at, remedy } = rules.advise_day(&path.domain, &keys);
+    pb::UnknownDayPath {
+        domain: path.domain.to_string(),
+        keys: keys.into_iter().map(str::to_owned).collect(),
+        descriptors: path.count,
+        first: Some(timestamp(path.first)),
+        last: Some(timestamp(path.last)),
+        reason,
+        rule,
+        declared_at,
+        remedy,
+    }
+}
+
+fn keys(path: &CountedKeyPath) -> Vec<&str> {
+    path.keys.iter().map(|key| &**key).collect()
 }

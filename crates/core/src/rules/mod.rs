@@ -43,6 +43,7 @@ mod source;
 mod tests;
 mod text_map;
 mod tree;
+mod unknown_days;
 mod unlimited;
 mod value_set;
 mod yaml;
@@ -83,6 +84,7 @@ pub use tree::{
     DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,
     RuleEntry, RuleValue, Step,
 };
+pub use unknown_days::DayAdvice;
 pub use unlimited::{Advice, NamedRules, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
 pub use yaml::{nearest, yaml_text};

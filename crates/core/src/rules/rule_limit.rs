@@ -126,6 +126,11 @@ impl RuleLimit {
         self.anchors.as_ref().map(|anchors| anchors.entry())
     }
 
+    /// The limits by the day that an entry states, if an entry states it.
+    pub(super) fn anchors(&self) -> Option<&EntryAnchors> {
+        self.anchors.as_deref()
+    }
+
     /// The limit of a descriptor with these entries: this one, or that of the day which one of them states. None if that is no day.
     #[inline]
     pub(crate) fn of_entries(&self, entries: &[Entry<'_>]) -> Option<&Self> {
@@ -397,6 +402,11 @@ impl EntryAnchors {
     /// The entry that states the day.
     pub(super) fn entry(&self) -> &AnchorEntry {
         &self.entry
+    }
+
+    /// The period of the windows.
+    pub(super) fn period(&self) -> Period {
+        self.period
     }
 }
 

@@ -222,7 +222,7 @@ fn nearest_rule<'r>(rules: &'r DomainRules, keys: &[&str]) -> Option<&'r Rule> {
 }
 
 /// The key of one step of a rule's path.
-fn key_of(step: &str) -> &str {
+pub(super) fn key_of(step: &str) -> &str {
     step.split_once('=').map_or(step, |(key, _)| key)
 }
 

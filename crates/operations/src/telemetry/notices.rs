@@ -219,7 +219,7 @@ impl fmt::Display for Notice {
                 write!(f, "descriptors without a limit: {:?}; `tidegate ctl unlimited` prints a rule", advice.reason)
             }
             Self::UnknownDay { .. } => f.write_str(
-                "descriptors whose entry for the day of their windows is no day: their windows begin with the first day of the calendar; send a day, or correct `entry` of the rule",
+                "descriptors whose entry for the day of their windows is no day: their windows begin with the first day of the calendar; send a day, or correct `entry` of the rule, which `tidegate ctl unlimited` shows",
             ),
             Self::Full { on_full: OnFull::Deny, .. } => f.write_str(
                 "counters are full: requests with new keys are denied although they exceed no limit; raise --max-counters",

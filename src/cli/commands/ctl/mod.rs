@@ -42,10 +42,10 @@ enum Command {
     /// The rules in force with hits per second.
     Rules {
         /// Only this domain.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only rules whose path contains this text.
-        #[arg(default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        #[arg(default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::rules))]
         contains: String,
     },
     /// The path of a request through the rules, its counters, and the decision it would have now.
@@ -63,19 +63,20 @@ enum Command {
     /// The buckets that clients of RLQS enforce by themselves, and the clients' shares.
     Quotas {
         /// Only this domain.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Number of buckets, those with most demand first.
         #[arg(long, short = 'n', default_value_t = 20)]
         limit: u32,
         /// Only buckets of which key=value,key=value, sorted by key, contains this text.
-        #[arg(default_value = "")]
+        #[arg(default_value = "", hide_default_value = true)]
         contains: String,
     },
-    /// Descriptors without a limit, unless a rule exempts them, by domain and keys, with rules that would limit them.
+    /// Descriptors without a limit, unless a rule exempts them, by domain and keys, with rules that would limit them. Also descriptors that state no
+    /// day for their calendar windows.
     Unlimited {
         /// Only this domain.
-        #[arg(default_value = "")]
+        #[arg(default_value = "", hide_default_value = true)]
         domain: String,
         /// Number of paths of keys, those seen last first.
         #[arg(long, short = 'n', default_value_t = 20)]
@@ -111,10 +112,10 @@ enum Command {
     /// The keys with most denied or admitted hits.
     Top {
         /// Only this domain.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only this rule, by its path or the name of a limit.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Admitted hits instead of denied ones.
         #[arg(long)]
@@ -129,10 +130,10 @@ enum Command {
     /// Decisions as they are made, until interrupted.
     Tail {
         /// Only this domain.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only decisions to which this rule applied, by its path or the name of a limit.
-        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Only these.
         #[arg(long)]
