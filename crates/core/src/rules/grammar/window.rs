@@ -19,6 +19,8 @@ pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option
             per.reject(report, "is given beside `unit`; keep one of the two");
             None
         }
+        // The calendar states the window; the error is that another algorithm has none.
+        (None, None) if fields.has_unknown("calendar") => None,
         (None, None) => {
             let message = "is missing; write `unit: second` (or minute, hour, …) or `per: 10s`";
             report.at(fields.place(), fields.path_of("unit"), message);

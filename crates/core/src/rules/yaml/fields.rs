@@ -240,6 +240,11 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// Whether the map has a name that nothing has looked for: it is reported as unknown.
+    pub(in crate::rules) fn has_unknown(&self, name: &str) -> bool {
+        !self.known.contains(&name) && self.pairs.iter().any(|pair| &*pair.key == name)
+    }
+
     /// Leaves out the own value of `name` if the extension has one of `other`, which takes its place.
     pub(in crate::rules) fn replace(&mut self, name: &'static str, other: &'static str) {
         if self.extension.as_mut().is_some_and(|extension| extension.take(other).is_some()) {
