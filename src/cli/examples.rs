@@ -30,7 +30,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
         "rlqs envoy-config",
         [
             "tidegate rlqs envoy-config --rules rules.yaml",
-            "tidegate rlqs envoy-config --rules rules.yaml --cluster tidegate",
+            "tidegate rlqs envoy-config --rules rules.yaml --input api_key=header:x-api-key --fallback deny",
         ],
     ),
     (

@@ -1,7 +1,10 @@
 //! Errors that keep the server from starting, or from stopping well.
 
 use crate::api::TokensError;
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 use tidegate_operations::{control::ControlError, telemetry::TracesError};
 use tidegate_snapshot::DiskError;
 use tidegate_threads::StartError;
@@ -64,7 +67,7 @@ impl ServeError {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), token_file_remedy(source, path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -79,6 +82,16 @@ pub enum TokenFileError {
         /// The errors.
         source: TokensError,
     },
+}
+
+/// Returns the remedy for a token file that cannot be read, as the end of an error message.
+fn token_file_remedy(error: &io::Error, path: &Path) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("; make it with `tidegate token NAME --role ROLE --file {}`", path.display())
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns the remedy for an address that cannot be bound, as the end of an error message.

@@ -36,7 +36,7 @@ pub(in crate::cli) struct StoreFlags {
     /// Private key of --counters-cert, as PEM.
     #[arg(long, env = "TIDEGATE_COUNTERS_KEY", value_name = "FILE", requires = "counters_cert")]
     counters_key: Option<PathBuf>,
-    /// Accept a certificate of the store without its host name; its authority is verified all the same.
+    /// Accept a certificate of the store without its host name. Its authority is still verified.
     #[arg(long, env = "TIDEGATE_COUNTERS_ANY_NAME", requires = "counters")]
     counters_any_name: bool,
 }

@@ -14,7 +14,7 @@ pub(in crate::cli) struct Audit {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Verify the chain of hashes of an audit log.
+    /// Verifies the chain of hashes of an audit log.
     ///
     /// Exit code 0: no line was changed, removed or inserted. 1: the first line that breaks the chain is printed. Lines cut off at
     /// the end are not detected: compare the number and the hash of the last line with those that were noted elsewhere.
@@ -28,7 +28,7 @@ impl Audit {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let Command::Verify { file } = self.command;
         if file.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-            eprintln!("{}: a pipe; its end is when its writer closes it", file.display());
+            eprintln!("{} is a pipe: reading until its writer closes it", file.display());
         }
         let failed = |error| Failure(format!("{}: {error}", file.display()));
         let lines = BufReader::new(File::open(&file).map_err(failed)?);

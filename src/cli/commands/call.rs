@@ -17,7 +17,7 @@ use crate::{
         Failure,
         arguments::{client_tls::ClientTlsFlags, interval},
         commands::{target, ticket},
-        output::{details, table},
+        output::{counted, details, table},
     },
     server::ListenAddress,
 };
@@ -261,9 +261,8 @@ impl Call {
             }
         }
         if !self.json {
-            let requests = if count == 1 { "request" } else { "requests" };
             let cost = self.cost.map(|cost| format!(", with a cost of {cost}")).unwrap_or_default();
-            table::print_line(format!("ended {count} {requests}{cost}"));
+            table::print_line(format!("ended {}{cost}", counted(count as u64, "request")));
         }
         Ok(())
     }

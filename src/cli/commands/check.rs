@@ -25,7 +25,7 @@ pub(in crate::cli) struct Check {
     /// Rule files, or directories of them; - is standard input.
     #[arg(required_unless_present = "rules", value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The same, as other commands have it.
+    /// The same as PATH.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
     #[command(flatten)]

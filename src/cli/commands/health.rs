@@ -19,7 +19,7 @@ const DEFAULT: &str = "127.0.0.1:8081";
 /// Exits with 0 if it is, and with 1 and the reason if not: a probe for images without a shell.
 #[derive(Args)]
 pub(in crate::cli) struct Health {
-    /// Address of the gRPC port: host:port or unix:/path/of/socket. By default the first one in TIDEGATE_LISTEN, at this machine, or
+    /// Address of the gRPC port: host:port or unix:/path/of/socket. By default the first address of TIDEGATE_LISTEN, or
     /// 127.0.0.1:8081.
     #[arg(long, env = "TIDEGATE_ADDR")]
     addr: Option<ListenAddress>,
@@ -27,7 +27,7 @@ pub(in crate::cli) struct Health {
     #[arg(long, env = "TIDEGATE_LISTEN", value_delimiter = ',', hide = true)]
     listen: Vec<ListenAddress>,
     /// Name of the service to check; by default the server as a whole.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     service: String,
     /// Timeout for connecting and for the response.
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]

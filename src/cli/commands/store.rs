@@ -43,7 +43,7 @@ enum Action {
         #[command(flatten)]
         at: At,
     },
-    /// Writes the counters to a file of JSON lines, of which `tidegate snapshot import` makes a data directory. The servers must be
+    /// Writes the counters to a file of JSON lines, which `tidegate snapshot import` or `tidegate store import` reads. The servers must be
     /// stopped. The file contains the secret of the keys; only its owner can read it. Exit code 1: a counter that is listed cannot be
     /// read.
     Export {

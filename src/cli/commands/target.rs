@@ -61,12 +61,11 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
         Code::Cancelled => is_unsent(*cause),
         _ => false,
     });
-    let alert =
-        status.source().and_then(io_cause).and_then(|cause| cause.get_ref()?.downcast_ref::<rustls::Error>());
+    let refusal = cause.and_then(tls_refusal);
     Failure(match cause {
         // With TLS 1.3 a server refuses a client after the client's handshake is complete.
-        Some(cause) if alert.is_some() => {
-            let remedy = alert.map(tls_remedy).unwrap_or_default();
+        Some(cause) if refusal.is_some() => {
+            let remedy = refusal.as_ref().map(tls_remedy).unwrap_or_default();
             format!("{address} refuses the connection: {}{remedy}", root_cause(cause))
         }
         _ if is_timeout(status) => {
@@ -82,6 +81,25 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
             )
         }
         None => format!("{address} answered {:?}: {}", status.code(), status.message()),
+    })
+}
+
+/// The alert of TLS with which a server refuses a client, if that is the cause. h2 keeps only the text of an error that it reads.
+fn tls_refusal(cause: &(dyn Error + 'static)) -> Option<rustls::Error> {
+    use rustls::{AlertDescription as Alert, Error::AlertReceived};
+    let error = io_cause(cause).and_then(|cause| cause.get_ref()?.downcast_ref::<rustls::Error>());
+    error.cloned().or_else(|| {
+        let text = root_cause(cause);
+        let refusals = [
+            Alert::CertificateRequired,
+            Alert::BadCertificate,
+            Alert::UnknownCA,
+            Alert::CertificateExpired,
+            Alert::CertificateUnknown,
+            Alert::AccessDenied,
+            Alert::HandshakeFailure,
+        ];
+        refusals.map(AlertReceived).into_iter().find(|refusal| text.contains(&refusal.to_string()))
     })
 }
 
@@ -101,9 +119,9 @@ fn is_unsent(cause: &(dyn Error + 'static)) -> bool {
 /// The remedy to append to an error of a connection on which no HTTP/2 is received.
 pub(super) fn no_answer_remedy(has_tls: bool) -> &'static str {
     if has_tls {
-        return "; if the server requires a client certificate: give it with --tls-cert and --tls-key, else the address of a gRPC server";
+        return "; if the server requires a client certificate, give it with --tls-cert and --tls-key; otherwise give the address of a gRPC server";
     }
-    "; if the port has TLS, give the authority of its certificate with --tls-ca, else the address of a gRPC server"
+    "; if the port has TLS, give the authority of its certificate with --tls-ca; otherwise give the address of a gRPC server"
 }
 
 /// The remedy to append to an error of connecting to `address`; empty if none is known.
@@ -136,14 +154,17 @@ fn tls_remedy(error: &rustls::Error) -> &'static str {
             "; give the authority of the server's certificate with --tls-ca"
         }
         Error::InvalidCertificate(CertificateError::Other(error)) if is_authority(error) => {
-            "; the server's certificate is one of an authority (CA:TRUE): have it made with CA:FALSE, or accept any \
-             with --tls-insecure"
+            "; the server's certificate is that of an authority (CA:TRUE): make a server certificate with CA:FALSE, or \
+             accept any certificate with --tls-insecure"
         }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "; give the name in the server's certificate with --tls-server-name",
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "; the server requires a client certificate: give it with --tls-cert and --tls-key"
+        }
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "; the server does not know the authority of the client certificate: give a certificate that its --tls-client-ca signed"
         }
         _ => "",
     }

@@ -30,7 +30,7 @@ impl Token {
             None => println!("token: {}\nline:  {}", token.text(), token.line()),
             Some(path) => {
                 if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-                    eprintln!("{}: a pipe; the line is written when a program reads it", path.display());
+                    eprintln!("{} is a pipe: waiting until a program reads it", path.display());
                 }
                 let options = OpenOptions::new().append(true).create(true).open(path);
                 // One write: a server that watches the file reads the whole line.

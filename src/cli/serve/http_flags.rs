@@ -17,7 +17,7 @@ pub(super) struct HttpFlags {
     #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]
     pub(super) http_listen: Vec<ListenAddress>,
     /// File of bearer tokens, as `tidegate token` writes it. Requests of the HTTP port then need a token, except those of probes;
-    /// callers of the control API and holders of leases have their roles from it, on the gRPC port too. Read again when it changes.
+    /// callers of the control API and holders of leases get their roles from it, on the gRPC port too. Read again when it changes.
     #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "uses_of_tokens")]
     http_token_file: Option<PathBuf>,
     /// Maximum number of HTTP connections. Beyond it the idlest connection is closed.

@@ -17,9 +17,9 @@ pub(super) struct ResponseOptions {
     /// Envoy has such headers of its own (`enable_x_ratelimit_headers`, `enable_retry_after_header`): enable one or the other.
     #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
     response_headers: Vec<HeadersChoice>,
-    /// Most seconds that are added by chance to the waits of denials in `Retry-After` and plain headers.
+    /// Longest time that is added at random to the waits that headers of denials state (`Retry-After` and plain headers).
     ///
-    /// Clients that are denied together then do not return together. No stated wait is shorter than the exact one; resets in statuses stay exact.
+    /// Clients that are denied together then do not return together. No stated wait is shorter than the exact wait; resets in statuses stay exact.
     #[arg(long, env = "TIDEGATE_RETRY_JITTER", value_name = "DURATION", default_value = "0s", value_parser = jitter)]
     retry_jitter: u32,
 }

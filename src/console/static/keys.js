@@ -239,7 +239,7 @@ function inPlaceOfRules(app, { override, block, blockId }, refresh) {
 function card({ counter, bar: one, left }) {
   return h("div", { class: "card" },
     h("p", { class: "label" }, `${limitText(counter)}, ${counter.algorithm || ""} ${counter.name ? visible(counter.name) : ""}`),
-    h("p", { class: "figure" }, count(counter.used || 0), h("small", {}, ` ${isInFlight(counter.algorithm) ? "in flight" : "used"}, ${count(counter.remaining || 0)} remaining`)),
+    h("p", { class: "figure" }, count(counter.used || 0), " ", h("small", {}, `${isInFlight(counter.algorithm) ? "in flight" : "used"}, ${count(counter.remaining || 0)} remaining`)),
     one, h("p", { class: "label" }, left, counter.bannedFor ? ` Banned for ${duration(seconds(counter.bannedFor))}.` : "", counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""),
     counter.slots ? h("p", { class: "label" }, `${slotsText(counter)}.`) : "",
     counter.reserved ? h("p", { class: "label" }, `${reservedText(counter)}.`) : "");

@@ -63,10 +63,10 @@ export default {
       const all = number(total.admitted) + number(total.denied);
       const latency = status.latency;
       figures.replaceChildren(
-        figure(`Admitted ${name}`, h("p", { class: "figure" }, rate(now("admitted")), h("small", {}, ` ${count(number(total.admitted))} in all`)), hits("admitted")),
-        figure(`Denied ${name}`, h("p", { class: "figure" }, rate(now("denied")), h("small", {}, ` ${percent(number(total.denied), all)} of all`)), hits("denied")),
+        figure(`Admitted ${name}`, h("p", { class: "figure" }, rate(now("admitted")), " ", h("small", {}, `${count(number(total.admitted))} in all`)), hits("admitted")),
+        figure(`Denied ${name}`, h("p", { class: "figure" }, rate(now("denied")), " ", h("small", {}, `${percent(number(total.denied), all)} of all`)), hits("denied")),
         figure("Latency, p99", h("p", { class: "figure" }, latency?.p99Seconds ? duration(latency.p99Seconds) : "\u2013",
-          latency?.p99Seconds ? h("small", {}, ` p50 ${duration(latency.p50Seconds || 0)}, p95 ${duration(latency.p95Seconds || 0)}`) : null)),
+          latency?.p99Seconds ? [" ", h("small", {}, `p50 ${duration(latency.p50Seconds || 0)}, p95 ${duration(latency.p95Seconds || 0)}`)] : null)),
         memory(status.counters || {}));
       domains.replaceChildren(h("h2", {}, "Domains"), domainTable(app, status));
       server.replaceChildren(...serverCards(status));
@@ -114,7 +114,7 @@ function topTable(app, keys) {
 function memory(counters) {
   const [used, most] = [number(counters.count), number(counters.countMax)];
   const [bytesUsed, bytesMost] = [number(counters.memoryBytes), number(counters.memoryBytesMax)];
-  return figure("Counters", h("p", { class: "figure" }, compact(used), most ? h("small", {}, ` of at most ${compact(most)}`) : null),
+  return figure("Counters", h("p", { class: "figure" }, compact(used), most ? [" ", h("small", {}, `of at most ${compact(most)}`)] : null),
     bar(used, most, used > 0.9 * most ? "near" : ""),
     bytesUsed ? h("p", { class: "label" }, `Memory: ${bytes(bytesUsed)}${bytesMost ? ` of ${bytes(bytesMost)}` : ""}`) : null);
 }
@@ -172,7 +172,7 @@ function sharedStore(store) {
 
 function leases(of) {
   const local = number(of.admitted) + number(of.denied);
-  return figure("Leases", h("p", { class: "figure" }, compact(number(of.held)), h("small", {}, " with credits")),
+  return figure("Leases", h("p", { class: "figure" }, compact(number(of.held)), " ", h("small", {}, "with credits")),
     h("p", {}, `${count(local)} requests decided by leases and kept denials, ${count(number(of.requests))} requests for credits`),
     number(of.wasted) ? h("p", { class: "label" }, `${counted(number(of.wasted), "credit")} expired unspent`) : null);
 }

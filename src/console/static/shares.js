@@ -50,7 +50,7 @@ export default {
         `${counted(total, "bucket")}, ${counted(number(streams), "stream")}`,
         total > buckets.length ? `those with most demand are listed, ${count(buckets.length)}` : "",
         number(undivided) ? `${counted(number(undivided), "bucket")} of streams that no limit divides` : "",
-        isLearning ? "the server has started lately: what a former process may have assigned counts until 16 s after that" : "",
+        isLearning ? "the server has just started: for 16 s, what a former process may have assigned counts as used" : "",
       ].filter(Boolean).join("; ");
     }
 

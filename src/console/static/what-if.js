@@ -178,14 +178,14 @@ function show(place, app, report, isRecorded) {
   const { proposed = {}, current = {}, overTime = {}, notes = [] } = report;
   const name = isRecorded ? "as recorded" : "in force";
   const requests = number(report.requests);
-  const denied = (side) => [count(number(side.denied)), h("small", {}, ` ${percent(number(side.denied), requests)}`)];
+  const denied = (side) => [count(number(side.denied)), " ", h("small", {}, percent(number(side.denied), requests))];
   place.replaceChildren(
     h("div", { class: "grid figures" },
       figure("Requests", h("p", { class: "figure" }, compact(requests)), h("p", { class: "label" }, `${dateTime(report.first)} to ${dateTime(report.last)}`)),
       figure(`Denied, ${name}`, h("p", { class: "figure" }, denied(current)), worst(current)),
       figure("Denied, proposed", h("p", { class: "figure" }, denied(proposed)), worst(proposed)),
-      figure("Newly denied", h("p", { class: "figure" }, compact(number(report.newlyDenied)), h("small", {}, ` of ${counted(number(report.keysNewlyDeniedTotal), "key")}`))),
-      figure("Newly admitted", h("p", { class: "figure" }, compact(number(report.newlyAdmitted)), h("small", {}, ` of ${counted(number(report.keysNewlyAdmittedTotal), "key")}`)))),
+      figure("Newly denied", h("p", { class: "figure" }, compact(number(report.newlyDenied)), " ", h("small", {}, `of ${counted(number(report.keysNewlyDeniedTotal), "key")}`))),
+      figure("Newly admitted", h("p", { class: "figure" }, compact(number(report.newlyAdmitted)), " ", h("small", {}, `of ${counted(number(report.keysNewlyAdmittedTotal), "key")}`)))),
     h("div", { class: "card" }, plot(overTime, name)),
     ...(report.suggestions || []).map(suggested),
     h("div", { class: "card" }, h("h2", {}, "Descriptors by rule"), table([

@@ -39,7 +39,7 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     one.report("shop", &[&[("plan", "gold")], &[("user", "ada")]], 1).await;
     assert_eq!(one.strategy().await, ALLOW_ALL);
     let listed = ctl_quotas(&server, &reader, &[]).await;
-    assert!(listed.contains("1 buckets, 1 streams; 1 buckets of streams that no limit divides"), "{listed}");
+    assert!(listed.contains("1 bucket, 1 stream; 1 bucket of streams that no limit divides"), "{listed}");
     assert!(
         listed.contains("what a former process may have assigned") && !listed.contains("ada"),
         "{listed}"
@@ -92,7 +92,7 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
 
     // What rules hash is neither shown nor found.
     let listed = ctl_quotas(&server, &reader, &["user="]).await;
-    assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 buckets, "), "{listed}");
+    assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 bucket, "), "{listed}");
     assert!(ctl_quotas(&server, &reader, &["ada"]).await.contains("\n0 buckets, "));
     assert!(ctl_quotas(&server, &reader, &["--domain", "other"]).await.contains("\n0 buckets, "));
 

@@ -90,7 +90,7 @@ async fn shares_of_quotas_and_leases_are_shown_as_they_change() {
     browser.shows("No client holds credits").await;
 
     let (small, large) = (reports(server, 20).await, reports(server, 60).await);
-    browser.shows("1 bucket, 2 streams; the server has started lately").await;
+    browser.shows("1 bucket, 2 streams; the server has just started").await;
     let mut node = Node::new(7, server.channel().await);
     node.token = Some(shop.operate.clone());
     let held = holds(node);

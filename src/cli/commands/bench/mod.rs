@@ -42,7 +42,7 @@ pub(in crate::cli) struct Bench {
     /// Address of the server: host:port or unix:/path/of/socket.
     #[arg(value_name = "ADDR", env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
     address: ListenAddress,
-    /// The same, as other commands have it.
+    /// The same as the argument ADDR.
     #[arg(long, value_name = "ADDR")]
     addr: Option<ListenAddress>,
     /// Number of connections.
@@ -89,7 +89,7 @@ pub(in crate::cli) struct Bench {
     hits: Option<u32>,
     /// Time for which an admitted request holds its slot or estimate before its end, or a range such as 10ms..2s.
     ///
-    /// A run of a --duration ends those that are held with itself, one of --requests after their times.
+    /// With --duration, requests that are still held end with the run. With --requests, each ends after its time.
     #[arg(long, value_name = "TIME")]
     hold: Option<HoldTimes>,
     /// Actual cost of a request at its end, instead of its estimate, which stays by default.
@@ -167,7 +167,9 @@ impl Bench {
         match &measured.ended_by {
             Some(error) => {
                 let Failure(reason) = self.failure(error);
-                Err(Failure(format!("the report is of the time until the run ended early: {reason}")))
+                Err(Failure(format!(
+                    "the run ended early, and the report covers the time until then: {reason}"
+                )))
             }
             None if measured.tally.decided() > 0 => Ok(ExitCode::SUCCESS),
             None => Ok(ExitCode::FAILURE),

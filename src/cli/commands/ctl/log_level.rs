@@ -10,7 +10,7 @@ use clap::Args;
 #[derive(Args)]
 pub(super) struct LogLevel {
     /// As --log of serve: off, error, warn, info, debug or trace, or a list of target=level. Without it, the configured level.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     level: String,
     #[command(flatten)]
     reason: Reason,

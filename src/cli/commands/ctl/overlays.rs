@@ -74,7 +74,7 @@ pub(super) struct SetBlock {
     #[arg(long)]
     cidr: Option<String>,
     /// Domain; by default every domain that has rules.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     domain: String,
     #[command(flatten)]
     circumstances: Circumstances,
@@ -83,13 +83,13 @@ pub(super) struct SetBlock {
 #[derive(Args)]
 struct Circumstances {
     /// Name; by default the server makes one.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     id: String,
     /// Time after which it expires; by default it does not.
     #[arg(long = "for", value_name = "TIME", value_parser = time_of_message)]
     expires_in: Option<Duration>,
     /// Reason, for people and for the audit log.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Delete {
     /// Its name.
     id: String,
     /// Reason, for the audit log.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
 }
 

@@ -3,7 +3,7 @@
 use super::shown::Shown;
 use crate::{
     api::{pb::control as pb, time::from_duration},
-    cli::output::{plain, table},
+    cli::output::{counted, plain, table},
 };
 use tidegate_core::limit::DescriptorText;
 
@@ -23,7 +23,7 @@ pub(super) fn status(status: &pb::StatusResponse) -> Shown {
     }
     for domain in &status.domains {
         let name = format!("hits of {}", domain.domain);
-        rows.add_row([name, format!("{}; {} rules", counts(&domain.hits), domain.rules)]);
+        rows.add_row([name, format!("{}; {}", counts(&domain.hits), counted(domain.rules.into(), "rule"))]);
     }
     if let Some(counters) = &status.counters {
         let text = format!("{} of at most {}", counters.count, counters.count_max);
@@ -122,9 +122,11 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
             let pb::Entry { key, value } = step.entry.clone().unwrap_or_default();
             lines.push(format!("  {number}. {key}={value} matches {}  ({})", step.matched, step.declared_at));
         }
-        lines.push(format!("  → {}", descriptor.outcome));
+        let is_blocked = descriptor.block.is_some();
+        lines.push(format!("  → {}", if is_blocked { "blocked" } else { &descriptor.outcome }));
         lines.extend(overlay_text(descriptor).map(|text| format!("    {text}")));
-        for counter in &descriptor.counters {
+        // A block denies without a counter.
+        for counter in descriptor.counters.iter().filter(|_| !is_blocked) {
             lines.push(format!("    {}", counter_text(counter)));
         }
     }
@@ -385,13 +387,9 @@ pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
         ]);
     }
     let pb::ListLeasesResponse { total, leases, credits, .. } = response;
-    let plural = |count: u64| if count == 1 { "" } else { "s" };
-    let text = format!(
-        "{rows}\n{total} node{}, {leases} lease{}, {credits} credit{} outstanding",
-        plural(u64::from(*total)),
-        plural(*leases),
-        plural(*credits),
-    );
+    let nodes = counted(u64::from(*total), "node");
+    let (leases, credits) = (counted(*leases, "lease"), counted(*credits, "credit"));
+    let text = format!("{rows}\n{nodes}, {leases}, {credits} outstanding");
     Shown::new("ListLeasesResponse", response, text)
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     api::pb::control::{self as pb, quota_bucket::Division, quota_subscriber::Assignment},
-    cli::output::table,
+    cli::output::{counted, table},
 };
 
 pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
@@ -46,12 +46,14 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
         }
     }
     let pb::ListQuotasResponse { total, streams, undivided, is_learning, .. } = response;
-    let mut text = format!("{rows}\n{total} buckets, {streams} streams");
+    let mut text =
+        format!("{rows}\n{}, {}", counted(u64::from(*total), "bucket"), counted(*streams, "stream"));
     if *undivided > 0 {
-        text += &format!("; {undivided} buckets of streams that no limit divides");
+        text += &format!("; {} of streams that no limit divides", counted(*undivided, "bucket"));
     }
     if *is_learning {
-        text += "; the server has started lately: what a former process may have assigned counts until 16 s after that, and shares do not grow into it";
+        text +=
+            "; the server has just started: for 16 s, what a former process may have assigned counts as used";
     }
     Shown::new("ListQuotasResponse", response, text)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 #[derive(Args)]
 pub(super) struct Reason {
     /// Reason, for the audit log.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) reason: String,
 }
 

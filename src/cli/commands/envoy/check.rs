@@ -3,7 +3,7 @@
 use super::inputs::Inputs;
 use crate::cli::{
     Failure,
-    output::{rule_text::limit_text, table, yaml::Yaml},
+    output::{counted, rule_text::limit_text, table, yaml::Yaml},
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -108,8 +108,8 @@ fn show(checked: &Checked<'_>) {
         |severity| checked.findings.iter().filter(|finding| finding.kind.severity() == severity).count();
     let [unlimited, unknown, notes] = [Severity::Unlimited, Severity::CannotTell, Severity::Note].map(number);
     table::print_line(format!(
-        "\n{} descriptors; {unlimited} findings that leave requests unlimited, {unknown} that cannot be told, {notes} notes",
-        rows.len()
+        "\n{}; findings: {unlimited} unlimited, {unknown} cannot tell, {notes} notes",
+        counted(rows.len() as u64, "descriptor")
     ));
 }
 

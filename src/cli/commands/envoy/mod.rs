@@ -8,7 +8,7 @@ use crate::cli::Failure;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
-/// Holds configurations of Envoy against rules.
+/// Compares configurations of Envoy with rules.
 #[derive(Args)]
 pub(in crate::cli) struct Envoy {
     #[command(subcommand)]

@@ -43,8 +43,8 @@ pub(super) struct EnvoyConfig {
     /// The part of a request that is the value of a key: KEY=header:NAME, KEY=source_ip or KEY=constant; repeat for more.
     #[arg(long, value_name = "KEY=INPUT")]
     input: Vec<KeyInput>,
-    /// What happens to requests of a bucket before its first assignment, and while Tidegate cannot be reached for longer than an
-    /// assignment holds.
+    /// Verdict on requests of a bucket before its first assignment, and when Tidegate cannot be reached for longer than an assignment
+    /// holds.
     #[arg(long, value_enum, default_value_t = Fallback::Allow)]
     fallback: Fallback,
 }
@@ -52,9 +52,9 @@ pub(super) struct EnvoyConfig {
 /// Requests without an assignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Fallback {
-    /// Are admitted.
+    /// Admit them.
     Allow,
-    /// Are denied.
+    /// Deny them.
     Deny,
 }
 
