@@ -4,8 +4,8 @@
  * @packageDocumentation
  */
 import type { NextFunction, Request, RequestHandler, Response } from "express";
-import { Guard, type RateLimitOptions } from "./guard.js";
-import { beside, endWith, hasLeft, headerValues, mark, type SlotOptions } from "./incoming.js";
+import { endUnserved, Guard, type Outcome, type RateLimitOptions } from "./guard.js";
+import { beside, endWith, isOver, headerValues, mark, type SlotOptions } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { DeniedBody, RateLimitOptions } from "./guard.js";
@@ -18,25 +18,29 @@ export type { HoldUntil, SlotOptions } from "./incoming.js";
 export function rateLimit(options: RateLimitOptions<Request> & SlotOptions): RequestHandler {
   const guard = new Guard(options);
   return (request: Request, response: Response, next: NextFunction): void => {
-    guard.decide(infoOf(request)).then((outcome) => {
-      if (outcome !== undefined && "refusal" in outcome) {
+    const serve = (outcome: Outcome): void => {
+      if (outcome === undefined) {
+        next();
+        return;
+      }
+      if (isOver(response)) {
+        // The handler does not begin.
+        endUnserved(outcome);
+        return;
+      }
+      if ("refusal" in outcome) {
         const { status, headers, body } = outcome.refusal;
         response.status(status).set(beside(response.getHeaders(), headers)).send(body);
         return;
       }
-      if (outcome !== undefined) {
-        if (hasLeft(response)) {
-          // The handler does not begin.
-          outcome.end(undefined);
-          return;
-        }
-        endWith(response, outcome, options.holdUntil);
-        response.set(beside(response.getHeaders(), outcome.headers));
-        response.locals["rateLimit"] = outcome.decision;
-        mark(request, outcome.decision.requestHeaders);
-      }
+      endWith(response, outcome, options.holdUntil);
+      response.set(beside(response.getHeaders(), outcome.headers));
+      response.locals["rateLimit"] = outcome.decision;
+      mark(request, outcome.decision.requestHeaders);
       next();
-    }, next);
+    };
+    // Setting headers fails if other middleware has begun a response meanwhile.
+    guard.decide(infoOf(request)).then(serve).catch(next);
   };
 }
 

@@ -5,8 +5,8 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Decision } from "./decision.js";
-import { Guard, type RateLimitOptions } from "./guard.js";
-import { beside, endWith, hasLeft, headerValues, mark, type SlotOptions } from "./incoming.js";
+import { endUnserved, Guard, type RateLimitOptions } from "./guard.js";
+import { beside, endWith, isOver, headerValues, mark, type SlotOptions } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { DeniedBody, RateLimitOptions } from "./guard.js";
@@ -37,14 +37,14 @@ export function rateLimit(
     if (outcome === undefined) {
       return undefined;
     }
+    if (isOver(reply.raw)) {
+      // The handler does not begin.
+      endUnserved(outcome);
+      return reply.hijack();
+    }
     if ("refusal" in outcome) {
       const { status, headers, body } = outcome.refusal;
       return reply.code(status).headers(beside(reply.getHeaders(), headers)).send(body);
-    }
-    if (hasLeft(reply.raw)) {
-      // The handler does not begin.
-      outcome.end(undefined);
-      return reply.hijack();
     }
     endWith(reply.raw, outcome, options.holdUntil, () => reply.sent && !reply.raw.writableEnded);
     reply.headers(beside(reply.getHeaders(), outcome.headers));

@@ -49,8 +49,20 @@ export interface Admission {
   readonly end: (status: number | undefined) => void;
 }
 
+/** The result for a request that is refused. */
+export interface Refused {
+  readonly refusal: Refusal;
+}
+
 /** The result for a request: refused, admitted, or (undefined) not limited. */
-export type Outcome = { readonly refusal: Refusal } | Admission | undefined;
+export type Outcome = Refused | Admission | undefined;
+
+/** Ends a request whose handler does not begin. It counts, and holds nothing. */
+export function endUnserved(outcome: Refused | Admission): void {
+  if ("end" in outcome) {
+    outcome.end(undefined);
+  }
+}
 
 const PLAIN = { "content-type": "text/plain" };
 

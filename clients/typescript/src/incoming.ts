@@ -58,9 +58,9 @@ export function mark(request: IncomingMessage, marks: readonly Header[]): void {
   }
 }
 
-/** Whether the client of a request has left before its handler began. */
-export function hasLeft(response: ServerResponse): boolean {
-  return response.destroyed && !response.writableEnded;
+/** Whether a request is over before its handler began: its client has left, or other middleware has responded meanwhile. */
+export function isOver(response: ServerResponse): boolean {
+  return response.destroyed || response.writableEnded;
 }
 
 /** Ends the request of a response that nothing refers to any more: its handler has ended without one. */

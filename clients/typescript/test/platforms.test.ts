@@ -210,6 +210,72 @@ test("a limit of a route of Express is beside that of the application", async ()
   }
 });
 
+/** Decides when the test has it do so. */
+class Late extends FakeTidegate {
+  decideNow = (): void => undefined;
+  readonly #isTime = new Promise<void>((resolve) => (this.decideNow = resolve));
+
+  override async limit(...call: Parameters<FakeTidegate["limit"]>): ReturnType<FakeTidegate["limit"]> {
+    const decision = await super.limit(...call);
+    await this.#isTime;
+    return decision;
+  }
+}
+
+const isReleased = (client: FakeTidegate): Promise<void> =>
+  expect.poll(() => client.calls.map(({ entries }) => entries[0]?.["slot"])).toEqual([undefined, "slot-1"]);
+
+// Headers could not be set any more: the rejection ended the process, and the slot stayed held.
+test.each(["whole", "begun"])("a response (%s) before a late decision of Express keeps no slot", async (kind) => {
+  const client = new Late(admitted({ ticket: "slot-1" }));
+  const application = express();
+  let served = 0;
+  application.use((_, response, next) => {
+    next();
+    response.status(503).write("late");
+    if (kind === "whole") {
+      response.end();
+    }
+    response.once(kind === "whole" ? "close" : "finish", () => {
+      client.decideNow();
+    });
+    if (kind === "begun") {
+      client.decideNow();
+      setImmediate(() => response.end());
+    }
+  });
+  application.use(expressRateLimit({ client, keys: [constant("route", "all")] }));
+  application.get("/", () => {
+    served++;
+  });
+  const server = application.listen(0, "127.0.0.1");
+  onTestFinished(() => void server.close());
+  await once(server, "listening");
+  const { port } = server.address() as { readonly port: number };
+  const fetched = fetch(`http://127.0.0.1:${port}/`).then((response) => response.text());
+  await fetched.catch(() => "the connection is closed");
+  await isReleased(client);
+  expect(served).toBe(0);
+});
+
+test("a response before a late decision of Fastify keeps no slot", async () => {
+  const client = new Late(admitted({ ticket: "slot-1" }));
+  const application = Fastify();
+  application.addHook("onRequest", (_, reply, done) => {
+    reply.raw.once("close", () => {
+      client.decideNow();
+    });
+    setImmediate(() => void reply.code(503).send("late"));
+    done();
+  });
+  await application.register(fastifyRateLimit, { client, keys: [constant("route", "all")] });
+  application.get("/", () => "hello");
+  const address = await application.listen({ port: 0, host: "127.0.0.1" });
+  onTestFinished(() => application.close());
+  expect((await fetch(address)).status).toBe(503);
+  await isReleased(client);
+});
+
 test("middleware of Next.js keeps no slot, and logs that", async () => {
   const client = new FakeTidegate(admitted({ ticket: "slot-1" }));
   const lines: string[] = [];
