@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 import flask
 import pytest
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.middleware.http import ConditionalGetMiddleware
+from django.test import RequestFactory
 
+import tests.test_conformance_middleware  # noqa: F401 (configures Django)
 from tidegate import Decision, keys
+from tidegate import django as of_django
+from tidegate import flask as of_flask
+from tidegate._ends import when_over
 from tidegate.asgi import Message, RateLimitMiddleware, Receive, Scope, Send
 from tidegate.flask import RateLimit
 from tidegate.testing import FakeAioTidegate, FakeCall, FakeTidegate, admitted
@@ -84,3 +93,109 @@ def test_flask_releases_the_slots_of_a_request_whose_view_raises(propagates: boo
     else:
         app.test_client().get("/").close()
     assert [is_release(call) for call in client.calls] == [False, True]
+
+
+def eventually_released(client: FakeTidegate, slots: int) -> None:
+    """Wait for the thread that ends the requests of discarded responses."""
+    until = time.monotonic() + 10
+    while sum(map(is_release, client.calls)) < slots and time.monotonic() < until:
+        time.sleep(0.005)
+    assert sum(map(is_release, client.calls)) == slots
+
+
+def test_django_releases_the_slots_of_a_response_that_is_replaced_by_304() -> None:
+    client = FakeTidegate(decide)
+
+    @of_django.limit(client, ALL)
+    def view(_: HttpRequest) -> HttpResponse:
+        return HttpResponse("body", headers={"etag": '"1"'})
+
+    served: Any = ConditionalGetMiddleware(view)(RequestFactory().get("/", headers={"if-none-match": '"1"'}))
+    assert served.status_code == 304
+    served.close()
+    eventually_released(client, 1)
+
+
+@pytest.mark.parametrize("limits_view", [False, True])
+def test_flask_releases_the_slots_of_a_response_that_the_application_replaces(limits_view: bool) -> None:
+    client = FakeTidegate(decide)
+    app = flask.Flask(__name__)
+    # Registered first, it is called last.
+    app.after_request(lambda _: flask.Response("another"))
+
+    def view() -> str:
+        return "the first"
+
+    if limits_view:
+        view = of_flask.limit(client, ALL)(view)
+    else:
+        RateLimit(app, client=client, keys=ALL)
+    app.add_url_rule("/", view_func=view)
+    response = app.test_client().get("/")
+    assert response.text == "another"
+    response.close()
+    eventually_released(client, 1)
+
+
+def test_a_response_ends_its_request_once() -> None:
+    ended: list[int] = []
+    response = HttpResponse("body")
+    closed = when_over(response, lambda: ended.append(1))
+    closed()
+    closed()
+    del response
+    discarded = HttpResponse("body")
+    when_over(discarded, lambda: ended.append(2))
+    del discarded
+    until = time.monotonic() + 10
+    while len(ended) < 2 and time.monotonic() < until:
+        time.sleep(0.005)
+    assert ended == [1, 2]
+
+
+def only(counted: int, seen: list[int]) -> Callable[[int], bool]:
+    """Count the requests with one status alone, and record each."""
+
+    def counts(status: int) -> bool:
+        seen.append(status)
+        return status == counted
+
+    return counts
+
+
+# Attempts at passwords were given back, and not limited: the status was taken for 500.
+@pytest.mark.parametrize(("error", "status"), [(PermissionDenied, 403), (Http404, 404), (ValueError, 500)])
+def test_an_error_of_a_view_of_django_counts_by_the_status_of_its_response(error: type[Exception], status: int) -> None:
+    client, seen = FakeTidegate(decide), list[int]()
+
+    @of_django.limit(client, ALL, counts=only(403, seen))
+    def view(_: HttpRequest) -> HttpResponse:
+        raise error
+
+    with pytest.raises(error):
+        view(RequestFactory().get("/"))
+    assert seen == [status]
+    assert [call.gives_back for call in client.calls] == [False, False, True][: 2 + (status != 403)]
+
+
+class RefusedError(Exception):
+    #: As of errors of other libraries, it is no status.
+    code = "e3q8"
+
+
+@pytest.mark.parametrize(("error", "status"), [(RefusedError, 401), (ValueError, 500)])
+def test_an_error_of_a_view_of_flask_counts_by_the_status_of_its_response(error: type[Exception], status: int) -> None:
+    client, seen = FakeTidegate(decide), list[int]()
+    app = flask.Flask(__name__)
+    app.register_error_handler(RefusedError, lambda _: ("no", 401))
+
+    @app.get("/")
+    @of_flask.limit(client, ALL, counts=only(401, seen))
+    def view() -> str:
+        raise error
+
+    response = app.test_client().get("/")
+    assert response.status_code == status
+    response.close()
+    assert seen == [status]
+    assert [call.gives_back for call in client.calls] == [False, False, True][: 2 + (status != 401)]

@@ -19,20 +19,31 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 
 from tidegate import Tidegate, aio
 from tidegate import keys as _keys
 from tidegate._decision import Decision
+from tidegate._ends import when_over
 from tidegate._engine import RateLimited
 from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, environ_of, refusal_of
 from tidegate._slot import AioSlot, Slot
+
+#: Of the errors that Django answers with another status than 500.
+_STATUSES: Final = (
+    (Http404, 404),
+    (PermissionDenied, 403),
+    ((BadRequest, MultiPartParserError, SuspiciousOperation), 400),
+)
 
 _SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers", "denied_body", "counts"}
 
@@ -163,8 +174,8 @@ class _Limited:
         _prepare(request, outcome.decision)
         try:
             response = get_response(request)
-        except BaseException:
-            self._end(outcome, 500)
+        except BaseException as error:
+            self._end(outcome, _status_of(error))
             raise
         return self._complete(response, outcome)
 
@@ -182,9 +193,9 @@ class _Limited:
         _prepare(request, outcome.decision)
         try:
             response = await get_response(request)
-        except BaseException:
+        except BaseException as error:
             # Also of a request that is cancelled because its client has gone.
-            await asyncio.shield(sync_to_async(self._end, thread_sensitive=False)(outcome, 500))
+            await asyncio.shield(sync_to_async(self._end, thread_sensitive=False)(outcome, _status_of(error)))
             raise
         return self._complete(response, outcome)
 
@@ -235,15 +246,31 @@ def _prepare(request: HttpRequest, decision: Decision) -> None:
 
 
 def _at_close(response: HttpResponseBase, end: Callable[[], None]) -> None:
-    close = response.close
+    closed = when_over(response, end)
+    # A reference of the response to itself would keep it until the garbage collector finds it.
+    before: Callable[[], None] | None = response.__dict__.get("close")
+    itself = weakref.ref(response)
 
     def closing() -> None:
         try:
-            close()
+            if before is not None:
+                before()
+            elif (closes := itself()) is not None:
+                type(closes).close(closes)
         finally:
-            end()
+            closed()
 
     response.close = closing  # type: ignore[method-assign]
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the status of Django's response to an error of a view; None if there is no response."""
+    if isinstance(error, RateLimited):
+        refusal = refusal_of(error.decision)
+        return 500 if refusal is None else refusal.status
+    if not isinstance(error, Exception):
+        return None
+    return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
 def _response(refusal: Refusal) -> HttpResponse:

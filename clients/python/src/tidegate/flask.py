@@ -10,6 +10,7 @@ import flask
 
 from tidegate import Tidegate
 from tidegate import keys as _keys
+from tidegate._ends import when_over
 from tidegate._engine import RateLimited
 from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, environ_of, refusal_of
 from tidegate._slot import Slot
@@ -88,7 +89,7 @@ class RateLimit:
 
     def _after(self, response: flask.Response) -> flask.Response:
         for slot in self._taken():
-            _complete(response, self._client, self._guard, slot)
+            _complete(response, client=self._client, guard=self._guard, slot=slot)
         return response
 
     def _teardown(self, _: BaseException | None) -> None:
@@ -133,10 +134,12 @@ def limit(
             _admit(slot)
             try:
                 response = flask.make_response(call(*args, **kwargs))
-            except BaseException as error:
-                guard.end(client, slot, getattr(error, "code", None) or 500)
+            except BaseException:
+                slot.release()
+                # The application makes the response of an error, whose status counts.
+                flask.after_this_request(functools.partial(_complete, client=client, guard=guard, slot=slot))
                 raise
-            return _complete(response, client, guard, slot)
+            return _complete(response, client=client, guard=guard, slot=slot)
 
         return limited
 
@@ -154,11 +157,12 @@ def _admit(slot: Slot) -> None:
     flask.request.environ.update(environ_of(slot.decision))
 
 
-def _complete(response: flask.Response, client: Tidegate, guard: Guard, slot: Slot) -> flask.Response:
+def _complete(response: flask.Response, *, client: Tidegate, guard: Guard, slot: Slot) -> flask.Response:
     """Add the headers of a decision, and end its request when the response is over: after its teardown."""
     response.headers.update(beside(response.headers.items(), guard.headers(slot.decision)))
     if guard.has_end(slot.decision):
-        response.call_on_close(functools.partial(guard.end, client, slot, response.status_code))
+        end = functools.partial(guard.end, client, slot, response.status_code)
+        response.call_on_close(when_over(response, end))
     return response
 
 
