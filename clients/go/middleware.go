@@ -83,7 +83,8 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				return
 			}
 			if limits.Counts != nil && decision.Failure == "" {
-				counted := &countedWriter{ResponseWriter: w, status: http.StatusOK}
+				// Until a response begins, that of a handler that panics.
+				counted := &countedWriter{ResponseWriter: w, status: http.StatusInternalServerError}
 				w = counted
 				defer func() { c.giveBackUncounted(r.Context(), limits, counted, descriptors) }()
 			}
@@ -94,6 +95,9 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				mark(decision, r.Header.Del, r.Header.Add)
 			}
 			next.ServeHTTP(w, r)
+			if counted, isCounted := w.(*countedWriter); isCounted {
+				counted.start(http.StatusOK)
+			}
 		})
 	}
 }
@@ -125,25 +129,37 @@ type countedWriter struct {
 	hasStarted bool
 }
 
-func (w *countedWriter) WriteHeader(status int) {
+// start notes the status of a response that begins.
+func (w *countedWriter) start(status int) {
 	if !w.hasStarted && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status, w.hasStarted = status, true
 	}
+}
+
+func (w *countedWriter) WriteHeader(status int) {
+	w.start(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *countedWriter) Write(body []byte) (int, error) {
-	w.hasStarted = true
+	w.start(http.StatusOK)
 	return w.ResponseWriter.Write(body)
 }
 
 // Unwrap is for [http.ResponseController].
 func (w *countedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *countedWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *countedWriter) Flush() {
+	w.start(http.StatusOK)
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 func (w *countedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.start(http.StatusSwitchingProtocols)
+	}
+	return conn, buffered, err
 }
 
 // giveBackUncounted gives the hits of a request back that does not count.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -321,18 +322,34 @@ func TestRequestsThatDoNotCountGiveTheirHitsBack(t *testing.T) {
 		}
 		return Admitted()
 	})
-	limits := Limits{Keys: []KeySource{Constant("route", "login")}, Counts: func(status int) bool { return status == 401 }}
+	var statuses []int
+	limits := Limits{Keys: []KeySource{Constant("route", "login")}, Counts: func(status int) bool {
+		statuses = append(statuses, status)
+		return status == 401 || status == 500
+	}}
 	handler := client.Middleware(limits)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var status int
 		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
-		w.WriteHeader(status)
+		switch status {
+		case 0:
+		case 500:
+			panic("of the handler")
+		default:
+			w.WriteHeader(status)
+		}
 	}))
-	pending.Add(2)
-	for _, status := range []int{401, 200, 302, 401} {
-		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", status), nil))
+	pending.Add(3)
+	for _, status := range []int{401, 200, 302, 401, 500, 0} {
+		func() {
+			defer func() { _ = recover() }()
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", status), nil))
+		}()
 	}
 	pending.Wait()
-	if takes.Load() != 4 || givesBack.Load() != 2 {
+	if takes.Load() != 6 || givesBack.Load() != 3 {
 		t.Fatalf("%d takes, %d give-backs", takes.Load(), givesBack.Load())
+	}
+	if want := []int{401, 200, 302, 401, 500, 200}; !slices.Equal(statuses, want) {
+		t.Fatalf("%v instead of %v", statuses, want)
 	}
 }

@@ -40,6 +40,7 @@ import java.time.Duration;
 import java.util.Collections;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -253,13 +254,21 @@ class MiddlewareTest {
               }
               return Decision.admitted();
             });
-    Limits limits = Limits.of(Key.constant("route", "login")).counts(status -> status == 500);
+    List<Integer> statuses = new CopyOnWriteArrayList<>();
+    Limits limits =
+        Limits.of(Key.constant("route", "login"))
+            .counts(
+                status -> {
+                  statuses.add(status);
+                  return status == 500;
+                });
     int port = serve(servers, new Ending(new EndCases.Gate()), new RateLimitFilter(client, limits));
-    for (String path : List.of("/error", "/body", "/none")) {
+    for (String path : List.of("/error", "/raise", "/body", "/none")) {
       get(URI.create("http://127.0.0.1:" + port + path));
     }
     assertTrue(givenBack.await(10, TimeUnit.SECONDS));
-    assertEquals(3, taken.get());
+    assertEquals(4, taken.get());
+    assertEquals(List.of(500, 500, 200, 204), statuses);
   }
 
   private static HttpResponse<String> get(URI uri, String... headers) throws Exception {

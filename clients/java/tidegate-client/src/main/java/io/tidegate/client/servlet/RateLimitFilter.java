@@ -69,10 +69,17 @@ public final class RateLimitFilter implements Filter {
       add(answer, admitted.headers());
       request.setAttribute(DECISION, admitted.decision());
       List<Header> added = admitted.decision().requestHeaders();
+      boolean hasFailed = true;
       try {
         chain.doFilter(added.isEmpty() ? request : new WithHeaders(http, added), response);
+        hasFailed = false;
       } finally {
-        endLater(admitted, request, answer);
+        if (hasFailed) {
+          // The container sets the status later.
+          admitted.end(answer.isCommitted() ? answer.getStatus() : 500);
+        } else {
+          endLater(admitted, request, answer);
+        }
       }
     } else {
       chain.doFilter(request, response);
