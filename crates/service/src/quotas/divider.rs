@@ -20,13 +20,15 @@ use std::{
     sync::Arc,
 };
 use tidegate_core::{
+    algorithm::Algorithm,
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
     rules::{DomainRules, Percent},
+    store::Key,
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{Action, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage},
+    quota::{Action, PartRequest, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage},
     store::PartCall,
 };
 
@@ -229,11 +231,14 @@ impl Divider {
 
     /// Requests to the shared store that are due.
     pub(super) fn part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
-        let requests = self.quota.requests(now).into_iter();
-        let calls = requests.map(|(bucket, algorithm, request)| PartCall { bucket, algorithm, request });
-        let calls: Vec<PartCall> = calls.collect();
+        let calls = calls_of(self.quota.requests(now));
         self.figures.part_requests += calls.len() as u64;
         calls
+    }
+
+    /// Those of a process that stops, after which nothing is sent to clients.
+    pub(super) fn last_part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
+        calls_of(self.quota.release(now))
     }
 
     /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
@@ -382,6 +387,11 @@ impl Divider {
             self.sending.push_back((now, stream));
         }
     }
+}
+
+fn calls_of(requests: Vec<(Key, Algorithm, PartRequest)>) -> Vec<PartCall> {
+    let call = |(bucket, algorithm, request)| PartCall { bucket, algorithm, request };
+    requests.into_iter().map(call).collect()
 }
 
 /// How requests of a bucket are limited.

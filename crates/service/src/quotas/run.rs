@@ -40,6 +40,9 @@ impl Quotas {
             let more = events.try_iter().take(EVENTS_MAX);
             for event in first.into_iter().chain(more) {
                 if let Event::Stop = event {
+                    if let Some(calls) = &calls {
+                        calls.send(divider.last_part_requests(now));
+                    }
                     return;
                 }
                 divider.take_in(event, now);

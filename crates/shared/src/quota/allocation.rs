@@ -69,6 +69,11 @@ pub(super) struct Levels {
 }
 
 impl Levels {
+    /// The share of requests to servers.
+    pub(super) fn direct(self, wanted: u64) -> u64 {
+        wanted.min(self.of_client)
+    }
+
     /// The share of a server.
     pub(super) fn of(self, server: Claimant) -> u64 {
         let most = self.of_client.saturating_mul(server.clients);

@@ -413,6 +413,25 @@ impl Bucket {
         Some(request)
     }
 
+    /// The last request to the store of a process that stops.
+    pub(super) fn release_part(&mut self, settings: &Settings, now: Timestamp) -> Option<PartRequest> {
+        let mut part = self.part.take()?;
+        let (spent, limit) = match self.kind {
+            Kind::Rates(mut rates) => {
+                self.settle_rates(&mut rates, settings, now);
+                (rates.debt.div_ceil(1_000), (rates.of_limit(), rates.terms.span_in_store()))
+            }
+            Kind::Slices(_) => {
+                self.settle_slices(&mut Source::Part(&mut part), settings, now);
+                (0, (0, 0))
+            }
+        };
+        let (rate, burst) = self.in_force();
+        let request = part.release(Part { rate, burst }, spent, limit, now);
+        self.part = Some(part);
+        request
+    }
+
     fn request_rate(
         &mut self,
         mut rates: Rates,

@@ -62,7 +62,6 @@ impl Buckets {
     }
 
     /// Changes all buckets.
-    #[cfg(test)]
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut Bucket)) {
         (0..self.entries.len()).for_each(|number| {
             self.change(number as BucketNumber, &mut change);

@@ -460,6 +460,18 @@ impl Quota {
         requests
     }
 
+    /// The last requests to the store, of a process that stops: what clients do not have is free for others. Nothing is to be sent afterwards.
+    pub fn release(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
+        let mut requests = Vec::new();
+        self.buckets.change_all(|bucket| {
+            let request = bucket.release_part(&self.settings, now);
+            if let (Some(request), Some(part)) = (request, &bucket.part) {
+                requests.push((bucket.key, part.algorithm.clone(), request));
+            }
+        });
+        requests
+    }
+
     /// Takes in the response to a request.
     pub fn accept(&mut self, bucket: Key, sequence: u64, grant: &PartGrant, now: Timestamp) {
         let Some(number) = self.buckets.number(bucket) else { return };

@@ -73,12 +73,14 @@ pub(super) struct Direct {
     rate: u64,
     /// Demand of the holders of leases, likewise.
     by_leases: u64,
+    /// Whether the rate is known.
+    is_measured: bool,
 }
 
 impl Direct {
     /// Of a counter that has counted so many hits.
     pub(super) fn new(counted: u64, now: Timestamp) -> Self {
-        Self { counted, since: now, rate: 0, by_leases: 0 }
+        Self { counted, since: now, rate: 0, by_leases: 0, is_measured: false }
     }
 
     /// Takes in the number of hits so far.
@@ -92,6 +94,7 @@ impl Direct {
         let halves = (elapsed / 4_000_000_000).min(63) as u32;
         let fallen = (self.rate - self.rate.div_ceil(8)) >> halves;
         (self.counted, self.since, self.rate) = (counted, now, measured.max(fallen));
+        self.is_measured = true;
     }
 
     /// Takes in what the holders of leases expect to spend.
@@ -102,6 +105,11 @@ impl Direct {
     /// Takes in what holders of leases expect to spend, as their sum in one lease length.
     pub(super) fn measure_demand(&mut self, demand: u64) {
         self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
+    }
+
+    /// Whether it is known what requests demand.
+    pub(super) fn is_measured(&self) -> bool {
+        self.is_measured
     }
 
     /// What requests to the server and leases demand.

@@ -5,7 +5,8 @@
 //! - `part` is no more than what the store counts for this server until `end`, whichever of its requests have been received: while the
 //!   response to a request is not known, it is what that request keeps;
 //! - what it lost of its burst is in `spent`, unless it was certainly not spent;
-//! - clients have nothing in force that is beyond `part`, or that ends after `end`.
+//! - clients have nothing in force that is beyond `part`, or that ends after `end`;
+//! - a part grows into what neither other parts nor requests to servers need. Before the first response that is not known, and the part is empty.
 
 use super::{
     allocation::{Claimant, levels},
@@ -68,6 +69,8 @@ pub(super) struct ServerPart {
     sequence: u64,
     /// Whether a former process with the same number may have a part, which is this one's: no response has shown it yet.
     is_resuming: bool,
+    /// Whether the first response has shown what others have, and no request has followed.
+    is_joining: bool,
     /// Time of the last request, and whether its response is not known.
     requested: Option<Timestamp>,
     is_awaited: bool,
@@ -91,6 +94,7 @@ impl ServerPart {
             stated: (0, 0),
             sequence: 0,
             is_resuming: false,
+            is_joining: false,
             requested: None,
             is_awaited: false,
         }
@@ -163,7 +167,7 @@ impl ServerPart {
     pub(super) fn next(&self) -> Timestamp {
         let interval = if self.is_awaited {
             PATIENCE
-        } else if self.is_resuming {
+        } else if self.is_resuming || self.is_joining {
             return Timestamp::EPOCH;
         } else if self.aim == self.part || self.aim.rate == 0 {
             // Hits that are divided by slices are spent and requested all the time.
@@ -193,6 +197,9 @@ impl ServerPart {
             );
         }
         self.aim = self.aim_of(rates, claim);
+        if self.direct.is_none() {
+            self.aim = Part::default();
+        }
         if former != Part::default() {
             // What a former process assigned is in force beside what clients demand.
             let demanded = self.aim.rate.min(claim.demand.saturating_add(claim.demand / 8));
@@ -235,6 +242,23 @@ impl ServerPart {
         self.send(in_force, (0, 0), Claimant { demand: self.demanded, clients }, now)
     }
 
+    /// The last request of a process that stops: clients keep this, and what else they may have spent counts. The rest is free.
+    pub(super) fn release(
+        &mut self,
+        in_force: Part,
+        spent: u64,
+        limit: (u64, u64),
+        now: Timestamp,
+    ) -> Option<PartRequest> {
+        self.expire(now);
+        if self.is_resuming || self.part == Part::default() {
+            return None;
+        }
+        self.spend(spent, spent);
+        self.aim = in_force;
+        Some(self.send(in_force, limit, Claimant { demand: 0, clients: 0 }, now))
+    }
+
     /// The request by which the part of a former process is kept as it is.
     fn request_former(&mut self, most: Part, span: u64, now: Timestamp) -> PartRequest {
         let request = self.send(Part::default(), (most.rate, span), Claimant { demand: 0, clients: 0 }, now);
@@ -255,7 +279,7 @@ impl ServerPart {
         };
         // Of another bucket with the same counter, too, that this process had before.
         self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
-        (self.requested, self.is_awaited) = (Some(now), true);
+        (self.requested, self.is_awaited, self.is_joining) = (Some(now), true, false);
         self.stated = (self.part.burst, self.spent);
         let (server, sequence, kept, wanted) = (self.server, self.sequence, self.part, self.aim);
         let (spent, acknowledged) = (self.spent, self.acknowledged);
@@ -277,6 +301,7 @@ impl ServerPart {
         self.expire(now);
         self.others.clone_from(&grant.others);
         self.free = grant.free;
+        self.is_joining = self.direct.is_none() && self.aim == Part::default();
         let direct = self.direct.get_or_insert_with(|| Direct::new(grant.exact, now));
         direct.measure(grant.exact, now);
         direct.measure_demand(grant.leased);
@@ -288,17 +313,22 @@ impl ServerPart {
     fn aim_of(&self, rates: &Rates, this: Claimant) -> Part {
         let has_vanished = |other: &&OtherPart| Duration::from_micros(other.ends_in) < VANISHED_BEFORE;
         let vanished = self.others.iter().filter(has_vanished);
-        let (rate, burst) = vanished.fold((0, 0), |(rate, burst): (u64, u64), other| {
+        let (rate, burst_of_vanished) = vanished.fold((0, 0), |(rate, burst): (u64, u64), other| {
             (rate.saturating_add(other.part.rate), burst.saturating_add(other.part.burst))
         });
         let rate = rates.of_limit().saturating_sub(rate);
         let rate = if self.is_short_of_bursts(rates) { rate - rate / RATE_PER_DRAIN } else { rate };
-        let burst = rates.terms.burst.saturating_sub(burst);
+        let burst = rates.terms.burst.saturating_sub(burst_of_vanished);
         let others = || self.others.iter().filter(|other| !has_vanished(other));
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
         claimants.push(this);
-        let direct = self.direct.map_or(0, |direct| direct.wanted(rates.of_limit()));
+        // As much as a client, as long as it is not known.
+        let wanted = |direct: Direct| match direct.is_measured() {
+            true => direct.wanted(rates.of_limit()),
+            false => rates.of_limit(),
+        };
+        let direct = self.direct.map_or(0, wanted);
         let level = levels(&mut claimants, direct, rate);
         let all = claimants.iter().fold(0, |sum: u64, claimant| sum.saturating_add(claimant.clients));
         let burst = burst - burst / BURSTS_PER_NEW;
@@ -307,9 +337,17 @@ impl ServerPart {
         };
         let by_rate = burst / BURSTS_PER_RATE;
         let share = level.of(this);
+        let aim =
+            Part { rate: share, burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate) };
+        // What others have beyond their shares is not taken from requests meanwhile.
+        let (of_others, bursts) = others().fold((0, 0), |(rate, burst): (u64, u64), other| {
+            (rate.saturating_add(other.part.rate), burst.saturating_add(other.part.burst))
+        });
+        let rate = rate.saturating_sub(of_others).saturating_sub(level.direct(direct));
+        let burst = rates.terms.burst.saturating_sub(burst_of_vanished).saturating_sub(bursts);
         self.steady(Part {
-            rate: share,
-            burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate),
+            rate: aim.rate.min(self.part.rate.max(rate)),
+            burst: aim.burst.min(self.part.burst.max(burst)),
         })
     }
 

@@ -23,6 +23,8 @@ pub(super) enum StoreFault {
     CountsNothing,
     /// Slices of clients that are gone are given back.
     ForgetsClosed,
+    /// A server that stops gives back what its clients have, too.
+    FreesAll,
     /// A rate of a window is free for others, and for requests, as soon as a server gives it up.
     ForgetsRates,
 }
@@ -44,6 +46,8 @@ pub(super) struct StoreConditions {
     pub(super) kill_gap: u64,
     /// Whether a server that is killed starts again, with the same number.
     pub(super) restarts: bool,
+    /// Whether a server stops in order instead.
+    pub(super) stops: bool,
     /// Whether clients of a server that is killed end with it.
     pub(super) takes_clients: bool,
     pub(super) join_gap: u64,
@@ -90,6 +94,7 @@ impl StoreConditions {
             client_gap: gap(rng, 10),
             kill_gap: gap(rng, 25),
             restarts: rng.once_in(2),
+            stops: rng.once_in(2),
             takes_clients: rng.once_in(4),
             join_gap: gap(rng, 25),
             hop_gap: gap(rng, 5),
@@ -115,6 +120,7 @@ impl StoreConditions {
             client_gap: 0,
             kill_gap: 0,
             restarts: false,
+            stops: false,
             takes_clients: false,
             join_gap: 0,
             hop_gap: 0,

@@ -15,6 +15,7 @@ fn run(seed: u64, kinds: &[u64], fault: Option<StoreFault>) -> World {
         conditions.load = if kinds == SLICES { 200.0 } else { 20.0 };
         (conditions.hop_gap, conditions.move_gap, conditions.lost_calls) = (5 * SECOND, 15 * SECOND, 5);
         (conditions.kill_gap, conditions.join_gap) = (20 * SECOND, 15 * SECOND);
+        conditions.stops = fault == StoreFault::FreesAll;
         conditions.empty_gap = if fault == StoreFault::NoLearning { 20 * SECOND } else { 0 };
         if fault == StoreFault::TakesLateRequests {
             // Shares that grow much, of a limit with a small burst.
@@ -85,6 +86,7 @@ fn faults_of_the_division_among_servers_are_found() {
         StoreFault::ForgetsVanished,
         StoreFault::NoLearning,
         StoreFault::ShrinksAtOnce,
+        StoreFault::FreesAll,
         StoreFault::TakesLateRequests,
         StoreFault::HoldsNothing,
     ] {
@@ -97,6 +99,7 @@ fn faults_of_the_division_of_a_window_by_rates_are_found() {
     for fault in [
         StoreFault::ForgetsVanished,
         StoreFault::ShrinksAtOnce,
+        StoreFault::FreesAll,
         StoreFault::TakesLateRequests,
         StoreFault::HoldsNothing,
         StoreFault::ForgetsRates,
@@ -110,6 +113,7 @@ fn faults_of_the_division_of_a_long_window_are_found() {
     for fault in [
         StoreFault::ForgetsVanished,
         StoreFault::HoldsNothing,
+        StoreFault::FreesAll,
         StoreFault::CountsNothing,
         StoreFault::ForgetsClosed,
     ] {

@@ -178,6 +178,24 @@ impl World {
         self.servers.push(Server { id, quota });
     }
 
+    /// A server stops: it sends its last requests.
+    fn stop(&mut self, index: usize) {
+        let now = self.time();
+        let server = &mut self.servers[index];
+        let requests = server.quota.release(now);
+        let id = server.id;
+        for (bucket, _, mut request) in requests {
+            if self.conditions.fault == Some(StoreFault::FreesAll) {
+                (request.kept, request.wanted) = Default::default();
+            }
+            if !self.is_lost() {
+                let at = self.now + self.rng.below(self.conditions.delay_max);
+                self.post(at, Message::Request { server: id, bucket, request });
+            }
+        }
+        self.kill(index);
+    }
+
     /// A server is killed: its streams end.
     fn kill(&mut self, index: usize) {
         let id = self.servers.remove(index).id;
@@ -225,7 +243,11 @@ impl World {
                 let at = self.now + self.rng.below(25 * SECOND);
                 self.restarting.push((at, self.servers[server].id));
             }
-            self.kill(server);
+            if self.conditions.stops {
+                self.stop(server);
+            } else {
+                self.kill(server);
+            }
         }
         let now = self.now;
         let due: Vec<(u64, u64)> = self.restarting.extract_if(.., |(at, _)| *at <= now).collect();
