@@ -4,6 +4,7 @@ use crate::{
     configuration::{
         HttpFilter, Level, PerRoute, RateLimitEntry, RateLimitFilter, Route, RouteConfig, Target, VirtualHost,
     },
+    part::Part,
     stream::Envoy,
 };
 use std::{fmt, rc::Rc};
@@ -21,6 +22,8 @@ pub struct OfRoute<'c, 'd> {
     pub host: &'c VirtualHost<'d>,
     /// The route.
     pub route: &'c Route<'d>,
+    /// The weighted cluster of the request, if it configures the filter.
+    pub cluster: Option<Part<'d>>,
 }
 
 /// The entries for the requests of a route.
@@ -75,7 +78,7 @@ impl<'d> OfRoute<'_, 'd> {
     /// The most specific configuration of the route for the filter.
     fn per_route(&self) -> Option<PerRoute<'d>> {
         let parts = [self.route.part, self.host.part, self.config.part];
-        parts.into_iter().find_map(|part| PerRoute::of(part, self.filter.name))
+        self.cluster.into_iter().chain(parts).find_map(|part| PerRoute::of(part, self.filter.name))
     }
 
     /// The entries that apply to the requests of the route, and the others.

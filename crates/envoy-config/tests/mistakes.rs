@@ -145,6 +145,13 @@ fn mistakes() -> Vec<Mistake> {
     );
     let shadow =
         RULES.replace("- key: remote_address", "- key: remote_address # HERE\n    shadow_mode: true");
+    let many = |action: &str, count: usize| {
+        let entry =
+            format!("- actions: [{{ remote_address: {{}} }}, {action}]\n                              ");
+        entry.repeat(count) + ENTRY
+    };
+    let many_headers = many("{ request_headers: { header_name: x-key, descriptor_key: key } }", 18);
+    let many_entries = many("{ generic_key: { descriptor_value: all } }", 100);
     vec![
         in_config(DomainWithoutRules, &[("domain: edge", "domain: test-edge # HERE")]),
         in_config(
@@ -437,6 +444,92 @@ fn mistakes() -> Vec<Mistake> {
             &[(ENTRY, "- { disable_key: one, actions: [{ remote_address: {} }] } # HERE")],
         ),
         in_both(ShadowRule, &shadow, &[]),
+        in_config(
+            ClusterBreaker,
+            &[(
+                one_endpoint,
+                &format!(
+                    "{one_endpoint}\n      circuit_breakers: {{ thresholds: [{{ priority: HIGH, max_requests: 1 }}, {{ max_requests: 1000 }}] }} # HERE"
+                ),
+            )],
+        ),
+        in_config(
+            RequestTooLarge,
+            &[(ENTRY, &many_headers), ("- match: { prefix: / }", "- match: { prefix: / } # HERE")],
+        ),
+        in_config(
+            RequestTooLarge,
+            &[(ENTRY, &many_entries), ("- match: { prefix: / }", "- match: { prefix: / } # HERE")],
+        ),
+        in_config(
+            RuntimeDisables,
+            &[(
+                "static_resources:",
+                "layered_runtime:\n  layers:\n    - static_layer: { ratelimit.http_filter_enforcing: 100 }\n    - static_layer: { ratelimit: { http_filter_enforcing: 0 } } # HERE\nstatic_resources:",
+            )],
+        ),
+        in_config(
+            RuntimeDisables,
+            &[
+                (
+                    "static_resources:",
+                    "layered_runtime: { layers: [{ static_layer: { ratelimit.one.http_filter_enabled: { numerator: 5 } } }] } # HERE\nstatic_resources:",
+                ),
+                (ENTRY, "- { disable_key: one, actions: [{ remote_address: {} }] }"),
+            ],
+        ),
+        in_config(
+            UpgradeWithoutFilter,
+            &[(
+                "use_remote_address: true\n",
+                "use_remote_address: true\n                upgrade_configs:\n                  - { upgrade_type: websocket, filters: [{ name: envoy.filters.http.router }] } # HERE\n",
+            )],
+        ),
+        in_config(
+            RouteWithoutEntries,
+            &[(
+                "- name: all\n",
+                "- { name: other, domains: [other.example], routes: [{ match: { prefix: / }, route: { cluster: application } }] } # HERE\n                    - name: all\n",
+            )],
+        ),
+        in_config(
+            DisabledHere,
+            &[(
+                "cluster: application\n",
+                "weighted_clusters: { clusters: [{ name: application, weight: 1, typed_per_filter_config: { envoy.filters.http.ratelimit: { \"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true } } }] } # HERE\n",
+            )],
+        ),
+        in_config(
+            AddressOfHeader,
+            &[
+                ("HttpConnectionManager\n", "HttpConnectionManager # HERE\n"),
+                ("                use_remote_address: true\n", ""),
+            ],
+        ),
+        // The domain of a route, and of the filter of quotas.
+        in_config(
+            DomainWithoutRules,
+            &[(
+                &format!("route:\n                            {entries}"),
+                &format!(
+                    "typed_per_filter_config: {{ envoy.filters.http.ratelimit: {{ {PER_ROUTE}, domain: edges }} }} # HERE\n                          route:\n                            {entries}"
+                ),
+            )],
+        ),
+        in_config(
+            DomainWithoutRules,
+            &[(
+                "http_filters:\n",
+                "http_filters:\n                  - { name: quota, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig, domain: edges } } # HERE\n",
+            )],
+        ),
+        in_config(
+            NotEvaluated,
+            &[(
+                between("                      routes:", "  clusters:"),
+                "                      matcher: { matcher_tree: {} } # HERE\n",
+            )],
+        ),
     ]
 }
 
@@ -465,6 +558,38 @@ fn each_mistake_is_found_at_its_line() {
     let missing: Vec<&str> =
         Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).map(|kind| kind.name()).collect();
     assert!(missing.is_empty(), "no mistake is of these kinds: {missing:?}");
+}
+
+/// Routes that a matcher chooses may have entries: that nothing is sent is not known.
+#[test]
+fn routes_of_a_matcher_are_not_said_to_have_no_limit() {
+    let config = CONFIG.replace(
+        between("                      routes:", "  clusters:"),
+        "                      matcher: { matcher_tree: {} }\n",
+    );
+    let found: Vec<&str> = findings(RULES, &config).iter().map(|one| one.kind.name()).collect();
+    assert_eq!(found, ["not-evaluated"]);
+}
+
+/// A weighted cluster's configuration of the filter replaces that of its route.
+#[test]
+fn a_request_is_explained_with_the_configuration_of_its_weighted_cluster() {
+    let disabled = "typed_per_filter_config: { envoy.filters.http.ratelimit: { \"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true } }";
+    let clusters = |second: &str| {
+        let first = format!("{{ name: a, weight: 1, {disabled} }}");
+        let all = format!("weighted_clusters: {{ clusters: [{first}{second}] }}");
+        CONFIG.replacen("cluster: application", &all, 1)
+    };
+    let request: HttpRequest = "GET https://shop.example/".parse().unwrap();
+    let of = |config: String| {
+        let files = Files::read(vec![Source::file("envoy.yaml", config)]).unwrap();
+        let configuration = Configuration::of(&files);
+        let explained = explain(&configuration, None, &request);
+        let applied = explained[0].filters[0].applied.len();
+        (applied, explained[0].unknown.len())
+    };
+    assert_eq!(of(clusters("")), (0, 0));
+    assert_eq!(of(clusters(", { name: b, weight: 1 }")), (1, 1));
 }
 
 #[test]

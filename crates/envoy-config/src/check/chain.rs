@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
-    configuration::{FilterKind, Manager, PerRoute, RouteConfig},
+    configuration::{FilterKind, Manager, PerRoute, RateLimitFilter, RouteConfig},
     part::Part,
 };
 
@@ -47,29 +47,39 @@ pub(super) fn check(manager: &Manager<'_>, config: Option<&RouteConfig<'_>>, fin
             _ => {}
         }
     }
+    check_upgrades(manager, findings);
     if let Some(config) = config {
         check_names(manager, config, findings);
     }
 }
 
 fn is_enabled_somewhere(config: &RouteConfig<'_>, filter: &str) -> bool {
-    let hosts = config.hosts.iter();
-    let parts = hosts
-        .flat_map(|host| host.routes.iter().map(|route| route.part).chain([host.part]))
-        .chain([config.part]);
-    parts.into_iter().any(|part| PerRoute::of(part, filter).is_some_and(|own| !own.is_disabled))
+    config.configuring().any(|part| PerRoute::of(part, filter).is_some_and(|own| !own.is_disabled))
+}
+
+/// Upgrades, such as to WebSocket, that pass filters of their own instead of `http_filters`.
+fn check_upgrades(manager: &Manager<'_>, findings: &mut Findings) {
+    let Some((limiting, _)) = manager.rate_limits().next() else { return };
+    let is_refused = |upgrade: Part<'_>| upgrade.get("enabled").is_some_and(|flag| flag.as_text() == "false");
+    for upgrade in manager.part.list("upgrade_configs").filter(|upgrade| !is_refused(*upgrade)) {
+        let configs: Vec<Part<'_>> =
+            upgrade.list("filters").map(|filter| filter.at("typed_config")).collect();
+        if !configs.is_empty() && !configs.iter().any(|config| RateLimitFilter::is_one(*config)) {
+            let message = format!(
+                "upgrades to {} pass these filters instead of http_filters, and none of them limits requests; add {} before the router here",
+                upgrade.text("upgrade_type"),
+                limiting.name
+            );
+            findings.add(Kind::UpgradeWithoutFilter, upgrade, &manager.name, message);
+        }
+    }
 }
 
 /// Settings by which a filter limits only some requests.
 fn check_settings(settings: Part<'_>, place: &str, findings: &mut Findings) {
     for name in ["filter_enabled", "filter_enforced"] {
         let Some(percent) = settings.get(name) else { continue };
-        let numerator = percent.get("default_value").and_then(|value| value.number("numerator")).unwrap_or(0);
-        let whole = match percent.get("default_value").map_or("", |value| value.text("denominator")) {
-            "TEN_THOUSAND" => 10_000,
-            "MILLION" => 1_000_000,
-            _ => 100,
-        };
+        let (numerator, whole) = percent.get("default_value").map_or((0, 100), Part::fraction);
         if numerator < whole {
             let message = format!("{name} is {numerator} of {whole}: other requests are not limited");
             findings.add(Kind::FilterPartly, percent, place, message);
@@ -92,11 +102,7 @@ fn check_names(manager: &Manager<'_>, config: &RouteConfig<'_>, findings: &mut F
         return;
     }
     let names: Vec<&str> = manager.filters.iter().map(|filter| filter.name).collect();
-    let hosts = config.hosts.iter();
-    let parts = hosts
-        .flat_map(|host| host.routes.iter().map(|route| route.part).chain([host.part]))
-        .chain([config.part]);
-    for part in parts {
+    for part in config.configuring() {
         let other = PerRoute::all(part).filter(|(name, own)| own.settings.is_some() && !names.contains(name));
         for (name, own) in other {
             let own_names: Vec<&str> = manager.rate_limits().map(|(filter, _)| filter.name).collect();

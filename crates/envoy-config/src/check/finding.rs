@@ -83,6 +83,10 @@ kinds! {
     ClusterWithoutHttp2 = "cluster-without-http2", Unlimited, "The cluster of the rate limit service has no HTTP/2.";
     ClusterWithoutEndpoints = "cluster-without-endpoints", Unlimited, "The cluster of the rate limit service has no endpoints.";
     ClusterNotChecked = "cluster-not-checked", Unlimited, "Several servers without health checks.";
+    ClusterBreaker = "cluster-breaker", Unlimited, "A circuit breaker of the rate limit cluster that few calls open.";
+    RequestTooLarge = "request-too-large", Unlimited, "A route whose calls Tidegate may refuse, since they are too large.";
+    RuntimeDisables = "runtime-disables", Unlimited, "The runtime disables a filter or an entry, or its denials.";
+    UpgradeWithoutFilter = "upgrade-without-filter", Unlimited, "Upgrades whose filters do not limit.";
     NetworkFilterAfterLast = "network-filter-after-last", Unlimited, "A filter of connections behind one that ends the chain.";
     NotEvaluated = "not-evaluated", CannotTell, "What only Envoy can evaluate.";
     RoutesNotShown = "routes-not-shown", CannotTell, "Routes that are not in the files.";
@@ -98,6 +102,9 @@ kinds! {
     CanBeDisabled = "can-be-disabled", Note, "An entry that runtime can disable.";
     TimeoutRefuses = "timeout-refuses", Note, "A short or ignored timeout, after which requests are refused.";
     ShadowRule = "shadow-rule", Note, "A rule that denies nothing.";
+    RouteWithoutEntries = "route-without-entries", Note, "Routes to which no entry applies, beside routes with limits.";
+    DisabledHere = "disabled-here", Note, "The filter is disabled for a route, a virtual host or a weighted cluster.";
+    AddressOfHeader = "address-of-header", Note, "The address of the client is that of a header.";
     DomainNotSent = "domain-not-sent", Note, "A domain of the rules that nothing here sends.";
 }
 

@@ -8,6 +8,7 @@ mod hints;
 mod reach;
 mod report;
 mod routes;
+mod runtime;
 mod server;
 mod unsent;
 

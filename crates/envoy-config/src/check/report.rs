@@ -5,12 +5,16 @@ use super::{
     collected::{Collected, SentDescriptor, Shapes},
     descriptors,
     finding::{Finding, Kind},
-    hints, routes, server, unsent,
+    hints, routes,
+    routes::Without,
+    runtime, server, unsent,
 };
 use crate::{
-    configuration::{Configuration, HttpFilter, Manager, NetworkFilter, RateLimitFilter, RouteConfig},
+    configuration::{
+        Configuration, FilterKind, HttpFilter, Manager, NetworkFilter, RateLimitFilter, RouteConfig,
+    },
     part::Part,
-    selection::OfRoute,
+    selection::{OfRoute, Selection},
 };
 use tidegate_core::rules::RuleSet;
 
@@ -42,6 +46,7 @@ pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Check
     for filter in &configuration.network_filters {
         of_network_filter(configuration, *filter, &mut collected);
     }
+    runtime::check(configuration, &mut collected.findings);
     unsent::check(&mut collected);
     let Collected { sent, findings, .. } = collected;
     Checked { sent, findings: findings.into_sorted() }
@@ -50,21 +55,41 @@ pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Check
 fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, collected: &mut Collected<'_>) {
     let config = configuration.routes_of(manager);
     chain::check(manager, config, &mut collected.findings);
+    quotas(manager, collected);
     if manager.rate_limits().next().is_none() {
         let has_unknown = manager.is_patched || chain::has_unknown(manager);
         config.into_iter().for_each(|config| without_filter(config, &manager.name, has_unknown, collected));
         return;
     }
+    let mut without = Without::of(config);
     for filter in manager.rate_limits() {
-        of_filter(configuration, manager, filter, collected);
+        of_filter(configuration, manager, filter, &mut without, collected);
     }
-    config.into_iter().for_each(|config| routes::check_order(config, &manager.name, &mut collected.findings));
+    if let Some(config) = config {
+        routes::check_order(config, &manager.name, &mut collected.findings);
+        without.check(config, manager, &mut collected.findings);
+    }
+}
+
+/// Domains of the filter of the quota service, whose buckets are not held against rules here.
+fn quotas(manager: &Manager<'_>, collected: &mut Collected<'_>) {
+    for filter in &manager.filters {
+        let FilterKind::Other(message) = filter.kind else { continue };
+        let settings = filter.part.at("typed_config");
+        if message.ends_with("RateLimitQuotaFilterConfig") {
+            domain(settings, settings.text("domain"), &manager.name, collected);
+            collected.incomplete.insert(settings.text("domain").to_owned());
+            let message = "the buckets of this filter are not held against the rules here; `tidegate rlqs envoy-config` writes them by rules";
+            collected.findings.add(Kind::NotEvaluated, filter.part, &manager.name, message);
+        }
+    }
 }
 
 fn of_filter<'d>(
     configuration: &Configuration<'d>,
     manager: &Manager<'d>,
     (filter, settings): (&HttpFilter<'d>, &RateLimitFilter<'d>),
+    without: &mut Without,
     collected: &mut Collected<'_>,
 ) {
     server::check(configuration, manager, settings, &mut collected.findings);
@@ -80,19 +105,40 @@ fn of_filter<'d>(
     };
     let mut has_entries = false;
     for host in &config.hosts {
+        if let Some(part) = host.part.get("matcher") {
+            let message = "only Envoy knows which routes this matcher chooses";
+            let place = place(&manager.name, host.name, "");
+            collected.findings.add(Kind::NotEvaluated, part, &place, message);
+            collected.incomplete.insert(settings.domain().to_owned());
+            has_entries = true;
+        }
         for route in &host.routes {
-            let of_route = OfRoute { filter, settings, config, host, route };
-            let place = place(&manager.name, host.name, &route.title());
-            let selection = of_route.select(&configuration.envoy);
-            has_entries |= !selection.applied.is_empty() || !selection.left_out.is_empty();
-            routes::check_selection(&selection, manager, &place, &mut collected.findings);
-            descriptors::check(&selection, &of_route, &place, collected);
+            for cluster in route.variants(filter.name) {
+                let of_route = OfRoute { filter, settings, config, host, route, cluster };
+                let name = cluster.map_or("", |cluster| cluster.text("name"));
+                let place = [&*place(&manager.name, host.name, &route.title()), name].join(" › ");
+                let place = place.trim_end_matches(" › ");
+                let selection = of_route.select(&configuration.envoy);
+                has_entries |= !selection.applied.is_empty() || !selection.left_out.is_empty();
+                without.note(&of_route, &selection);
+                own_domain(&selection, place, collected);
+                routes::check_selection(&selection, manager, place, &mut collected.findings);
+                routes::check_request(&selection, &of_route, manager, place, &mut collected.findings);
+                descriptors::check(&selection, &of_route, place, collected);
+            }
         }
     }
     if !has_entries {
         let message = "no route, virtual host or filter here has rate_limits, so this filter limits nothing; add an entry of rate_limits";
         collected.findings.add(Kind::FilterWithoutEntries, filter.part, &manager.name, message);
     }
+}
+
+/// The domain of a `RateLimitPerRoute`.
+fn own_domain(selection: &Selection<'_>, place: &str, collected: &mut Collected<'_>) {
+    let settings = selection.per_route.and_then(|per_route| per_route.settings);
+    let own = settings.filter(|settings| settings.has("domain") && !selection.applied.is_empty());
+    own.into_iter().for_each(|settings| domain(settings, selection.domain, place, collected));
 }
 
 /// `listener/virtual host/route`.

@@ -2,10 +2,14 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
+    actions::Sent,
     configuration::{Level, Manager, Route, RouteConfig, Target},
     part::Part,
-    selection::{LeftOut, Selection},
+    policy::Policy,
+    selection::{LeftOut, OfRoute, Selection},
 };
+use std::collections::BTreeSet;
+use tidegate_core::{limit::RequestLimits, rules::Origin};
 
 /// Entries that do not apply to a route, and ought to by where they stand.
 pub(super) fn check_selection(
@@ -44,6 +48,121 @@ pub(super) fn check_selection(
                 findings.add(Kind::HostReplaced, entry.part, place, message);
             }
             _ => {}
+        }
+    }
+}
+
+/// What a route makes of its requests: calls that are too large, the address of a header, a filter that is disabled.
+pub(super) fn check_request(
+    selection: &Selection<'_>,
+    of_route: &OfRoute<'_, '_>,
+    manager: &Manager<'_>,
+    place: &str,
+    findings: &mut Findings,
+) {
+    if let Some(own) = selection.per_route.filter(|own| own.is_disabled) {
+        let message = format!("{} is disabled here: it limits none of these requests", of_route.filter.name);
+        findings.add(Kind::DisabledHere, own.part, place, message);
+    }
+    let at_start = selection.applied.iter().filter(|entry| !entry.is_at_end());
+    let policies: Vec<&Policy> = at_start.filter_map(|entry| entry.policy.as_ref().ok()).collect();
+    let has = |policy: &Policy, is_one: fn(&Sent) -> bool| {
+        policy.actions.iter().any(|action| is_one(&action.possible().value))
+    };
+    let is_address = |value: &Sent| matches!(value, Sent::Address | Sent::Network);
+    if !manager.part.flag("use_remote_address")
+        && !manager.part.has("original_ip_detection_extensions")
+        && !manager.is_patched
+        && policies.iter().any(|policy| has(policy, is_address))
+    {
+        let message = "without use_remote_address, remote_address is an address of x-forwarded-for: a client that connects directly \
+                       chooses it, and with it the counter; write use_remote_address: true, unless a proxy before this listener appends \
+                       the header";
+        findings.add(Kind::AddressOfHeader, manager.part, &manager.name, message);
+    }
+    let of_client = |value: &Sent| matches!(value, Sent::Text(what) if what.starts_with("header ") || what.starts_with("query "));
+    let headers = manager.part.number("max_request_headers_kb").unwrap_or(HEADERS_KIB);
+    let kib = headers * policies.iter().filter(|policy| has(policy, of_client)).count() as u64;
+    if kib > MESSAGE_KIB {
+        let message = format!(
+            "a client with {headers} KiB of headers makes a message of up to {kib} KiB on this route, and Tidegate refuses messages above \
+             {MESSAGE_KIB} KiB, so that none of the limits applies; lower max_request_headers_kb, or raise --max-message-bytes of Tidegate"
+        );
+        findings.add(Kind::RequestTooLarge, of_route.route.part, place, message);
+    }
+    let bound = RequestLimits::default().descriptors_max;
+    if policies.len() > bound {
+        let message = format!(
+            "this route sends {} descriptors, and Tidegate refuses requests with more than {bound}; divide them among stages",
+            policies.len()
+        );
+        findings.add(Kind::RequestTooLarge, of_route.route.part, place, message);
+    }
+}
+
+/// Envoy's default of `max_request_headers_kb`.
+const HEADERS_KIB: u64 = 60;
+
+/// The default of `--max-message-bytes`.
+const MESSAGE_KIB: u64 = 1024;
+
+/// The routes to a cluster to which no entry of any filter applies.
+pub(super) struct Without {
+    routes: BTreeSet<Origin>,
+    /// Whether others have entries.
+    are_others: bool,
+}
+
+/// Routes that a finding names.
+const NAMED_MAX: usize = 5;
+
+impl Without {
+    /// All routes, as long as no filter is known to limit them.
+    pub(super) fn of(config: Option<&RouteConfig<'_>>) -> Self {
+        let routes = config.into_iter().flat_map(|config| &config.hosts).flat_map(|host| &host.routes);
+        let to_cluster = routes.filter(|route| {
+            matches!(route.target, Target::Cluster(_) | Target::Clusters(_) | Target::Computed)
+        });
+        Self { routes: to_cluster.map(|route| route.part.origin()).collect(), are_others: false }
+    }
+
+    /// Removes a route of which a filter limits some requests, or for which it is disabled.
+    pub(super) fn note(&mut self, of_route: &OfRoute<'_, '_>, selection: &Selection<'_>) {
+        if !selection.applied.is_empty() || selection.per_route.is_some_and(|own| own.is_disabled) {
+            self.routes.remove(&of_route.route.part.origin());
+            self.are_others |= !selection.applied.is_empty();
+        }
+    }
+
+    /// One finding for each virtual host, where other routes of the listener have limits.
+    pub(super) fn check(&self, config: &RouteConfig<'_>, manager: &Manager<'_>, findings: &mut Findings) {
+        if manager.is_patched || !self.are_others {
+            return;
+        }
+        for host in &config.hosts {
+            let routes: Vec<&Route<'_>> =
+                host.routes.iter().filter(|route| self.routes.contains(&route.part.origin())).collect();
+            if routes.is_empty() {
+                continue;
+            }
+            let more = if routes.len() > NAMED_MAX { ", …" } else { "" };
+            let named: Vec<String> = routes
+                .iter()
+                .take(NAMED_MAX)
+                .map(|route| format!("{} ({})", route.title(), route.part.origin()))
+                .collect();
+            let message = format!(
+                "no entry applies to {} of the {} routes here, so their requests have no limit: {}{more}",
+                routes.len(),
+                host.routes.len(),
+                named.join(", ")
+            );
+            findings.add(
+                Kind::RouteWithoutEntries,
+                host.part,
+                &format!("{} › {}", manager.name, host.name),
+                message,
+            );
         }
     }
 }

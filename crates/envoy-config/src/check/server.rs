@@ -116,6 +116,7 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
             format!("the cluster {name} has no endpoints"),
         );
     }
+    check_breakers(cluster, findings, place);
     let problem = match cluster.is_checked() {
         Checked::Yes => return,
         Checked::No => "no health checks",
@@ -129,5 +130,26 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
              health_checks with grpc_health_check and no_traffic_interval (deploy/envoy/two-servers.yaml)"
         );
         findings.add(Kind::ClusterNotChecked, cluster.part, place, message);
+    }
+}
+
+/// Calls at once that a circuit breaker of Envoy admits by default.
+const CALLS_AT_ONCE: u64 = 1024;
+
+/// A call that a circuit breaker refuses has failed for the filter, without a message to the server.
+fn check_breakers(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
+    let all =
+        cluster.part.get("circuit_breakers").into_iter().flat_map(|breakers| breakers.list("thresholds"));
+    let of_calls = all.filter(|threshold| ["", "DEFAULT"].contains(&threshold.text("priority")));
+    for (threshold, field) in of_calls
+        .flat_map(|threshold| ["max_requests", "max_pending_requests"].map(|field| (threshold, field)))
+    {
+        let Some(calls) = threshold.number(field).filter(|calls| *calls < CALLS_AT_ONCE) else { continue };
+        let message = format!(
+            "{field} of the cluster {} is {calls}: while so many calls are in progress, Envoy treats further requests as if the server had \
+             failed; remove it, or write {CALLS_AT_ONCE} (the default) or more",
+            cluster.name()
+        );
+        findings.add(Kind::ClusterBreaker, threshold.at(field), place, message);
     }
 }

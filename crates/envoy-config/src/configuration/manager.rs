@@ -104,13 +104,11 @@ impl<'d> HttpFilter<'d> {
             Some(config) => {
                 let inner = unwrapped(config);
                 match inner.message() {
-                    message if message.ends_with("http.ratelimit.v3.RateLimit") => {
-                        FilterKind::RateLimit(RateLimitFilter {
-                            settings: inner,
-                            entries: RateLimitEntry::list(inner, Level::Filter, envoy),
-                            is_module: config.message() != message,
-                        })
-                    }
+                    message if RateLimitFilter::is_one(config) => FilterKind::RateLimit(RateLimitFilter {
+                        settings: inner,
+                        entries: RateLimitEntry::list(inner, Level::Filter, envoy),
+                        is_module: config.message() != message,
+                    }),
                     message if message.ends_with("http.router.v3.Router") => FilterKind::Router,
                     message => FilterKind::Other(message),
                 }
@@ -126,6 +124,11 @@ impl<'d> HttpFilter<'d> {
 }
 
 impl<'d> RateLimitFilter<'d> {
+    /// Whether a filter has this configuration.
+    pub(crate) fn is_one(config: Part<'_>) -> bool {
+        unwrapped(config).message().ends_with("http.ratelimit.v3.RateLimit")
+    }
+
     /// The domain of its requests; empty if it is not set.
     pub fn domain(&self) -> &'d str {
         self.settings.text("domain")

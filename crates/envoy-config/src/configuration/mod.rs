@@ -5,10 +5,12 @@ mod cluster;
 mod entry;
 mod manager;
 mod routes;
+mod runtime;
 mod walk;
 
 pub use cluster::{Checked, Cluster};
 pub use entry::{Level, RateLimitEntry};
 pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes, Service};
 pub use routes::{PerRoute, Route, RouteConfig, Target, VirtualHost};
+pub use runtime::Runtime;
 pub use walk::{Configuration, NetworkFilter};

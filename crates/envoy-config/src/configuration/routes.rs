@@ -59,6 +59,16 @@ impl<'d> RouteConfig<'d> {
         let hosts = part.list("virtual_hosts").map(|host| VirtualHost::read(host, envoy)).collect();
         Self { part, name: part.text("name"), hosts }
     }
+
+    /// All parts that may configure filters for the requests that they have.
+    pub fn configuring(&self) -> impl Iterator<Item = Part<'d>> {
+        let hosts = self.hosts.iter();
+        let of_routes = |host: &VirtualHost<'d>| {
+            let routes = host.routes.iter();
+            routes.flat_map(|route| route.clusters().chain([route.part])).collect::<Vec<_>>()
+        };
+        hosts.flat_map(move |host| of_routes(host).into_iter().chain([host.part])).chain([self.part])
+    }
 }
 
 impl<'d> VirtualHost<'d> {
@@ -83,6 +93,23 @@ impl<'d> Route<'d> {
         let entries =
             action.map_or_else(Vec::new, |action| RateLimitEntry::list(action, Level::Route, envoy));
         Self { part, entries, target: target(part) }
+    }
+
+    /// Its weighted clusters.
+    fn clusters(&self) -> impl Iterator<Item = Part<'d>> + use<'d> {
+        let weighted = self.part.get_in(["route", "weighted_clusters"]);
+        weighted.into_iter().flat_map(|weighted| weighted.list("clusters"))
+    }
+
+    /// The weighted clusters that configure the filter of this name for their own requests; first `None`, if there are requests
+    /// without such a cluster.
+    pub fn variants(&self, filter: &str) -> Vec<Option<Part<'d>>> {
+        let mut own: Vec<_> =
+            self.clusters().filter(|part| PerRoute::of(*part, filter).is_some()).map(Some).collect();
+        if own.is_empty() || own.len() < self.clusters().count() {
+            own.insert(0, None);
+        }
+        own
     }
 
     /// Its name, or its match: `/api/`, `/login (exact)`.
@@ -138,7 +165,7 @@ pub struct PerRoute<'d> {
 }
 
 impl<'d> PerRoute<'d> {
-    /// That of a route, a virtual host or a route configuration for the filter of this name.
+    /// That of a weighted cluster, a route, a virtual host or a route configuration for the filter of this name.
     pub fn of(part: Part<'d>, filter: &str) -> Option<Self> {
         let all = part.get("typed_per_filter_config")?;
         let (_, own) = all.fields().find(|(name, _)| *name == filter)?;

@@ -5,6 +5,7 @@ use super::{
     entry::{Level, RateLimitEntry},
     manager::{HttpFilter, Manager, Routes, Service},
     routes::{Route, RouteConfig, Target, VirtualHost},
+    runtime::Runtime,
 };
 use crate::{files::Files, part::Part, stream::Envoy};
 use tidegate_core::rules::Origin;
@@ -22,6 +23,8 @@ pub struct Configuration<'d> {
     pub network_filters: Vec<NetworkFilter<'d>>,
     /// Filters of API version 2, which Envoy does not read any more.
     pub of_version_2: Vec<Part<'d>>,
+    /// The runtime, which may disable filters.
+    pub runtime: Runtime<'d>,
     /// Documents without any of these.
     pub others: Vec<Origin>,
     /// The Envoy.
@@ -63,6 +66,7 @@ impl<'d> Configuration<'d> {
                 clusters: Vec::new(),
                 network_filters: Vec::new(),
                 of_version_2: Vec::new(),
+                runtime: Runtime::default(),
                 others: Vec::new(),
             },
             envoy,
@@ -70,6 +74,7 @@ impl<'d> Configuration<'d> {
         };
         for root in roots {
             let before = finder.number();
+            finder.found.runtime.add(root);
             finder.visit(root, "");
             if finder.number() == before {
                 finder.found.others.push(root.origin());

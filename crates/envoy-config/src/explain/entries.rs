@@ -144,7 +144,16 @@ fn of_manager<'d>(
         .get_in(["metadata", "filter_metadata"])
         .map_or(serde_json::Value::Null, |part| part.json());
     for (filter, settings) in manager.rate_limits() {
-        let selection = OfRoute { filter, settings, config, host, route }.select(&configuration.envoy);
+        let variants = route.variants(filter.name);
+        if variants.len() > 1 {
+            explained.unknown.push(format!(
+                "the weighted clusters of the route differ in their configuration of {}",
+                filter.name
+            ));
+        }
+        let cluster = variants.first().copied().flatten();
+        let selection =
+            OfRoute { filter, settings, config, host, route, cluster }.select(&configuration.envoy);
         let applied = selection.applied.iter().map(|entry| ExplainedEntry {
             at: entry.part.origin(),
             level: entry.level,

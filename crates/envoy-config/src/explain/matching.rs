@@ -104,13 +104,7 @@ fn checked(part: Part<'_>, message: &Message, matches: impl Fn(&Node, &Problems)
 }
 
 fn fraction(part: Part<'_>) -> Match {
-    let default = part.get("default_value");
-    let numerator = default.and_then(|value| value.number("numerator")).unwrap_or(0);
-    let whole = match default.map_or("", |value| value.text("denominator")) {
-        "TEN_THOUSAND" => 10_000,
-        "MILLION" => 1_000_000,
-        _ => 100,
-    };
+    let (numerator, whole) = part.get("default_value").map_or((0, 100), Part::fraction);
     match numerator {
         0 => Match::No,
         some if some >= whole => Match::Yes,

@@ -258,8 +258,9 @@ impl Routes<'_> {
             kind => {
                 let mut action = json!({"cluster": "application"});
                 if kind == 2 {
-                    action =
-                        json!({"weighted_clusters": {"clusters": [{"name": "application", "weight": 1}]}});
+                    let mut cluster = json!({"name": "application", "weight": 1});
+                    self.per_filter(&mut cluster, 2);
+                    action = json!({"weighted_clusters": {"clusters": [cluster]}});
                 }
                 let count = self.generator.rng.between(1, 3);
                 if !self.generator.rng.once_in(4) {

@@ -1,0 +1,40 @@
+//! The runtime of a bootstrap: values of static layers, which replace defaults of settings.
+
+use crate::part::Part;
+
+/// The values of the static layers. Layers on disk, of the admin port and of RTDS are known to Envoy only.
+#[derive(Debug, Default)]
+pub struct Runtime<'d>(Vec<(String, Part<'d>)>);
+
+impl<'d> Runtime<'d> {
+    /// That of a document: a bootstrap, or a dump of one.
+    pub(crate) fn add(&mut self, root: Part<'d>) {
+        let dumped = root.list("configs").find_map(|config| config.get("bootstrap"));
+        let layers =
+            dumped.unwrap_or(root).get("layered_runtime").into_iter().flat_map(|all| all.list("layers"));
+        for layer in layers.filter_map(|layer| layer.get("static_layer")) {
+            self.flatten("", layer);
+        }
+    }
+
+    /// Nested maps make one key: `a: { b: 1 }` is `a.b: 1`.
+    fn flatten(&mut self, prefix: &str, part: Part<'d>) {
+        for (name, value) in part.fields() {
+            let key = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+            match value.fields().next().is_some() && !value.has("numerator") {
+                true => self.flatten(&key, value),
+                false => self.0.push((key, value)),
+            }
+        }
+    }
+
+    /// The value of a key if it is a share of requests below all of them: its place, and the share as a text. The last layer applies.
+    pub fn share_below_all(&self, key: &str) -> Option<(Part<'d>, String)> {
+        let (_, value) = self.0.iter().rev().find(|(own, _)| own == key)?;
+        let (numerator, whole) = match value.has("numerator") {
+            true => value.fraction(),
+            false => (value.as_text().parse::<u64>().ok()?, 100),
+        };
+        (numerator < whole).then(|| (*value, format!("{numerator} of {whole}")))
+    }
+}
