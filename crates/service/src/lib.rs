@@ -3,6 +3,7 @@
 //! Every protocol calls [`RateLimitService`]; nothing else decides a request of a client. Deciding does no IO, awaits
 //! nothing and does not allocate, except that [`RateLimitService::decide`] awaits the end of a queued request's wait.
 
+mod additions;
 mod cancelled;
 mod client_headers;
 mod deciding;

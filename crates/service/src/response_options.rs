@@ -2,13 +2,11 @@
 //! the server is configured to add to every decision.
 
 use super::{
-    RateLimitService,
     client_headers::{self, ResponseHeaders, Sent},
     dynamic_metadata,
 };
 use serde_json::{Map, Value};
 use smol_str::SmolStr;
-use std::hash::BuildHasher as _;
 use tidegate_core::limit::{Code, Decision, Denial, Header, Request, ServiceLimit};
 
 /// Additions to every decision. The default adds nothing.
@@ -77,36 +75,6 @@ impl<'d> Additions<'d> {
             }
         };
         Self { code, body, response_headers, request_headers, dynamic_metadata: None }
-    }
-}
-
-impl RateLimitService {
-    /// Whether the response has more than the code and the statuses.
-    #[inline]
-    pub fn has_additions(&self, decision: &Decision<'_>) -> bool {
-        self.options.is_some() || decision.slot.is_some() || decision.has_on_deny()
-    }
-
-    /// Content of the response besides the code and the statuses.
-    pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
-        let options = self.options.as_deref();
-        let sent = options.map(|options| (options, self.sent(options, decision)));
-        if let Some(limits) = decision.service_limits() {
-            return Additions::new(sent, request, decision, limits);
-        }
-        let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());
-        // Under a global shadow no limit denies, so none is reported.
-        let limiter = self.limiter.get().filter(|limiter| needs_limits && !limiter.is_global_shadow());
-        let pinned = limiter.map(|limiter| limiter.pin());
-        let limits = pinned.as_ref().map(|rules| rules.service_limits(request, self.clock.now()));
-        Additions::new(sent, request, decision, &limits.unwrap_or_default())
-    }
-
-    /// The moment of a response. The number for its jitter is keyed, so that no client can compute it.
-    fn sent(&self, options: &ResponseOptions, decision: &Decision<'_>) -> Sent {
-        let now = self.clock.now();
-        let is_used = options.headers.jitter_seconds > 0;
-        Sent { now, chance: if is_used { self.chances.hash_one((now, decision.number)) } else { 0 } }
     }
 }
 
