@@ -17,6 +17,6 @@ pub use listener::Listener;
 pub use peer::Peer;
 pub use stream::{Accepted, Stream};
 pub use tls::{
-    Anchors, H2, HTTP_1_1, HandshakeError, HandshakeResult, San, SanError, TlsClient, TlsClientError,
+    H2, HTTP_1_1, HandshakeError, HandshakeResult, San, SanError, ServerVerifier, TlsClient, TlsClientError,
     TlsCounts, TlsFiles, TlsFilesError, TlsPort, read_pem,
 };

@@ -1,16 +1,10 @@
 //! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own: those of
 //! one kind are not taken by calls of another.
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use std::{
-    collections::HashMap,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{collections::HashMap, sync::Arc};
 use tidegate_http2::{LongLived, LongLivedCall};
 use tonic::Status;
 
@@ -132,32 +126,12 @@ impl Places {
         self: Arc<Self>,
         response: Response<tonic::body::Body>,
     ) -> Response<tonic::body::Body> {
-        response.map(|body| tonic::body::Body::new(WithPlaces { body, _places: self }))
-    }
-}
-
-struct WithPlaces {
-    body: tonic::body::Body,
-    _places: Arc<Places>,
-}
-
-impl Body for WithPlaces {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        response.map(|body| {
+            tonic::body::Body::new(body.map_frame(move |frame| {
+                let _places = &self;
+                frame
+            }))
+        })
     }
 }
 

@@ -4,18 +4,12 @@
 use super::StoreTls;
 use redis::{ErrorKind, RedisError};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_name,
-    },
+    ClientConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
-    server::ParsedCertificate,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use std::{fmt::Display, sync::Arc};
-use tidegate_transport::Anchors;
+use tidegate_transport::ServerVerifier;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -44,15 +38,10 @@ fn config(tls: &StoreTls) -> Result<ClientConfig, RedisError> {
             system.certs
         }
     };
-    let mut roots = RootCertStore::empty();
-    // Of many authorities of a system some may be of forms that are not supported.
-    roots.add_parsable_certificates(anchors.iter().cloned());
-    let provider = Arc::new(ring::default_provider());
-    let verifier =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
-    let verifier = verifier.map_err(|error| invalid("the authorities of the store", &error))?;
-    let verifier = StoreVerifier { authorities: verifier, anchors: Anchors(anchors), any_name: *any_name };
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let verifier = ServerVerifier::new(anchors, *any_name)
+        .map_err(|error| invalid("the authorities of the store", &error))?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(match identity {
         None => config.with_no_client_auth(),
@@ -72,64 +61,4 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
 
 fn invalid(what: &'static str, error: &dyn Display) -> RedisError {
     (ErrorKind::InvalidClientConfig, what, error.to_string()).into()
-}
-
-/// Verifies the certificate of a store.
-#[derive(Debug)]
-struct StoreVerifier {
-    authorities: Arc<WebPkiServerVerifier>,
-    anchors: Anchors,
-    /// Whether certificates of other names are accepted.
-    any_name: bool,
-}
-
-impl ServerCertVerifier for StoreVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        use CertificateError::{NotValidForName, NotValidForNameContext};
-        let verified =
-            self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        let verified = verified.or_else(|error| match self.anchors.accept(end_entity, &error) {
-            true => verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)
-                .map(|()| ServerCertVerified::assertion()),
-            false => Err(error),
-        });
-        match verified {
-            // Names are checked last.
-            Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
-                if self.any_name =>
-            {
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
 }

@@ -5,11 +5,11 @@ use rustls::{CertificateError, Error, OtherError, pki_types::CertificateDer};
 /// The certificates of authorities. A peer whose certificate is itself among them is accepted, as by OpenSSL: `openssl req -x509` makes
 /// certificates that are authorities by their extensions.
 #[derive(Debug)]
-pub struct Anchors(pub Vec<CertificateDer<'static>>);
+pub(super) struct Anchors(pub(super) Vec<CertificateDer<'static>>);
 
 impl Anchors {
     /// Whether a certificate that the authorities do not verify for this reason is one of them. Its validity was checked before.
-    pub fn accept(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
+    pub(super) fn accept(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) = error else {
             return false;
         };

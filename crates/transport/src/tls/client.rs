@@ -3,15 +3,13 @@
 use super::{
     H2,
     files::{TlsFilesError, certificates, private_key, roots},
+    server_verifier::AcceptAny,
 };
 use rustls::{
-    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, WantsVerifier,
-    client::{
-        WantsClientCert,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
+    ClientConfig, ConfigBuilder, Error, RootCertStore, WantsVerifier,
+    client::WantsClientCert,
+    crypto::ring,
+    pki_types::{InvalidDnsNameError, ServerName},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -61,7 +59,7 @@ impl TlsClient {
     pub fn config(&self) -> Result<Arc<ClientConfig>, TlsClientError> {
         let mut config = match &self.ca {
             _ if self.insecure => {
-                let verifier = Arc::new(AcceptAny(Arc::new(ring::default_provider())));
+                let verifier = Arc::new(AcceptAny);
                 self.with_own_certificate(builder()?.dangerous().with_custom_certificate_verifier(verifier))?
             }
             Some(path) => self.with_own_certificate(builder()?.with_root_certificates(roots(path)?))?,
@@ -115,43 +113,4 @@ impl TlsClient {
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
     let provider = Arc::new(ring::default_provider());
     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
-}
-
-/// Accepts every server certificate; signatures are verified.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,9 +1,8 @@
 //! Which client certificates a port accepts, beyond those that its authorities signed: by subject alternative name.
 
-use super::anchors::Anchors;
+use super::{anchors::Anchors, signatures::verify_signatures};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
+    CertificateError, DistinguishedName, Error, OtherError,
     pki_types::{CertificateDer, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
@@ -119,27 +118,7 @@ impl ClientCertVerifier for ClientVerifier {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ mod client;
 mod client_verifier;
 mod counts;
 mod files;
+mod server_verifier;
+mod signatures;
 
-pub use anchors::Anchors;
 pub use client::{TlsClient, TlsClientError};
 pub(super) use client_verifier::sans;
 pub use client_verifier::{San, SanError};
 pub use counts::{HandshakeResult, TlsCounts};
 pub use files::{TlsFiles, TlsFilesError, read_pem};
+pub use server_verifier::ServerVerifier;
 
 use super::{Accepted, Peer};
 use arc_swap::ArcSwap;
