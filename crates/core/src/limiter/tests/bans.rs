@@ -1,11 +1,8 @@
-//! Bans: which denials count, when one begins and ends, and what it does to other limits of a request.
+//! Bans: which denials count, and what one does to other limits of a request. When it begins and ends is tested in `algorithm/ban.rs`, and
+//! whole decisions with bans by the simulator (`tests/sim`).
 
 use super::*;
-use crate::{
-    limit::{BanPhase, RequestLimits},
-    store::OnFull,
-};
-use proptest::{collection::vec, prelude::*};
+use crate::{limit::BanPhase, store::OnFull};
 
 const RULES: &str = "
 domain: d
@@ -42,15 +39,6 @@ fn a_key_that_goes_on_is_banned_until_exactly_the_end_of_its_ban() {
             (61_000, "user=a", &["ok 1"]),
         ],
     );
-}
-
-#[test]
-fn a_denied_key_that_is_not_denied_often_enough_is_not_banned() {
-    let limiter = limiter(RULES);
-    for second in (0..60).step_by(5) {
-        let millis = second * 1_000;
-        check(&limiter, &[(millis, "user=a +2", &["ok 0"]), (millis, "user=a", &["over 0 1000"])]);
-    }
 }
 
 #[test]
@@ -116,31 +104,6 @@ fn a_ban_in_shadow_mode_is_reported_and_denies_nothing() {
         (ok, false, BanPhase::None),
     ];
     assert_eq!(phases, expected);
-}
-
-#[test]
-fn a_reset_lifts_a_ban_and_a_reload_keeps_it() {
-    let limiter = limiter(RULES);
-    let ban = |limiter: &Limiter, millis| (0..6).for_each(|_| _ = send(limiter, millis, "user=a"));
-    ban(&limiter, 0);
-    replace_rules(
-        &limiter,
-        &RULES.replace("for: 60s", "for: 5s").replace("requests_per_unit: 2", "requests_per_unit: 9"),
-    );
-    check(&limiter, &[(50_000, "user=a", &["over 0 10000"])]);
-    let mut request = Request::new("d");
-    request.push(descriptor("user=a"));
-    let request = request.checked(&RequestLimits::default()).expect("a good request");
-    let now = Timestamp::from_millis(MIDNIGHT_MILLIS + 50_000);
-    assert_eq!(limiter.pin().reset(&request, now).map(|removed| removed.counters), Ok(2));
-    check(&limiter, &[(50_000, "user=a", &["ok 8"])]);
-    replace_rules(&limiter, RULES);
-    ban(&limiter, 70_000);
-    assert_eq!(limiter.pin().reset_rule("d", Some("user"), now).map(|removed| removed.counters), Ok(2));
-    check(&limiter, &[(70_000, "user=a", &["ok 1"])]);
-    ban(&limiter, 80_000);
-    replace_rules(&limiter, &RULES.replace(", ban: { after: 3 denials, within: 10s, for: 60s }", ""));
-    check(&limiter, &[(81_000, "user=a", &["ok 1"])]);
 }
 
 /// The table in docs/rules-reference.md, row by row: what becomes of a ban from 0 to 60 s.
@@ -314,55 +277,4 @@ fn a_full_store_neither_bans_nor_denies_more() {
     (0..9).for_each(|_| check(&limiter, &[(0, "user=a", &["over 0 1000"])]));
     check(&limiter, &[(1_000, "user=a", &["ok 1"])]);
     check(&limiter, &[(1_000, "user=b", &["over full"])]);
-}
-
-proptest! {
-    /// Against lists of all hits and denials; with limits beside, so that denials by others occur.
-    #[test]
-    fn a_ban_is_that_of_a_naive_list_and_its_reset_is_exact(
-        after in 1..4_u32,
-        steps in vec((prop_oneof![3 => 0..600_u64, 1 => 4_000..9_000_u64], 1..4_u64, any::<bool>()), 1..60),
-    ) {
-        let limiter = limiter(&format!("
-domain: d
-descriptors:
-  - key: user
-    rate_limit: {{ per: 1s, requests_per_unit: 3, algorithm: sliding_log, ban: {{ after: {after}, within: 2s, for: 5s }} }}
-  - key: other
-    rate_limit: {{ per: 1s, requests_per_unit: 4, algorithm: sliding_log }}
-"));
-        let (mut hits_of, mut others): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
-        let (mut denials, mut banned_until, mut now): (Vec<u64>, u64, u64) = (Vec::new(), 0, 0);
-        for (wait, hits, with_other) in steps {
-            now += wait;
-            let text = if with_other { format!("user=a +{hits}; other=x") } else { format!("user=a +{hits}") };
-            hits_of.retain(|hit| hit + 1_000 > now);
-            others.retain(|hit| hit + 1_000 > now);
-            let is_banned = now < banned_until;
-            let is_over = hits_of.len() as u64 + hits > 3;
-            let other_is_over = with_other && others.len() == 4;
-            let (code, statuses) = send(&limiter, now, &text);
-            let denied = is_banned || is_over || other_is_over;
-            prop_assert_eq!(code == Code::OverLimit, denied);
-            prop_assert_eq!(statuses[0].starts_with("over"), is_banned || is_over);
-            if !denied {
-                hits_of.extend((0..hits).map(|_| now));
-                others.extend(with_other.then_some(now));
-            } else if is_over && !is_banned {
-                denials.retain(|denial| denial + 2_000 > now);
-                denials.push(now);
-                if denials.len() >= after as usize {
-                    (banned_until, denials) = (now + 5_000, Vec::new());
-                }
-            }
-            if (is_banned || is_over) && hits <= 3 {
-                // When the ban has ended and enough of the hits that count do not any more.
-                let excess = (hits_of.len() as u64 + hits).saturating_sub(3) as usize;
-                let free = if excess == 0 { now } else { hits_of[excess - 1] + 1_000 };
-                let reset = free.max(banned_until) - now;
-                let shown = format!(" {reset}");
-                prop_assert!(statuses[0].ends_with(&shown), "{}, not {}", statuses[0], reset);
-            }
-        }
-    }
 }

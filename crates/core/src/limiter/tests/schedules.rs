@@ -21,24 +21,6 @@ descriptors:
 ";
 
 #[test]
-fn a_schedule_changes_the_number_and_keeps_what_was_used() {
-    let limiter = limiter(OFFICE);
-    let hour = HOUR_MILLIS;
-    check(
-        &limiter,
-        &[
-            (7 * hour, "user=a +2", &["ok 0"]),
-            (7 * hour + 30 * 60_000, "user=a", &["over 0 1800000"]),
-            (8 * hour, "user=a +5", &["ok 0"]),
-            (17 * hour, "user=a +4", &["ok 1"]),
-            (18 * hour - 1, "user=a", &["ok 0"]),
-            (18 * hour, "user=a", &["ok 1"]),
-            (24 * hour, "user=a +9", &["ok 4294967286"]),
-        ],
-    );
-}
-
-#[test]
 fn a_status_has_the_number_of_its_time() {
     let limiter = limiter(OFFICE);
     let numbers = |hours: u64| {
