@@ -193,7 +193,7 @@ impl Facts for Ban {
         Err(NotShareable::Bans)
     }
 
-    fn insert(&self, state: State, _: u64, _: u64) -> State {
+    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
         state
     }
 

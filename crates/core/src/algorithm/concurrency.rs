@@ -318,7 +318,7 @@ impl Facts for Concurrency {
         microseconds::whole(self.max_hold).map(|()| *self)
     }
 
-    fn insert(&self, state: State, _: u64, _: u64) -> State {
+    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
         state
     }
 

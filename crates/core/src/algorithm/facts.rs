@@ -2,7 +2,7 @@
 //! matches over algorithms.
 
 use super::{Freeing, NotShareable, State, memory::HeapBytes};
-use crate::limit::Window;
+use crate::limit::{Timestamp, Window};
 use std::time::Duration;
 
 /// The facts that an algorithm states of itself.
@@ -43,7 +43,7 @@ pub(super) trait Facts: Sized {
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable>;
 
     /// Counts hits at a place of a window or a log: see [`Algorithm::insert`](super::Algorithm::insert).
-    fn insert(&self, state: State, hits: u64, place: u64) -> State;
+    fn insert(&self, state: State, hits: u64, place: u64, now: Timestamp) -> State;
 
     /// See [`Algorithm::numbers`](super::Algorithm::numbers).
     fn numbers(&self, length: fn(Duration) -> String) -> String;

@@ -387,7 +387,7 @@ impl Facts for FixedWindow {
     /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since. Of a window from
     /// the first hit, it is the end of the one that these hits would open: they are in that of a hit before them, and it is theirs if they
     /// are the first.
-    fn insert(&self, state: State, hits: u64, last: u64) -> State {
+    fn insert(&self, state: State, hits: u64, last: u64, _: Timestamp) -> State {
         let [open_last, open_hits] = state.words();
         let open_hits = open_hits as u32;
         if let Schedule::FirstHit(window) = self.schedule

@@ -277,7 +277,7 @@ impl Facts for LeakyBucket {
         meter::drains(self.rate, most(self.burst)).map(|()| *self)
     }
 
-    fn insert(&self, state: State, _: u64, _: u64) -> State {
+    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
         state
     }
 

@@ -239,14 +239,15 @@ impl Facts for SlidingLog {
         if most(self.limit) > SHARED_LIMIT_MAX { Err(NotShareable::Log(SHARED_LIMIT_MAX)) } else { Ok(*self) }
     }
 
-    /// Counts hits at this instant, unless they have expired by the newest hit.
-    fn insert(&self, state: State, hits: u64, at: u64) -> State {
+    /// Counts hits at this instant, unless they have expired. Those that have are forgotten first: joined with others, they would count again.
+    fn insert(&self, state: State, hits: u64, at: u64, now: Timestamp) -> State {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         let mut runs = if let State::Log(runs) = state { runs } else { Box::default() };
-        let is_past = runs.total() > 0 && self.end(at).as_nanos() <= runs.newest();
+        self.forget(&mut runs, now);
+        let is_past = self.end(at).as_nanos() <= runs.newest().max(now.as_nanos());
         if hits > 0 && !is_past {
             runs.insert(at, hits);
-            self.forget(&mut runs, Timestamp::from_nanos(at));
+            self.forget(&mut runs, now);
             runs.join_beyond(u64::from(self.limit));
         }
         if runs.total() == 0 { State::EMPTY } else { State::Log(runs) }

@@ -304,7 +304,7 @@ impl Facts for SlidingWindow {
     }
 
     /// Counts hits in the window of this number: the current one, the previous one, or a later one.
-    fn insert(&self, state: State, hits: u64, number: u64) -> State {
+    fn insert(&self, state: State, hits: u64, number: u64, _: Timestamp) -> State {
         let [current_number, counts] = state.words();
         let (previous, current) = ((counts >> 32) as u32, counts as u32);
         let buckets = Buckets { number: current_number, previous, current, elapsed: 0 };

@@ -337,7 +337,7 @@ impl Facts for SubWindows {
     }
 
     /// Counts hits in the sub-window of this number, if it is not past.
-    fn insert(&self, state: State, hits: u64, number: u64) -> State {
+    fn insert(&self, state: State, hits: u64, number: u64, _: Timestamp) -> State {
         match state {
             State::Counts(mut counts)
                 if counts.number > number && counts.hits.len() == usize::from(self.precision) + 1 =>

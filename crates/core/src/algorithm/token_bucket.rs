@@ -346,7 +346,7 @@ impl Facts for TokenBucket {
         Ok(*self)
     }
 
-    fn insert(&self, state: State, _: u64, _: u64) -> State {
+    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
         state
     }
 

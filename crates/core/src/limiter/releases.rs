@@ -193,8 +193,9 @@ impl Limiter {
             Hits::GiveBack(hits) => u64::from(reserved).saturating_sub(hits.get()),
         };
         let most = in_force.rules.reserved_at_most(limit).unwrap_or(u64::MAX);
-        let (state, ended, lost) = info.algorithm.end_reservation(counter.take_state(), id, cost, most, now);
-        let expires = info.algorithm.expires(&state);
+        let algorithm = in_force.rules.greatest(limit).unwrap_or(&info.algorithm);
+        let (state, ended, lost) = algorithm.end_reservation(counter.take_state(), id, cost, most, now);
+        let expires = algorithm.expires(&state);
         counter.set(state, limit, expires);
         let number = self.store.next_number();
         drop(shard);

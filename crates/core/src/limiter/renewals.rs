@@ -204,6 +204,7 @@ impl Limiter {
     fn renew_one(&self, in_force: &InForce, (counter, hold): (&mut Counter, Hold), id: u64, now: Timestamp) {
         let limit = counter.limit();
         let Some(info) = in_force.rules.limits().get(limit) else { return };
+        let algorithm = in_force.rules.greatest(limit).unwrap_or(&info.algorithm);
         let mut state = counter.take_state();
         match hold {
             Hold::Slot(max_hold) => {
@@ -212,7 +213,7 @@ impl Limiter {
             }
             Hold::Reservation(max_hold) => {
                 let deadline = now.saturating_add_nanos(max_hold.nanos().get());
-                let (renewed, former, lost) = info.algorithm.renew_reservation(state, id, deadline, now);
+                let (renewed, former, lost) = algorithm.renew_reservation(state, id, deadline, now);
                 let reservations = &self.slots.reservations;
                 reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
                 if let Some(former) = former.filter(|former| *former < deadline) {
@@ -221,7 +222,7 @@ impl Limiter {
                 state = renewed;
             }
         }
-        let expires = info.algorithm.expires(&state);
+        let expires = algorithm.expires(&state);
         counter.set(state, limit, expires);
     }
 

@@ -250,6 +250,13 @@ impl RuleLimit {
         self.schedule.as_ref().and_then(|schedule| schedule.limit_at(now)).unwrap_or(self)
     }
 
+    /// The limit that admits most at any time: this one, or one of its schedule.
+    pub(super) fn greatest(&self) -> &Self {
+        let scheduled = self.schedule.iter().flat_map(|schedule| schedule.limits());
+        scheduled
+            .fold(self, |greatest, limit| if limit.requests > greatest.requests { limit } else { greatest })
+    }
+
     /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
     pub(super) fn is_plain(&self) -> bool {
         self.counts_plainly() && self.algorithm.keeps_words()

@@ -111,7 +111,7 @@ make_reserving = function()
 
   -- Adds runs, of ascending instants and each with its hits, to those of a log.
   local function insert_runs(limit, state, instants, hits_at)
-    local present, newest = now, instants[#instants]
+    local present, newest = now, max(now, instants[#instants])
     if state ~= '' then newest = max(newest, (unpack_from('<d', state, #state - 11))) end
     now = newest
     local position, total = view_log(limit, state)
@@ -240,8 +240,12 @@ make_reserving = function()
     if bucket then
       counter.seen = latest(limit, counter.settled, through, low)
     else
-      local settled = settled_of_window(limit, counter)
+      local settled, before = settled_of_window(limit, counter), counter.seen
       counter.seen = #places > 0 and insert(limit, settled, places, hits_at) or settled
+      -- The end of a window that has become empty stays: hits of windows before it do not count again.
+      if limit.kind == FIRST_HIT and counter.seen == '' and before ~= '' then
+        counter.seen = pack(limit.state, limit.signature, unpack_from('<d', before, limit.body), 0)
+      end
     end
   end
 
@@ -301,11 +305,11 @@ make_reserving = function()
   -- Ends the reservations that have passed their deadlines; returns how many.
   local function expire(limit, counter)
     local expired, is_changed = 0, false
-    if limit.kind == FIRST_HIT then
-      local open = counter.open
+    if limit.kind == FIRST_HIT and counter.seen ~= '' then
+      local open, ends = counter.open, unpack_from('<d', counter.seen, limit.body)
       for at = 1, #open, OPEN_BYTES do
-        local deadline, _, _, _, returns = unpack_from('<dddI4B', open, at + 8)
-        if deadline <= now and returns == 1 then
+        local deadline, place, _, _, returns = unpack_from('<dddI4B', open, at + 8)
+        if deadline <= now and returns == 1 and place == ends then
           keep_window(limit, counter)
           break
         end
@@ -405,8 +409,10 @@ make_reserving = function()
     local counter = split(value)
     local former = limit_of(value, counter)
     if counter.first <= now then expire(former, counter) end
-    if limit.kind == SLOTS then return '', 0 end
-    local used = used_of(former, counter.settled)
+    -- Of a window from the first hit that is over nothing counts, though its hits might open another one if its first cost nothing.
+    local is_over = former.kind == FIRST_HIT and used_of(former, counter.seen) == 0
+    if limit.kind == SLOTS or is_over then return '', 0 end
+    local used = used_of(former, settled_of_window(former, counter))
     local taken, open = plain(used > 0 and add(limit, '', used) or ''), counter.open
     for at = 1, #open, OPEN_BYTES do
       local id, deadline, place, low, hits, returns = unpack_from(OPEN, open, at)
@@ -416,7 +422,8 @@ make_reserving = function()
       else
         alone = insert_one(former, '', hits, place)
       end
-      if used_of(former, alone) > 0 then start_in(limit, taken, hits, id, min(deadline, now + LONGEST_HOLD), returns) end
+      local counts = is_bucket(former) or is_in_window(former, place, counter.seen)
+      if counts and used_of(former, alone) > 0 then start_in(limit, taken, hits, id, min(deadline, now + LONGEST_HOLD), returns) end
     end
     return join(limit, taken)
   end

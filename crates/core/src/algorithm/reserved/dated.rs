@@ -101,9 +101,9 @@ impl Algorithm {
     }
 
     /// Counts hits at a place of a window or a log: the state is that of hits that were added there in the order of time. Hits
-    /// that no later state would count are left out.
-    pub(super) fn insert(&self, state: State, hits: u64, place: u128) -> State {
+    /// that no later state would count are left out, and of a log those that have expired.
+    pub(super) fn insert(&self, state: State, hits: u64, place: u128, now: Timestamp) -> State {
         let place = u64::try_from(place).unwrap_or(u64::MAX);
-        each!(self, algorithm => Facts::insert(algorithm, state, hits, place))
+        each!(self, algorithm => Facts::insert(algorithm, state, hits, place, now))
     }
 }

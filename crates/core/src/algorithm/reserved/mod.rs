@@ -13,8 +13,8 @@
 //!
 //! **Windows from the first hit.** A start has the end of the window that it would open as its place, and `settled` has the window of the first
 //! hit that is known: so `seen` has that of the first of all. It moves if the start that opened it ends with the cost 0. Two windows are not
-//! made anew: one that is past when the cost of its first start becomes known, if a later one has been opened since; and one of a start
-//! whose hits are returned at its deadline, which would then last longer than was stated.
+//! made anew: one that is past when the cost of its first start becomes known, if a later one has been opened since; and one that was opened
+//! by a start whose hits are returned at its deadline, which would then last longer than was stated.
 //!
 //! **Buckets** ([`Drain`]) do not remember when hits were added, and it matters: a bucket that ran dry in between has wasted the time in which
 //! it was. The moment at which a bucket runs dry, to which hits of weight `w` are added at `t`, becomes `max(dry, t) + w`. After
@@ -111,7 +111,7 @@ impl Reserved {
     /// Ends the reservations that have passed their deadlines; returns how many.
     fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) -> usize {
         let (before, mut is_changed) = (self.open.len(), false);
-        if algorithm.is_from_first_hit() && self.open().any(|open| open.returns && open.deadline <= now) {
+        if algorithm.is_from_first_hit() && self.open.iter().any(|open| self.is_returned_opener(open, now)) {
             self.keep_window();
         }
         let is_expired = |open: &Open| open.reservation.deadline <= now;
@@ -124,6 +124,12 @@ impl Reserved {
             self.see(algorithm, now);
         }
         before - self.open.len()
+    }
+
+    /// Whether it opened the window from the first hit that is seen, and its hits are returned.
+    fn is_returned_opener(&self, open: &Open, now: Timestamp) -> bool {
+        let Open { reservation: Reservation { deadline, returns, .. }, place } = *open;
+        returns && deadline <= now && place == u128::from(self.seen.words()[0])
     }
 
     /// Dates all hits of a window from the first hit at its beginning, so that it keeps its end.
@@ -147,7 +153,7 @@ impl Reserved {
         let settled = std::mem::take(&mut self.settled);
         self.settled = match algorithm.drain() {
             None if !algorithm.is_in_window(place, &self.seen) => settled,
-            None => algorithm.insert(algorithm.of_window(settled, &self.seen), hits, place),
+            None => algorithm.insert(algorithm.of_window(settled, &self.seen), hits, place, now),
             Some(drain) => {
                 // All weights added since are in the place: this is the level that remains.
                 let room = drain.clock(now).saturating_add(drain.weight(most)).saturating_sub(place);
@@ -168,12 +174,18 @@ impl Reserved {
             None => {
                 let of_window =
                     self.open.iter().filter(|open| algorithm.is_in_window(open.place, &self.seen));
-                of_window.fold(
+                let seen = of_window.fold(
                     algorithm.of_window(settled, &self.seen),
                     |seen, Open { reservation, place }| {
-                        algorithm.insert(seen, reservation.hits.into(), *place)
+                        algorithm.insert(seen, reservation.hits.into(), *place, now)
                     },
-                )
+                );
+                // The end of a window that has become empty stays: hits of windows before it do not count again.
+                if algorithm.is_from_first_hit() && seen == State::EMPTY {
+                    State::Words([self.seen.words()[0], 0])
+                } else {
+                    seen
+                }
             }
             Some(drain) => {
                 let through = self.open.iter().fold(0, |latest: u128, Open { reservation, place }| {
@@ -194,7 +206,7 @@ impl Reserved {
         self.settled = match algorithm.drain() {
             None => {
                 let settled = algorithm.of_window(settled, &self.seen);
-                algorithm.insert(settled, hits, algorithm.place_at(&self.seen, now))
+                algorithm.insert(settled, hits, algorithm.place_at(&self.seen, now), now)
             }
             Some(drain) => {
                 let weight = drain.weight(hits);
@@ -260,14 +272,20 @@ impl Reserved {
     #[cold]
     pub(super) fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> State {
         self.expire(former, now);
-        let mut taken = Box::new(Self::of(algorithm.take_over(former, self.settled, now)));
+        // Of a window from the first hit that is over nothing counts, though its hits might open another one if its first cost nothing.
+        if former.is_from_first_hit() && former.used(&self.seen, now) == 0 {
+            return State::EMPTY;
+        }
+        let settled = former.of_window(self.settled, &self.seen);
+        let mut taken = Box::new(Self::of(algorithm.take_over(former, settled, now)));
         if !algorithm.can_reserve() {
             return taken.into_state();
         }
+        self.open.retain(|open| former.is_in_window(open.place, &self.seen));
         for Open { reservation, place } in self.open {
             let hits = reservation.hits.into();
             let alone = match former.drain() {
-                None => former.insert(State::EMPTY, hits, place),
+                None => former.insert(State::EMPTY, hits, place, now),
                 Some(drain) => drain.latest(State::EMPTY, place.saturating_add(drain.weight(hits)), now),
             };
             if former.used(&alone, now) > 0 {

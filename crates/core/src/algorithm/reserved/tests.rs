@@ -343,6 +343,51 @@ fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_t
     assert_eq!((algorithm.used(&state, at(7)), algorithm.until_full(&state, at(7)).as_millis()), (2, 3));
 }
 
+/// The estimate that was returned was not that of the first hit: the window kept a beginning at which nothing was charged.
+#[test]
+fn a_window_from_the_first_hit_moves_although_a_later_estimate_was_returned_at_its_deadline() {
+    let algorithm = from_first_hit();
+    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 2, at(60)), at(0));
+    let later = Reservation { returns: true, ..reservation(2, 1, at(5)) };
+    let (state, _) = algorithm.reserve(state, later, at(2));
+    let (state, _) = algorithm.reserve(state, reservation(3, 3, at(60)), at(4));
+    let (state, ..) = algorithm.end_reservation(state, 1, |_| 0, u64::MAX, at(6));
+    assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (3, 8));
+}
+
+/// The second window was forgotten once it was empty, and the next change counted an estimate of the first one as a window of its own.
+#[test]
+fn hits_of_a_window_from_the_first_hit_do_not_count_again_when_the_next_one_becomes_empty() {
+    let algorithm = from_first_hit();
+    let (state, _) = algorithm.reserve(State::EMPTY, reservation(1, 1, at(60)), at(0));
+    let (state, _) = algorithm.reserve(state, reservation(2, 2, at(60)), at(9));
+    let (state, _) = algorithm.reserve(state, reservation(3, 3, at(60)), at(11));
+    let (state, ..) = algorithm.end_reservation(state, 3, |_| 0, u64::MAX, at(12));
+    let (state, ..) = algorithm.end_reservation(state, 1, |_| 0, u64::MAX, at(13));
+    assert_eq!(algorithm.used(&state, at(13)), 0);
+}
+
+/// They were charged in full under the new algorithm, as if each had opened a window of its own.
+#[test]
+fn hits_of_a_window_from_the_first_hit_that_is_over_do_not_count_under_another_algorithm() {
+    let (former, algorithm) =
+        (from_first_hit(), Algorithm::FixedWindow(FixedWindow::on_the_clock(LIMIT, window())));
+    let (state, _) = former.reserve(State::EMPTY, reservation(1, 1, at(60)), at(0));
+    let (state, _) = former.reserve(former.add(state, 2, at(3)), reservation(2, 3, at(60)), at(9));
+    assert_eq!(former.used(&state, at(10)), 0);
+    assert_eq!(algorithm.used(&algorithm.take_over(&former, state, at(10)), at(10)), 0);
+}
+
+/// They were joined with hits beyond the limit, and had the time of these then.
+#[test]
+fn hits_that_have_left_a_log_do_not_count_again_when_a_debt_is_joined() {
+    let log = |limit| Algorithm::SlidingLog(SlidingLog { limit, window: window() });
+    let (state, _) = log(2).reserve(State::EMPTY, reservation(1, 1, at(10)), at(0));
+    let (state, _) = log(2).reserve(state, reservation(2, 1, at(60)), at(5));
+    let (state, ..) = log(2).end_reservation(state, 2, |_| 3, u64::MAX, at(11));
+    assert_eq!(log(9).used(&state, at(11)), 3);
+}
+
 proptest! {
     /// As of all algorithms, while the window has not been followed by another.
     #[test]

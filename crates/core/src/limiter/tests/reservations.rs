@@ -275,3 +275,34 @@ descriptors:
         assert!(spent > BUDGET - 20 - most, "{spent} of {BUDGET}: the budget is used");
     }
 }
+
+/// An end dated all but as many hits as the declared limit has at the newest of them, though a schedule admitted more.
+#[test]
+fn an_end_keeps_the_times_of_a_log_whose_schedule_admits_more_than_the_limit() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limit:
+      per: 40s
+      requests_per_unit: 1
+      algorithm: sliding_log
+      reserve: 1
+      schedule: [{hours: '00:00-12:00', days: wed, requests_per_unit: 4}]
+",
+    );
+    let ticket = start(&limiter, 0, "user=a");
+    for millis in [10_000, 20_000, 30_000] {
+        start(&limiter, millis, "user=a");
+    }
+    end(&limiter, 35_000, &ticket, "+2");
+    check(
+        &limiter,
+        &[
+            (36_000, "user=a", &["over 0 4000"]),
+            (40_000, "user=a ?", &["ok 1"]),
+            (50_000, "user=a ?", &["ok 2"]),
+        ],
+    );
+}

@@ -12,7 +12,10 @@ use super::{
     series::UsedSeries,
     text_map::TextMap,
 };
-use crate::limit::{LimitId, SeriesId};
+use crate::{
+    algorithm::Algorithm,
+    limit::{LimitId, SeriesId},
+};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::{
@@ -33,6 +36,8 @@ pub struct RuleSet {
     limits: LimitTable,
     /// The most hits of counters whose limits reserve and bound debts, those of former rules too.
     reserved_at_most: HashMap<LimitId, u64, FixedState>,
+    /// The greatest limits of schedules, those of former rules too.
+    greatest: HashMap<LimitId, Algorithm, FixedState>,
     /// Number of limits before those of overrides and blocks, by index.
     of_rules: usize,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
@@ -64,6 +69,10 @@ impl RuleSet {
             self.reserved_at_most.iter().filter(|(limit, _)| self.limits.get(**limit).is_some())
         {
             next.reserved_at_most.entry(limit).or_insert(most);
+        }
+        for (&limit, greatest) in self.greatest.iter().filter(|(limit, _)| self.limits.get(**limit).is_some())
+        {
+            next.greatest.entry(limit).or_insert_with(|| greatest.clone());
         }
         Ok(next)
     }
@@ -106,7 +115,12 @@ impl RuleSet {
         let all = self.rule_limits_unsorted();
         let bounded = all.filter_map(|(_, limit)| Some((limit.id, limit.counted_at_most()?)));
         let bounded: Vec<(LimitId, u64)> = bounded.collect();
+        let greatest = self.rule_limits_unsorted().map(|(_, limit)| limit);
+        let greatest = greatest.filter(|limit| limit.schedule.is_some());
+        let greatest: Vec<(LimitId, Algorithm)> =
+            greatest.map(|limit| (limit.id, limit.greatest().algorithm.clone())).collect();
         self.reserved_at_most.extend(bounded);
+        self.greatest.extend(greatest);
         let Registrar { table, used, beside, names, series, .. } = limits;
         (self.limits, self.beside) = (table, beside.into());
         (self.registered, self.names, self.series) = (used.into(), names.into(), series.into());
@@ -240,9 +254,21 @@ impl RuleSet {
         &self.names
     }
 
+    /// The identities of the bans of all limits.
+    pub(crate) fn bans(&self) -> impl Iterator<Item = &LimitIdentity> {
+        let bans = self.beside.iter().filter(|beside| matches!(beside.info.algorithm, Algorithm::Ban(_)));
+        bans.map(|ban| &ban.info.identity)
+    }
+
     /// The most hits of a counter whose limit reserves, debts included; none if nothing bounds them.
     pub(crate) fn reserved_at_most(&self, limit: LimitId) -> Option<u64> {
         self.reserved_at_most.get(&limit).copied()
+    }
+
+    /// The arithmetic by which ends and renewals change a counter of this limit, if it is not its own: that of the greatest limit of its
+    /// schedule, so that a log keeps the times of as many hits as it may admit.
+    pub(crate) fn greatest(&self, limit: LimitId) -> Option<&Algorithm> {
+        self.greatest.get(&limit)
     }
 
     /// The name of one of these rules' limits.
