@@ -89,7 +89,7 @@ pub(super) fn restore(
         },
     };
     snapshot.read_counters(&mut *disk, progress, |counters| filling.fill(counters))?;
-    let restored = filling.restored;
+    let mut restored = filling.restored;
 
     let generation = continued(&snapshot, &limits, restored);
     // Records beyond the commit belong to a pass that did not finish.
@@ -100,6 +100,8 @@ pub(super) fn restore(
     for shard in 0..limiter.store().shard_count() {
         limiter.store().lock(shard).mark_unchanged();
     }
+    // Pages from which they are dropped have changed.
+    restored.counters -= limiter.drop_ended_bans() as u64;
     let writer = Writer::new(disk, lock, snapshot.seed.clone(), generation, afresh);
     Ok((limiter, writer, restored))
 }

@@ -153,7 +153,7 @@ impl Naive {
                         _ => Of::Rule(index),
                     };
                     let queue = limit.queue.filter(|_| !rule.shadow);
-                    let label = Label { model: limit.model.clone(), queue: limit.queue, removed: 0 };
+                    let label = Label { model: limit.model.clone(), queue: limit.queue };
                     let schedule = limit.schedule.clone();
                     charge(
                         of,
@@ -165,9 +165,7 @@ impl Naive {
                         Some(label),
                     );
                     if let Some(ban) = &limit.ban {
-                        let removed = self.removed_bans.get(&(descriptors[descriptor].rule, index));
-                        let removed = removed.copied().unwrap_or(0);
-                        let label = Label { model: ban.clone(), queue: None, removed };
+                        let label = Label { model: ban.clone(), queue: None };
                         charge(Of::Ban(index), 0, ban.clone(), None, (false, None, 0), None, Some(label));
                     }
                 }

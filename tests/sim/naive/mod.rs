@@ -24,8 +24,6 @@ pub struct Naive {
     /// The limit under which each counter was counted last; none for limits sent with requests, which differ in number
     /// only.
     labels: BTreeMap<Key, Option<Label>>,
-    /// How often rules without the ban of a limit have come into force after rules with it, by rule and limit.
-    removed_bans: BTreeMap<(usize, usize), u64>,
     pub queue: NaiveQueue,
     snapshot: Snapshot,
     /// Whether there is anything to write: an unchanged snapshot keeps its time.
@@ -45,14 +43,12 @@ struct Snapshot {
 struct Label {
     model: Model,
     queue: Option<QueueLimits>,
-    /// Of a ban: how often it had been removed before.
-    removed: u64,
 }
 
 impl PartialEq for Label {
     fn eq(&self, other: &Self) -> bool {
         if let Model::Ban { .. } = self.model {
-            return self.model == other.model && self.removed == other.removed;
+            return self.model == other.model;
         }
         let limit = |label: &Self| Oracle::new(label.model.clone()).limit();
         self.model.counts_as(&other.model) && limit(self) == limit(other) && self.queue == other.queue
@@ -83,7 +79,6 @@ impl Naive {
             rules,
             counters: BTreeMap::new(),
             labels: BTreeMap::new(),
-            removed_bans: BTreeMap::new(),
             queue,
             snapshot: Snapshot::default(),
             is_changed: true,
@@ -131,14 +126,19 @@ impl Naive {
     }
 
     fn put_in_force(&mut self, rules: &Rules) {
-        for (number, (former, rule)) in self.rules.0.iter().zip(&rules.0).enumerate() {
-            for (index, (former, limit)) in former.limits.iter().zip(&rule.limits).enumerate() {
-                if former.ban.is_some() && limit.ban.is_none() {
-                    *self.removed_bans.entry((number, index)).or_default() += 1;
-                }
-            }
-        }
         self.rules = rules.clone();
+        self.drop_ended_bans();
+    }
+
+    /// A ban that is not in the rules has ended, and rules that have it again begin without denials.
+    fn drop_ended_bans(&mut self) {
+        let before = self.counters.len();
+        let rules = &self.rules.0;
+        self.counters.retain(|(rule, _, of), _| match of {
+            Of::Ban(limit) => rules[*rule].limits[*limit].ban.is_some(),
+            Of::Rule(_) | Of::Request | Of::Window(_) => true,
+        });
+        self.is_changed |= self.counters.len() < before;
     }
 
     /// Remaining wait of each queued request, in the order of arrival.
@@ -176,6 +176,7 @@ impl Naive {
         self.queue = NaiveQueue::new(self.settings.queued_max);
         // Counters that were moved to the present are written again, and so is everything if nothing was written yet.
         self.is_changed = at > start || at == 0;
+        self.drop_ended_bans();
     }
 
     /// Decides a request; its caller waits at most `max_wait` nanoseconds.
@@ -287,11 +288,6 @@ impl Naive {
                 continue;
             }
             let Some(oracle) = self.counters.get_mut(key) else { continue };
-            // A ban that was removed has ended, and rules that have it again begin without denials.
-            let removed = |label: &Option<Label>| label.as_ref().map_or(0, |label| label.removed);
-            if self.labels.get(key).is_some_and(|former| removed(former) < removed(label)) {
-                *oracle = Oracle::new(declared.clone());
-            }
             oracle.change_rule(declared.clone(), now);
             let former = self.labels.insert(*key, label.clone());
             self.is_changed |= former.is_some_and(|former| former != *label);

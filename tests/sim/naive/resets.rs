@@ -138,14 +138,21 @@ fn until_admitted(all: &[Wanted], now: u64) -> Wait {
         return Wait::Never;
     }
     let schedules: Vec<&Schedule> = all.iter().filter_map(|wanted| wanted.schedule.as_ref()).collect();
-    first_under_schedules(&schedules, now, |at, from| all.iter().all(|wanted| wanted.admits(at, from)))
+    // A debt may last for years, if the clock was set back when a rule was changed.
+    let possible = first(now, |at| all.iter().all(|wanted| wanted.admits_by(Some(wanted.most()), at)));
+    match first_under_schedules(&schedules, possible, |at, from| {
+        all.iter().all(|wanted| wanted.admits(at, from))
+    }) {
+        Wait::After(nanos) => Wait::After(nanos + (possible - now)),
+        wait => wait,
+    }
 }
 
 /// The wait until `admits` holds for a moment, by the numbers that apply from an earlier moment on: while no other number begins to apply, it stays
 /// so once it does.
 pub fn first_under_schedules(schedules: &[&Schedule], now: u64, admits: impl Fn(u64, u64) -> bool) -> Wait {
     let mut from = now;
-    while from < now + SEARCHED {
+    while from < now.saturating_add(SEARCHED) {
         let mut ends: Vec<u64> = schedules.iter().flat_map(|schedule| schedule.changes(from)).collect();
         ends.sort_unstable();
         for end in ends {
@@ -169,13 +176,15 @@ impl Wanted {
 
     /// Whether the hits are admitted at `at`, by the number that applies at `from`.
     fn admits(&self, at: u64, from: u64) -> bool {
+        self.admits_by(self.schedule.as_ref().and_then(|schedule| schedule.requests_at(from)), at)
+    }
+
+    /// Whether the hits are admitted at `at`, by this number or the declared one.
+    fn admits_by(&self, number: Option<u64>, at: u64) -> bool {
         let mut then = self.oracle.clone();
-        if let Some(schedule) = &self.schedule {
-            let number = schedule.requests_at(from);
-            then.change_rule(
-                number.map_or(self.declared.clone(), |number| with_limit(&self.declared, number)),
-                at,
-            );
+        if self.schedule.is_some() {
+            let declared = self.declared.clone();
+            then.change_rule(number.map_or(declared.clone(), |number| with_limit(&declared, number)), at);
         }
         then.give_back(self.given, at);
         then.remaining(at) >= self.hits

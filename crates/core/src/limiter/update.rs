@@ -9,11 +9,12 @@ use super::{
     shared_resets::SharedResets,
 };
 use crate::{
-    rules::{LoadOptions, RuleErrors, RuleSet, Source},
+    algorithm::Algorithm,
+    rules::{LimitIdentity, LoadOptions, RuleErrors, RuleSet, Source},
     store::Seed,
     sync::{ArcSwap, MutexGuard, guard},
 };
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 /// The exclusive right to replace the rules in force.
 pub struct RuleUpdate<'l> {
@@ -57,6 +58,25 @@ impl Limiter {
             self.store.visit_limits(mark);
             self.queues.lock().visit_limits(mark);
         })
+    }
+
+    /// Drops the counters of bans that no rule has any more, a few pages under each lock; returns how many. They count for nothing: a later ban
+    /// of the same limit has another epoch. But epochs begin anew with each process, and the next one would read these of a snapshot as its own.
+    /// No rules may be replaced meanwhile: numbers of limits keep their meaning.
+    pub fn drop_ended_bans(&self) -> usize {
+        let (rules, mut ended) = (self.rules(), HashSet::new());
+        let in_force: HashSet<&LimitIdentity> = rules.bans().collect();
+        for (id, info) in rules.limits().to_vec() {
+            if let Algorithm::Ban(_) = info.algorithm
+                && !in_force.contains(&info.identity)
+            {
+                ended.insert(id);
+            }
+        }
+        match ended.is_empty() {
+            true => 0,
+            false => self.store.remove_where(|_, counter| ended.contains(&counter.limit())),
+        }
     }
 
     /// Adds resets that were made before its start.
@@ -131,11 +151,16 @@ impl NextRules<'_> {
         self.next.generation
     }
 
-    /// Puts the rules in force: decisions that begin from now on are made under them.
+    /// Puts the rules in force: decisions that begin from now on are made under them. Bans that they do not have end.
     pub fn put_in_force(self) -> RetiredRules {
         let RuleUpdate { limiter, former, _exclusive } = self.update;
+        let next = Arc::clone(&self.next.rules);
         limiter.in_force.store(Arc::new(self.next));
         limiter.call_waiting();
+        let in_force: HashSet<&LimitIdentity> = next.bans().collect();
+        if former.rules.bans().any(|ban| !in_force.contains(ban)) {
+            limiter.drop_ended_bans();
+        }
         RetiredRules(former)
     }
 }

@@ -439,3 +439,29 @@ fn a_number_that_another_limit_has_by_now_is_written_as_that_limit() {
     let (again, ..) = start(disk, RULES, now).unwrap();
     assert_eq!(content(&again, now)[&key(7)].0, "second");
 }
+
+/// It was in force again at the third start.
+#[test]
+fn a_ban_that_the_rules_of_a_restart_do_not_have_is_over_when_later_ones_have_it_again() {
+    let with = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {unit: second, requests_per_unit: 1, ban: {after: 1, within: 1m, for: 1h}}\n";
+    let without = with.replace(", ban: {after: 1, within: 1m, for: 1h}", "");
+    let disk = SimulatedDisk::default();
+    let code = |limiter: &Limiter, now: Timestamp| {
+        let mut request = Request::new("d");
+        let entries = [Entry { key: "user", value: "a" }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        limiter.pin().decide(&request, now).code
+    };
+    let mut now = start_of_time();
+    for (rules, expected) in [(with, Code::OverLimit), (&*without, Code::Ok), (with, Code::Ok)] {
+        let (limiter, mut writer, _) = start(disk.clone(), rules, now).expect("it starts");
+        if now == start_of_time() {
+            assert_eq!(code(&limiter, now), Code::Ok);
+            assert_eq!(code(&limiter, now), Code::OverLimit);
+        }
+        now = now.saturating_add_nanos(10_000_000_000);
+        assert_eq!(code(&limiter, now), expected, "{rules}");
+        let clock = ManualClock::new(now);
+        writer.pass(limiter.store(), limiter.rules().limits(), &clock).expect("memory takes it");
+    }
+}

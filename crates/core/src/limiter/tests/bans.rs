@@ -164,6 +164,15 @@ mod after_changes {
         }
     }
 
+    /// A snapshot had it, and a start whose rules had a ban again read it as theirs.
+    #[test]
+    fn a_reload_that_removes_the_ban_drops_its_counters() {
+        let limiter = banned();
+        assert_eq!(limiter.store().counters(), 2);
+        replace_rules(&limiter, &without_ban());
+        assert_eq!(limiter.store().counters(), 1);
+    }
+
     #[test]
     fn a_reload_that_removes_the_rule_ends_it_for_good() {
         let limiter = banned();
