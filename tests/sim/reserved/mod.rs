@@ -1,18 +1,20 @@
 //! Costs known at the end: every verdict, and what remains and the reset of every status, are compared with those of a list of charges, of which an end
 //! replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans, schedules and `charge: always`, in shadow and quota mode;
-//! requests that give hits back beside starts, and peeks; ends that are lost, repeated and late; renewals; stops and crashes.
+//! requests that give hits back beside starts, and peeks; ends that are lost, repeated and late; renewals; reloads, stops and crashes.
 //!
 //! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
 
 mod oracle;
 mod process;
+mod rules;
 mod traffic;
 
 use crate::{check_seeds, rng::Rng, world::shortest};
 use oracle::Oracle;
 use process::{Cost, Process};
+use rules::Rules;
 use std::fmt::Write;
-use traffic::{Event, Rules, Step};
+use traffic::{Event, Step};
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 100;
@@ -34,9 +36,13 @@ pub enum Fault {
     DeniesByOneQuota,
     /// Reads the hours of schedules by the clocks of another zone.
     ReadsOtherClocks,
+    /// Lets windows that begin with their first hit begin by the clock.
+    AlignsToTheClock,
+    /// Reloads no rules.
+    KeepsRules,
 }
 
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 10] = [
     Fault::CostsOneMore,
     Fault::KeepsWhatIsReturned,
     Fault::ForgetsEstimates,
@@ -45,11 +51,13 @@ const FAULTS: [Fault; 8] = [
     Fault::DeniesByShadow,
     Fault::DeniesByOneQuota,
     Fault::ReadsOtherClocks,
+    Fault::AlignsToTheClock,
+    Fault::KeepsRules,
 ];
 
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
-    check_seeds(SEEDS, &[2_190, 10_123], |rng| {
+    check_seeds(SEEDS, &[399, 561, 562], |rng| {
         let rules = Rules::random(rng);
         let trace = traffic::random(rng, &rules);
         check(&rules, trace)
@@ -76,7 +84,10 @@ fn check(rules: &Rules, trace: Vec<Step>) -> Result<(), String> {
     let trace = shortest(trace, |trace| compare(rules, trace, None).is_err());
     let mut text = rules.yaml();
     for Step { after, event } in &trace {
-        let _ = writeln!(text, "{after} ns later: {event:?}");
+        let _ = match event {
+            Event::Rules(rules) => writeln!(text, "{after} ns later: new rules\n{}", rules.yaml()),
+            event => writeln!(text, "{after} ns later: {event:?}"),
+        };
     }
     let difference = compare(rules, &trace, None).err().unwrap_or_default();
     Err(text + &difference)
@@ -126,21 +137,12 @@ fn play(oracle: &mut Oracle, process: &mut Process, event: &Event) -> Result<(),
                 }
             }
         }
-        Event::Sweep => process.sweep(now),
-        Event::Snapshot => {
-            process.save(now);
-            oracle.save();
+        Event::Rules(rules) => {
+            process.change_rules(rules);
+            oracle.change_rules(rules);
         }
-        Event::Restart | Event::Crash => {
-            if matches!(event, Event::Restart) {
-                process.save(now);
-                oracle.save();
-            }
-            // Ids are of a time and a number: no process starts at the time of another.
-            oracle.now += 1;
-            process.restart(oracle.now);
-            oracle.start();
-        }
+        Event::FreeLimits => process.free_limits(),
+        Event::Disruption(disruption) => oracle.now = disruption.play([oracle, process], now),
     }
     Ok(())
 }

@@ -1,19 +1,17 @@
-//! The limiter under test as a process runs it, with a disk that outlives the process. Faults are planted here, into what reaches the limiter.
+//! The limiter under test. Faults are planted here, into what reaches it.
 
-use super::{Fault, oracle::START, traffic::Rules};
+use super::{Fault, oracle::START, rules::Rules};
 use crate::{
+    machine::{Disrupted, Machine},
     outcome::{DescriptorHits, Outcome},
     server::{moment, names, outcome, request},
 };
-use std::{num::NonZeroU64, sync::Arc};
+use std::num::NonZeroU64;
 use tidegate_core::{
-    clock::ManualClock,
     limit::{Code, Descriptor, Entry, Hits, Request},
-    limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
+    rules::Source,
 };
-use tidegate_snapshot::{SimulatedDisk, Writer, start_simulated};
+use tidegate_snapshot::SimulatedDisk;
 
 /// An end as a client sends it.
 #[derive(Clone, Copy)]
@@ -25,23 +23,20 @@ pub enum Cost {
 pub struct Process {
     fault: Option<Fault>,
     rules: Rules,
-    disk: SimulatedDisk,
-    limiter: Arc<Limiter>,
-    writer: Writer,
+    machine: Machine,
     /// The tickets of all requests that had one.
     tickets: Vec<String>,
 }
 
 impl Process {
     pub fn start(rules: Rules, fault: Option<Fault>) -> Self {
-        let disk = SimulatedDisk::default();
-        let (limiter, writer) = start(&rules, fault, &disk, START);
-        Self { fault, rules, disk, limiter, writer, tickets: Vec::new() }
+        let machine = Machine::start(SimulatedDisk::default(), source(&rules, fault), moment(START));
+        Self { fault, rules, machine, tickets: Vec::new() }
     }
 
     /// Returns also the ticket of the request, if it has one.
     pub fn decide(&mut self, descriptors: &[DescriptorHits], now: u64) -> (Outcome, Option<String>) {
-        let (names, pinned) = (names(descriptors), self.limiter.pin());
+        let (names, pinned) = (names(descriptors), self.machine.limiter.pin());
         let decision = pinned.decide(&request(descriptors, &names), moment(now));
         let ticket = decision.slot.as_ref().map(|slot| slot.ticket.to_string());
         self.tickets.extend(ticket.clone());
@@ -65,7 +60,7 @@ impl Process {
         let entries = [Entry { key: "slot", value: ticket }].into_iter().collect();
         message.push(Descriptor { entries, limit: None, hits });
         // An end that arrives late is dated at its start all the same.
-        assert_eq!(self.limiter.pin().decide(&message, moment(now)).code, Code::Ok);
+        assert_eq!(self.machine.limiter.pin().decide(&message, moment(now)).code, Code::Ok);
     }
 
     /// Renews a request of these rules and values; whether it is held.
@@ -80,26 +75,36 @@ impl Process {
             let entries = [Entry { key, value }, renewed].into_iter().collect();
             message.push(Descriptor { entries, limit: None, hits });
         }
-        self.limiter.pin().decide(&message, moment(now)).code == Code::Ok
+        self.machine.limiter.pin().decide(&message, moment(now)).code == Code::Ok
     }
 
-    pub fn sweep(&self, now: u64) {
-        let shards = 0..self.limiter.store().shard_count();
-        shards.for_each(|shard| self.limiter.sweep(shard, usize::MAX, moment(now)));
+    pub fn change_rules(&mut self, rules: &Rules) {
+        if self.fault != Some(Fault::KeepsRules) {
+            self.rules = rules.clone();
+            self.machine.change_rules(source(rules, self.fault));
+        }
     }
 
-    pub fn save(&mut self, now: u64) {
-        let (rules, clock) = (self.limiter.rules(), ManualClock::new(moment(now)));
-        self.writer.pass(self.limiter.store(), rules.limits(), &clock).expect("memory takes it");
-    }
-
-    pub fn restart(&mut self, now: u64) {
-        (self.limiter, self.writer) = start(&self.rules, self.fault, &self.disk, now);
+    pub fn free_limits(&self) {
+        self.machine.limiter.collect_limits();
     }
 }
 
-/// Starts a process from the disk.
-fn start(rules: &Rules, fault: Option<Fault>, disk: &SimulatedDisk, now: u64) -> (Arc<Limiter>, Writer) {
+impl Disrupted for Process {
+    fn sweep(&mut self, now: u64) {
+        self.machine.sweep(moment(now));
+    }
+
+    fn save(&mut self, now: u64) {
+        self.machine.save(moment(now));
+    }
+
+    fn restart(&mut self, now: u64) {
+        self.machine.restart(source(&self.rules, self.fault), moment(now));
+    }
+}
+
+fn source(rules: &Rules, fault: Option<Fault>) -> Source {
     let mut yaml = rules.yaml();
     match fault {
         Some(Fault::KeepsWhatIsReturned) => yaml = yaml.replace("on_lost_end: return", "on_lost_end: keep"),
@@ -114,14 +119,8 @@ fn start(rules: &Rules, fault: Option<Fault>, disk: &SimulatedDisk, now: u64) ->
                 yaml = yaml.replace(&format!("time_zone: {zone}"), "time_zone: Asia/Tokyo");
             }
         }
-        Some(Fault::CostsOneMore | Fault::LosesRenewals) | None => {}
+        Some(Fault::AlignsToTheClock) => yaml = yaml.replace(", aligned: first_hit", ""),
+        Some(Fault::CostsOneMore | Fault::LosesRenewals | Fault::KeepsRules) | None => {}
     }
-    let build = |seed| {
-        let store = StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny };
-        let rules = RuleSet::parse(&[Source::file("sim.yaml", yaml)], &LoadOptions::default());
-        Limiter::new(rules.unwrap_or_else(|errors| panic!("{errors}")), store, false)
-    };
-    let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
-    let (limiter, writer, _) = started.expect("what was written can be restored");
-    (Arc::new(limiter), writer)
+    Source::file("sim.yaml", yaml)
 }

@@ -173,21 +173,7 @@ impl Both {
                 process.change(*limits);
                 oracle.change(*limits);
             }
-            Event::Sweep => process.sweep(now),
-            Event::Snapshot => {
-                process.save(now);
-                oracle.save();
-            }
-            Event::Restart | Event::Crash => {
-                if matches!(event, Event::Restart) {
-                    process.save(now);
-                    oracle.save();
-                }
-                // Ids are of a time and a number: no process starts at the time of another.
-                oracle.now += 1;
-                process.restart(oracle.now);
-                oracle.start();
-            }
+            Event::Disruption(disruption) => oracle.now = disruption.play([oracle, process], now),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The naive limiter: a list of requests with their starts and ends, and a list of those that wait, in the order of arrival.
 
 use super::traffic::{COUNTERS, Limits};
+use crate::machine::Disrupted;
 
 /// Hits in flight of one request in one counter.
 #[derive(Clone, Debug)]
@@ -206,16 +207,6 @@ impl Oracle {
         self.limits = limits;
     }
 
-    pub fn save(&mut self) {
-        self.saved = self.counted.clone();
-    }
-
-    /// A start from the last snapshot: those that waited have had no answer.
-    pub fn start(&mut self) {
-        self.counted = self.saved.clone();
-        self.waiting.clear();
-    }
-
     /// Number of requests that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -227,6 +218,18 @@ impl Oracle {
             let is_blocked = !self.blocked(&waiting.takes, waiting.number).is_empty();
             !is_blocked || self.until(waiting, &waiting.lines).is_none()
         })
+    }
+}
+
+impl Disrupted for Oracle {
+    fn save(&mut self, _: u64) {
+        self.saved = self.counted.clone();
+    }
+
+    /// Those that waited have had no answer.
+    fn restart(&mut self, _: u64) {
+        self.counted = self.saved.clone();
+        self.waiting.clear();
     }
 }
 

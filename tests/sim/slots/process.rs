@@ -1,11 +1,13 @@
-//! The limiter under test as a process runs it: with the calls that wait, their timers, and a disk that outlives the process. Faults
-//! are planted here, into what reaches the limiter.
+//! The limiter under test with the calls that wait and their timers. Faults are planted here, into what reaches the limiter.
 
 use super::{
     Fault,
     traffic::{Limits, RULES, VALUES, WINDOW},
 };
-use crate::server::{WakeFlag, moment};
+use crate::{
+    machine::{Disrupted, Machine},
+    server::{WakeFlag, moment},
+};
 use std::{
     num::NonZeroU64,
     sync::{Arc, atomic::Ordering},
@@ -13,13 +15,11 @@ use std::{
     time::Duration,
 };
 use tidegate_core::{
-    clock::ManualClock,
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
-    limiter::{Limiter, QueueDecision, SlotWait},
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
+    limiter::{QueueDecision, SlotWait},
+    rules::Source,
 };
-use tidegate_snapshot::{SimulatedDisk, Writer, start_simulated};
+use tidegate_snapshot::SimulatedDisk;
 
 /// Nanoseconds of a millisecond.
 const MILLI: u64 = 1_000_000;
@@ -29,9 +29,7 @@ const START: u64 = 1_700_000_000_000;
 pub struct Process {
     fault: Option<Fault>,
     limits: Limits,
-    disk: SimulatedDisk,
-    limiter: Arc<Limiter>,
-    writer: Writer,
+    machine: Machine,
     /// In the order of arrival.
     waiting: Vec<Call>,
     /// The tickets of all admitted requests, with their counters.
@@ -64,10 +62,9 @@ pub enum Outcome {
 
 impl Process {
     pub fn start(limits: Limits, fault: Option<Fault>) -> Self {
-        let disk = SimulatedDisk::default();
-        let (limiter, writer) = start(&limits, fault, &disk, 0);
+        let machine = Machine::start(SimulatedDisk::default(), source(&limits, fault), time(0));
         let (waiting, issued, ended) = (Vec::new(), Vec::new(), Vec::new());
-        Self { fault, limits, disk, limiter, writer, waiting, issued, ended, ends: 0 }
+        Self { fault, limits, machine, waiting, issued, ended, ends: 0 }
     }
 
     /// The ticket of the request that was admitted so many before the last.
@@ -84,7 +81,7 @@ impl Process {
         }
         // Those that wait leave, and are behind this one afterwards.
         let waiting = std::mem::take(&mut self.waiting);
-        waiting.iter().for_each(|call| self.limiter.leave(&call.wait));
+        waiting.iter().for_each(|call| self.machine.limiter.leave(&call.wait));
         let outcome = self.decide(request, None, patience, now);
         for call in waiting {
             self.decide(call.request, None, Duration::from_millis(100), now);
@@ -108,7 +105,7 @@ impl Process {
         if request.has_window {
             message.push(descriptor("window", "w", Hits::ONE));
         }
-        let (limiter, index) = (Arc::clone(&self.limiter), again.as_ref().map(|(index, _)| *index));
+        let (limiter, index) = (Arc::clone(&self.machine.limiter), again.as_ref().map(|(index, _)| *index));
         let pinned = limiter.pin();
         let decision = match again {
             Some((_, wait)) => pinned.decide_again(&message, wait, time(now)),
@@ -144,7 +141,7 @@ impl Process {
     /// Whether a request that waits is called.
     fn poll(&self, index: usize) -> bool {
         let Call { wait, flag, .. } = &self.waiting[index];
-        self.limiter.poll_slots(wait, &Waker::from(Arc::clone(flag)))
+        self.machine.limiter.poll_slots(wait, &Waker::from(Arc::clone(flag)))
     }
 
     /// Decides the first request once more that is called, or whose time has come. Returns its index and its result.
@@ -188,7 +185,7 @@ impl Process {
         let mut message = Request::new("sim");
         let hits = part.map_or(Hits::ONE, |part| Hits::GiveBack(number(part)));
         message.push(descriptor("slot", ticket, hits));
-        let pinned = self.limiter.pin();
+        let pinned = self.machine.limiter.pin();
         assert_eq!(pinned.decide(&message, time(now)).code, Code::Ok);
     }
 
@@ -204,18 +201,18 @@ impl Process {
             descriptor.entries.push(Entry { key: "renew", value: ticket });
             message.push(descriptor);
         }
-        self.limiter.pin().decide(&message, time(now)).code == Code::Ok
+        self.machine.limiter.pin().decide(&message, time(now)).code == Code::Ok
     }
 
     pub fn cancel(&self, ticket: &str, now: u64) {
-        self.limiter.cancel_start(ticket, time(now));
+        self.machine.limiter.cancel_start(ticket, time(now));
     }
 
     /// The request that waits at this index gives up.
     pub fn leave(&mut self, index: usize) {
         let call = self.waiting.remove(index);
         if self.fault != Some(Fault::StaysInLine) {
-            self.limiter.leave(&call.wait);
+            self.machine.limiter.leave(&call.wait);
         }
     }
 
@@ -223,31 +220,12 @@ impl Process {
         let (key, value) = name(counter);
         let mut message = Request::new("sim");
         message.push(descriptor(&key, &value, Hits::Peek));
-        self.limiter.pin().reset(&message, time(now)).expect("the domain has rules");
+        self.machine.limiter.pin().reset(&message, time(now)).expect("the domain has rules");
     }
 
     pub fn change(&mut self, limits: Limits) {
         self.limits = limits;
-        let next = self.limiter.update_rules().build(&[source(&limits, self.fault)], &LoadOptions::default());
-        drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
-    }
-
-    pub fn sweep(&self, now: u64) {
-        (0..self.limiter.store().shard_count())
-            .for_each(|shard| self.limiter.sweep(shard, usize::MAX, time(now)));
-    }
-
-    pub fn save(&mut self, now: u64) {
-        let (rules, clock) = (self.limiter.rules(), ManualClock::new(time(now)));
-        self.writer.pass(self.limiter.store(), rules.limits(), &clock).expect("memory takes it");
-    }
-
-    pub fn restart(&mut self, now: u64) {
-        self.waiting.clear();
-        if self.fault == Some(Fault::ForgetsSlots) {
-            self.disk = SimulatedDisk::default();
-        }
-        (self.limiter, self.writer) = start(&self.limits, self.fault, &self.disk, now);
+        self.machine.change_rules(source(&limits, self.fault));
     }
 
     /// Hits that are free in a counter.
@@ -263,20 +241,27 @@ impl Process {
     fn peek(&self, key: &str, value: &str, now: u64) -> u64 {
         let mut message = Request::new("sim");
         message.push(descriptor(key, value, Hits::Peek));
-        self.limiter.pin().decide(&message, time(now)).statuses[0].remaining.into()
+        self.machine.limiter.pin().decide(&message, time(now)).statuses[0].remaining.into()
     }
 }
 
-/// Starts a process from the disk.
-fn start(limits: &Limits, fault: Option<Fault>, disk: &SimulatedDisk, now: u64) -> (Arc<Limiter>, Writer) {
-    let build = |seed| {
-        let store = StoreSettings { seed, counters_max: 100, on_full: OnFull::Deny };
-        let rules = RuleSet::parse(&[source(limits, fault)], &LoadOptions::default());
-        Limiter::new(rules.unwrap_or_else(|errors| panic!("{errors}")), store, false)
-    };
-    let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, time(now));
-    let (limiter, writer, _) = started.expect("what was written can be restored");
-    (Arc::new(limiter), writer)
+impl Disrupted for Process {
+    fn sweep(&mut self, now: u64) {
+        self.machine.sweep(time(now));
+    }
+
+    fn save(&mut self, now: u64) {
+        self.machine.save(time(now));
+    }
+
+    /// Calls that waited have no answer.
+    fn restart(&mut self, now: u64) {
+        self.waiting.clear();
+        if self.fault == Some(Fault::ForgetsSlots) {
+            self.machine.lose_disk();
+        }
+        self.machine.restart(source(&self.limits, self.fault), time(now));
+    }
 }
 
 fn source(limits: &Limits, fault: Option<Fault>) -> Source {

@@ -1,7 +1,7 @@
 //! Random limits of requests in flight, and random traffic: requests, their renewals, and their ends, which are lost, repeated, late, partial or
 //! forged.
 
-use crate::rng::Rng;
+use crate::{machine::Disruption, rng::Rng};
 use std::fmt::Write;
 
 /// Rules with a limit of requests in flight; each has [`VALUES`] counters.
@@ -75,12 +75,7 @@ pub enum Event {
     Leave(usize),
     Reset(usize),
     Rules(Limits),
-    Sweep,
-    Snapshot,
-    /// A stop, with a snapshot, and a start.
-    Restart,
-    /// A start from the last snapshot.
-    Crash,
+    Disruption(Disruption),
 }
 
 impl Limits {
@@ -155,7 +150,12 @@ fn event(rng: &mut Rng, limits: &mut Limits) -> Event {
             Event::Rules(*limits)
         }
         // Each visits every shard of the store.
-        95 => rng.pick(&[Event::Sweep, Event::Snapshot, Event::Restart, Event::Crash]),
+        95 => Event::Disruption(rng.pick(&[
+            Disruption::Sweep,
+            Disruption::Snapshot,
+            Disruption::Restart,
+            Disruption::Crash,
+        ])),
         _ => Event::Leave(rng.below(4) as usize),
     }
 }
