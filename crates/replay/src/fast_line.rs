@@ -7,6 +7,7 @@ use super::{
     LoggedDecision, LoggedStatus, Place,
     words::{end_of_text, leading_digits, leading_number},
 };
+use jiff::{civil::DateTime, tz::Offset};
 use smallvec::SmallVec;
 use std::{num::NonZeroU64, time::Duration};
 use tidegate_core::limit::{Code, Descriptor, Entry, Hits, Reset, Timestamp};
@@ -257,25 +258,13 @@ fn nanos_of_second(bytes: &[u8; SECOND_BYTES]) -> Option<u64> {
         .iter()
         .zip(FORM)
         .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form });
-    if !has_form {
+    // A time of day may be a leap second: the parser knows.
+    if !has_form || bytes[17] > b'5' {
         return None;
     }
-    let digits =
-        |from: usize, to: usize| bytes[from..to].iter().fold(0, |sum, d| 10 * sum + u64::from(d - b'0'));
-    let (year, month, day) = (digits(0, 4), digits(5, 7), digits(8, 10));
-    let (hour, minute, second) = (digits(11, 13), digits(14, 16), digits(17, 19));
-    // Not every month has 31 days, and a time of day may be a leap second: the parser knows.
-    if !(1970..2500).contains(&year)
-        || !(1..=12).contains(&month)
-        || !(1..=28).contains(&day) && !jiff_date(year, month, day)
-        || hour > 23
-        || minute > 59
-        || second > 59
-    {
-        return None;
-    }
-    let seconds = days_since_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some(seconds * 1_000_000_000)
+    let time: DateTime = str::from_utf8(&bytes[..SECOND_BYTES - 1]).ok()?.parse().ok()?;
+    let seconds = Offset::UTC.to_timestamp(time).ok()?.as_second();
+    u64::try_from(seconds).ok().filter(|_| time.year() < 2500).map(|seconds| seconds * 1_000_000_000)
 }
 
 /// The number of a process.
@@ -288,23 +277,6 @@ fn run(digits: &[u8; 16]) -> Option<u64> {
         };
         Some((number << 4) | u64::from(digit))
     })
-}
-
-fn jiff_date(year: u64, month: u64, day: u64) -> bool {
-    match (i16::try_from(year), i8::try_from(month), i8::try_from(day)) {
-        (Ok(year), Ok(month), Ok(day)) => jiff::civil::Date::new(year, month, day).is_ok(),
-        _ => false,
-    }
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counted in years that begin in March.
-fn days_since_epoch(year: u64, month: u64, day: u64) -> u64 {
-    let year = if month < 3 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
-    // Days from 0000-03-01 to 1970-01-01.
-    days - 719_468
 }
 
 #[cfg(test)]
