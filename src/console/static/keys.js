@@ -180,7 +180,10 @@ function openKey(main, app, domain, list, signal) {
       // Drawn only when it has changed, so that its button keeps the focus.
       if (text !== drawn) inForce.replaceChildren(...inPlaceOfRules(app, explained, refresh));
       drawn = text;
-      read = (one.counters || []).map((counter) => ({ counter, at: performance.now(), bar: bar(0, 1), left: h("span", {}) }));
+      // With its share from the start: a bar that began at nothing would fill up anew at each reading.
+      read = (one.counters || []).map((counter) => ({
+        counter, at: performance.now(), bar: bar(counter.requests ? counter.used || 0 : 1, counter.requests || 1), left: h("span", {}),
+      }));
       counters.replaceChildren(one.rule ? h("p", { class: "faint" }, "Rule ", h("bdi", { class: "mono" }, visible(one.rule))) : h("p", {}, "No rule applies to this key."), ...read.map(card));
     } catch (error) {
       if (error.name !== "AbortError") message.textContent = failure(error);
