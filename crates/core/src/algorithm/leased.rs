@@ -12,7 +12,7 @@
 
 use super::{Algorithm, Assigned, Lease, Leased, State};
 use crate::limit::{Reset, Timestamp};
-use std::borrow::Cow;
+use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap};
 
 /// Moments that are tried for a wait.
 const MOMENTS_MAX: usize = 64;
@@ -58,32 +58,64 @@ impl Leased {
     }
 
     /// The wait after which hits are admitted if nothing else arrives: credits that are out count until their ends and beyond, and the rate of
-    /// quota is counted as time passes. Mostly the least; where quota has nearly all of a rate, that after all of it has ended.
+    /// quota is counted as time passes. Mostly the least; where quota has nearly all of a rate, or very many leases end one after the other, that
+    /// after all of it has ended.
     pub(super) fn until_admits(&self, algorithm: &Algorithm, hits: u64, now: Timestamp) -> Reset {
         if algorithm.until_admits(&State::EMPTY, hits, now) == Reset::Never {
             return Reset::Never;
         }
+        // A denial is frequent, and a counter may have a thousand leases: each is read once.
+        let mut then = Self { state: self.state.clone(), assigned: self.assigned, ..Self::default() };
+        let mut leases: BinaryHeap<Reverse<(Timestamp, u64)>> =
+            self.leases.iter().map(|lease| Reverse((lease.end, lease.outstanding))).collect();
+        let mut outstanding = self.outstanding() - self.assigned.map_or(0, |assigned| assigned.held);
+        let mut at = now;
         // No moment before the next one admits: until then hits are added only.
-        let (mut then, mut at) = (self.clone(), now);
         for _ in 0..MOMENTS_MAX {
-            then.expire(algorithm, at);
-            let next_end = then.ends().min().unwrap_or(Timestamp::from_nanos(u64::MAX));
-            match algorithm.until_admits(&then.state, hits.saturating_add(then.outstanding()), at) {
+            outstanding = outstanding.saturating_sub(then.expire_next(algorithm, &mut leases, at));
+            let next_end = leases.peek().map(|Reverse((end, _))| *end);
+            let ends = next_end.into_iter().chain(then.assigned.map(|assigned| assigned.end));
+            let next_end = ends.min().unwrap_or(Timestamp::from_nanos(u64::MAX));
+            let held = then.outstanding().saturating_add(outstanding);
+            match algorithm.until_admits(&then.state, hits.saturating_add(held), at) {
+                Reset::NOW if self.assigned.is_none() => return Reset::After(at.since(now)),
                 Reset::NOW => break,
                 Reset::After(wait) if at.saturating_add(wait) < next_end => at = at.saturating_add(wait),
                 Reset::After(_) | Reset::Never => at = next_end,
             }
         }
-        // Windows that are not read in between date the hits of a rate later.
-        if algorithm.remaining(&self.seen(algorithm, at), at) >= hits {
-            return Reset::After(at.since(now));
+        let end = self.ends().max().unwrap_or(now).max(now);
+        if self.assigned.is_some() {
+            // Windows that are not read in between date the hits of a rate later.
+            if algorithm.remaining(&self.seen(algorithm, at), at) >= hits {
+                return Reset::After(at.since(now));
+            }
+            then = self.clone();
+            then.expire(algorithm, end);
+        } else {
+            then.expire_next(algorithm, &mut leases, end);
         }
-        let (mut then, end) = (self.clone(), self.ends().max().unwrap_or(now).max(now));
-        then.expire(algorithm, end);
         match algorithm.until_admits(&then.state, hits, end) {
             Reset::After(wait) => Reset::After(end.since(now).saturating_add(wait)),
             Reset::Never => Reset::Never,
         }
+    }
+
+    /// As [`Self::expire`], of a counter whose leases are apart; returns the credits of those that have ended.
+    fn expire_next(
+        &mut self,
+        algorithm: &Algorithm,
+        leases: &mut BinaryHeap<Reverse<(Timestamp, u64)>>,
+        now: Timestamp,
+    ) -> u64 {
+        self.accrue(algorithm, now);
+        let mut ended: u64 = 0;
+        while let Some(&Reverse((end, outstanding))) = leases.peek().filter(|Reverse((end, _))| *end <= now) {
+            leases.pop();
+            self.add_reported(algorithm, outstanding, end);
+            ended = ended.saturating_add(outstanding);
+        }
+        ended
     }
 
     /// The ends of leases and quota.

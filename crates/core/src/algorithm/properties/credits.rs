@@ -17,7 +17,7 @@ proptest! {
     #[test]
     fn the_wait_beside_credits_and_quota_is_never_too_short(
         case in case(), events in events(), hits in 1..12u64, passed in 0.0..1.0f64,
-        leases in prop::collection::vec(held(), 0..3), quota in prop::option::of((held(), 0.0..1.2f64)),
+        leases in prop::collection::vec(held(), 0..20), quota in prop::option::of((held(), 0.0..1.2f64)),
     ) {
         let Counter { case, state, now, .. } = Counter::after(case, &events);
         let algorithm = &case.algorithm;
