@@ -357,6 +357,22 @@ fn explain_names_the_set_that_has_a_value_and_check_warns_of_those_that_none_rea
     assert_eq!(json["warnings"].as_array().unwrap().len(), 2);
 }
 
+/// Both passed without a word, and limited nothing.
+#[test]
+fn check_warns_of_a_domain_without_descriptors_and_of_rule_files_that_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), "domain: a\n").unwrap();
+    std::fs::write(folder.path().join("b.conf"), "domain: b\ndescriptors: [{key: k}]\n").unwrap();
+    let checked = run(&["check", folder.path().to_str().unwrap()]);
+    let warnings = stderr(&checked);
+    assert_eq!((checked.status.code(), warnings.lines().count()), (Some(0), 2), "{warnings}");
+    assert!(
+        warnings.contains("a.yaml:1:9: domain: has no descriptors, so none of its requests is limited"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("b.conf: is not read"), "{warnings}");
+}
+
 #[test]
 fn check_and_explain_follow_the_default_algorithm() {
     let file = rules_file(RULES);

@@ -387,6 +387,23 @@ fn a_server_logs_the_warnings_of_check_when_it_loads_rules() {
     server.logged("write `value_regex: ^/api/.*`");
 }
 
+/// The domain of such a file had no rules, and nothing named the file.
+#[test]
+fn a_server_names_rule_files_that_it_does_not_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, requests: u32| fs::write(folder.path().join(name), limit(requests)).unwrap();
+    write("a.yaml", 10);
+    write("b.conf", 10);
+    let (server, _) = start(folder.path(), &[]);
+    server.logged("b.conf: is not read, since it does not end in .yaml or .yml");
+    write("a.yaml", 20);
+    server.logged("rules reloaded");
+    write("c", 10);
+    server.logged("/c: is not read, since it does not end in .yaml or .yml");
+    let lines = server.log();
+    assert_eq!(lines.iter().filter(|line| line.contains("b.conf: is not read")).count(), 1, "{lines:#?}");
+}
+
 /// The rules of a ConfigMap as it is in a repository, without a cluster that mounts it.
 #[tokio::test]
 async fn a_server_serves_the_rules_within_a_config_map_and_reloads_them() {

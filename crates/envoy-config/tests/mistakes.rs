@@ -506,6 +506,20 @@ fn mistakes() -> Vec<Mistake> {
                 ("                use_remote_address: true\n", ""),
             ],
         ),
+        in_config(
+            HitsOfClient,
+            &[(
+                &format!("route:\n                            {entries}"),
+                &format!(
+                    "route: {{ cluster: application }}{}",
+                    per_route(
+                        "envoy.filters.http.ratelimit",
+                        "- actions: [{ remote_address: {} }]\n                                  hits_addend: { format: '%REQ(x-cost)%' } # HERE",
+                    )
+                    .trim_start_matches("cluster: application")
+                ),
+            )],
+        ),
         // The domain of a route, and of the filter of quotas.
         in_config(
             DomainWithoutRules,

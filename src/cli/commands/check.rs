@@ -14,7 +14,7 @@ use crate::cli::{
 use clap::Args;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
-use tidegate_core::rules::{self, ChargePolicy, Rule, RuleErrors, RuleLimit, RuleSet};
+use tidegate_core::rules::{ChargePolicy, Rule, RuleError, RuleErrors, RuleFilePaths, RuleLimit, RuleSet};
 use tidegate_operations::config::describe;
 
 /// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
@@ -37,12 +37,12 @@ pub(in crate::cli) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let paths = [&*self.paths, &self.rules].concat();
-        let loaded =
-            rules::read(&paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
+        let paths = RuleFilePaths { paths: [&*self.paths, &self.rules].concat(), ..RuleFilePaths::default() };
+        let loaded = paths.read().and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {
-                self.show(&rules);
+                let warnings = [rules.warnings(), paths.unread()].concat();
+                self.show(&rules, &warnings);
                 Ok(ExitCode::SUCCESS)
             }
             Err(errors) => {
@@ -52,8 +52,8 @@ impl Check {
         }
     }
 
-    fn show(&self, rules: &RuleSet) {
-        let (without_effect, warnings) = (rules.extensions_without_effect(), rules.warnings());
+    fn show(&self, rules: &RuleSet, warnings: &[RuleError]) {
+        let without_effect = rules.extensions_without_effect();
         if self.json {
             table::print_line(json!({
                 "ok": true,

@@ -4,8 +4,9 @@
 //! ConfigMap keeps its generations below `..data`, with a symbolic link for each file beside it.
 
 use super::{
-    Source, SourceId,
+    Origin, RuleError, Source, SourceId,
     error::{Problems, RuleErrors},
+    other_files,
 };
 use rustix::fs::OFlags;
 use std::{
@@ -20,6 +21,9 @@ const PIECE_BYTES: u64 = 64 << 10;
 
 /// Maximum length of a file. The longest useful ones, of a million blocks, are a tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// Maximum length of a file that is examined although it is not read.
+const UNREAD_BYTES_MAX: u64 = 1 << 20;
 
 /// Maximum depth of nested directories: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
@@ -64,6 +68,35 @@ impl RuleFilePaths {
         self.read().map(|sources| sources.into_iter().map(of_blocks).collect())
     }
 
+    /// Warnings about files of the directories that look like rule files, and are not read because of their names.
+    pub fn unread(&self) -> Vec<RuleError> {
+        let mut found = Vec::new();
+        if !self.every_file {
+            self.paths
+                .iter()
+                .filter(|path| path.is_dir())
+                .for_each(|path| self.find_unread(path, 0, &mut found));
+        }
+        found
+    }
+
+    fn find_unread(&self, directory: &Path, depth: usize, found: &mut Vec<RuleError>) {
+        // What cannot be listed is an error of `read`.
+        let Ok(entries) = fs::read_dir(directory) else { return };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths.iter().filter(|path| !self.is_hidden(path)) {
+            if path.is_dir() && depth < DEPTH_MAX {
+                self.find_unread(path, depth + 1, found);
+            } else if !self.selects(path) && !is_left_behind(path) && has_rules(path) {
+                let message = "is not read, since it does not end in .yaml or .yml: its rules limit nothing; rename it, or start with \
+                               --rules-every-file";
+                let origin = Origin { source: source_id(path), position: None };
+                found.push(RuleError { origin, path: String::new(), message: message.to_owned() });
+            }
+        }
+    }
+
     fn selects(&self, path: &Path) -> bool {
         self.every_file || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
     }
@@ -72,6 +105,19 @@ impl RuleFilePaths {
         let begin: &[u8] = if self.dot_files { b".." } else { b"." };
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(begin))
     }
+}
+
+/// Whether a name is that of a copy, as editors and people leave it, or of a page.
+fn is_left_behind(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let ends = ["~", ".bak", ".disabled", ".md", ".old", ".orig", ".swp", ".tmp"];
+    ends.iter().any(|end| name.ends_with(end.as_bytes()))
+}
+
+/// Whether a file is a rule file by its content.
+fn has_rules(path: &Path) -> bool {
+    let text = read_text(path, UNREAD_BYTES_MAX);
+    text.is_ok_and(|text| other_files::looks_like_rules(&text))
 }
 
 /// The files and directories in `DIRECTORY` whose names begin with `NAME.`, in their order, if the path is `DIRECTORY/NAME.*`.
@@ -216,6 +262,29 @@ mod tests {
             fs::write(dir.path().join(name), "domain: d").unwrap();
         }
         assert_eq!(names(&read(&[dir.path().into()]).unwrap()), ["a.yml", "b.yaml", "d.yaml"]);
+    }
+
+    /// The domain of such a file had no rules, and nothing named the file.
+    #[test]
+    fn files_with_rules_that_are_not_read_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("c")).unwrap();
+        let rules = "# Rules.\ndomain: d\ndescriptors: []\n";
+        for name in ["a.yaml", "b", "c/d.conf", "e.YAML", "f.yaml.bak", "g.yaml~", ".hidden"] {
+            fs::write(dir.path().join(name), rules).unwrap();
+        }
+        fs::write(dir.path().join("h.json"), r#"{ "domain": "d", "descriptors": [] }"#).unwrap();
+        fs::write(dir.path().join("notes.txt"), "The domain: see below.\n").unwrap();
+        fs::write(dir.path().join("binary"), [0xff; 9]).unwrap();
+        let mut paths = RuleFilePaths { paths: vec![dir.path().into()], ..RuleFilePaths::default() };
+        let named = |paths: &RuleFilePaths| {
+            let begin = format!("{}/", dir.path().display());
+            let lines = paths.unread().into_iter().map(|warning| warning.to_string().replace(&begin, ""));
+            lines.map(|line| line.split(": ").next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&paths), ["b", "c/d.conf", "e.YAML", "h.json"]);
+        paths.every_file = true;
+        assert!(named(&paths).is_empty());
     }
 
     #[test]

@@ -31,6 +31,15 @@ pub(super) fn rule_files(file: Source) -> Vec<Source> {
     if found.is_empty() { vec![file] } else { found }
 }
 
+/// Whether a text is that of a rule file, whatever the file is called.
+pub(super) fn looks_like_rules(text: &str) -> bool {
+    let begins = |line: &str| line.starts_with("domain:") || line.starts_with("- namespace:");
+    text.lines().any(begins)
+        || text.trim_start().starts_with('{')
+            && text.contains("\"domain\"")
+            && text.contains("\"descriptors\"")
+}
+
 /// Whether one of the outermost keys is that of a rule file.
 fn is_of_rules(root: Located<'_>) -> bool {
     let has = |map: Located<'_>| OF_RULES.iter().any(|key| map.get(key).is_some());

@@ -185,6 +185,12 @@ fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Col
                        entry to a RateLimitPerRoute in typed_per_filter_config";
         collected.findings.add(Kind::HitsIgnored, part.at("hits_addend"), place, message);
     }
+    let format = part.get_in(["hits_addend", "format"]).filter(|format| format.as_text().contains("%REQ("));
+    if let Some(format) = format.filter(|_| !entry.level.is_of_routes() && !entry.is_at_end()) {
+        let message = "a client states the hits of its request: with 0 it consumes nothing; remove the header from requests of clients, and \
+                       set it in a filter before this one";
+        collected.findings.add(Kind::HitsOfClient, format, place, message);
+    }
     if entry.level == Level::PerRoute && (part.has("stage") || part.has("disable_key")) {
         let message = "Envoy refuses stage and disable_key here; remove them";
         collected.findings.add(Kind::StageNotSupported, part, place, message);

@@ -105,6 +105,7 @@ kinds! {
     RouteWithoutEntries = "route-without-entries", Note, "Routes to which no entry applies, beside routes with limits.";
     DisabledHere = "disabled-here", Note, "The filter is disabled for a route, a virtual host or a weighted cluster.";
     AddressOfHeader = "address-of-header", Note, "The address of the client is that of a header.";
+    HitsOfClient = "hits-of-client", Note, "The hits of a request are those that a header of the request states.";
     DomainNotSent = "domain-not-sent", Note, "A domain of the rules that nothing here sends.";
 }
 

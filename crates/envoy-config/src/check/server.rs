@@ -127,7 +127,8 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
     if endpoints > 1 {
         let message = format!(
             "the cluster {name} has {endpoints} endpoints and {problem}: while one of them restarts, its share of the calls fails; add \
-             health_checks with grpc_health_check and no_traffic_interval (deploy/envoy/two-servers.yaml)"
+             health_checks with grpc_health_check and no_traffic_interval, and start Tidegate with a --drain-delay above their interval \
+             (deploy/envoy/two-servers.yaml)"
         );
         findings.add(Kind::ClusterNotChecked, cluster.part, place, message);
     }

@@ -7,7 +7,7 @@ use super::{
 use std::{sync::Arc, thread, time::Duration};
 use tidegate_core::{
     clock::Clock,
-    rules::{RuleErrors, RuleFilePaths, Source},
+    rules::{RuleError, RuleErrors, RuleFilePaths, Source},
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
@@ -43,7 +43,7 @@ impl RuleFiles {
         let handle = watch.handle();
         requests.register(handle.clone());
         let name = if feed == Feed::Blocks { "blocks" } else { "rules" };
-        let files = Files { config, feed, paths, settings, clock };
+        let files = Files { config, feed, paths, settings, clock, unread: Vec::new() };
         let thread = BackgroundThread::start(name, Priority::Low, move || files.run(watch))?;
         Ok(Self { watch: handle, thread })
     }
@@ -64,10 +64,12 @@ struct Files {
     paths: RuleFilePaths,
     settings: WatchSettings,
     clock: Arc<dyn Clock>,
+    /// The warnings about files that are not read, as the log has them.
+    unread: Vec<RuleError>,
 }
 
 impl Files {
-    fn run(self, mut watch: Watch) {
+    fn run(mut self, mut watch: Watch) {
         self.load(false);
         let mut timeout = FREE_INTERVAL;
         loop {
@@ -81,10 +83,15 @@ impl Files {
         }
     }
 
-    fn load(&self, is_requested: bool) {
+    fn load(&mut self, is_requested: bool) {
         // Errors are logged there.
         let read = || run_by_length(self.config.bytes(), || self.read());
         let _ = load(&self.config, self.feed, read, &*self.clock, is_requested);
+        let unread = self.paths.unread();
+        for warning in unread.iter().filter(|warning| !self.unread.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.unread = unread;
     }
 
     /// The files, once two readings agree: one of them may have been made while a file was being written.

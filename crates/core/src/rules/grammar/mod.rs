@@ -119,6 +119,12 @@ fn domain(
     });
     let quotas = fields.take("rlqs").and_then(|field| walk.quotas(&field));
     let descriptors = descriptors.map(|list| walk.descriptors(&list, "", extensions)).unwrap_or_default();
+    if let Some(name) = name.as_ref().filter(|_| descriptors.is_empty() && own_limits.is_none()) {
+        name.doubt(
+            &mut walk.report,
+            "has no descriptors, so none of its requests is limited; add `descriptors`",
+        );
+    }
     fields.finish(&mut walk.report, |name| match home(name)? {
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
