@@ -151,6 +151,7 @@ fn mistakes() -> Vec<Mistake> {
         entry.repeat(count) + ENTRY
     };
     let many_headers = many("{ request_headers: { header_name: x-key, descriptor_key: key } }", 18);
+    let two_headers = many("{ request_headers: { header_name: x-key, descriptor_key: key } }", 2);
     let many_entries = many("{ generic_key: { descriptor_value: all } }", 100);
     vec![
         in_config(DomainWithoutRules, &[("domain: edge", "domain: test-edge # HERE")]),
@@ -460,6 +461,18 @@ fn mistakes() -> Vec<Mistake> {
         in_config(
             RequestTooLarge,
             &[(ENTRY, &many_entries), ("- match: { prefix: / }", "- match: { prefix: / } # HERE")],
+        ),
+        // The product of the lists and this number has more than 64 bits.
+        in_config(
+            RequestTooLarge,
+            &[
+                (ENTRY, &two_headers),
+                ("- match: { prefix: / }", "- match: { prefix: / } # HERE"),
+                (
+                    "use_remote_address: true\n",
+                    "use_remote_address: true\n                max_request_headers_kb: 18446744073709551615\n",
+                ),
+            ],
         ),
         in_config(
             RuntimeDisables,

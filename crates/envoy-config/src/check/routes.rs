@@ -82,7 +82,8 @@ pub(super) fn check_request(
     }
     let of_client = |value: &Sent| matches!(value, Sent::Text(what) if what.starts_with("header ") || what.starts_with("query "));
     let headers = manager.part.number("max_request_headers_kb").unwrap_or(HEADERS_KIB);
-    let kib = headers * policies.iter().filter(|policy| has(policy, of_client)).count() as u64;
+    let lists = policies.iter().filter(|policy| has(policy, of_client)).count() as u64;
+    let kib = headers.saturating_mul(lists);
     if kib > MESSAGE_KIB {
         let message = format!(
             "a client with {headers} KiB of headers makes a message of up to {kib} KiB on this route, and Tidegate refuses messages above \
