@@ -166,3 +166,44 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{OnFailure, SharedSettings, StoreTls};
+    use std::time::Duration;
+
+    /// A store that does not respond keeps each of them for up to a minute, after its caller is gone.
+    #[test]
+    fn releases_that_are_under_way_are_bounded_and_others_are_counted_as_lost() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let settings = SharedSettings {
+            address: "redis://127.0.0.1:1".parse().expect("an address"),
+            tls: StoreTls::default(),
+            prefix: "tidegate:".to_owned(),
+            timeout: Duration::from_millis(10),
+            on_failure: OnFailure::Deny,
+            lease_length: Duration::ZERO,
+            allow_eviction: false,
+        };
+        let store = runtime.block_on(SharedStore::connect(settings)).expect("it is joined later");
+        let lost = || store.counts().events.sum(StoreEvent::LostRelease);
+        let key = Key::from_halves(1, 2);
+        let release = |id| SlotRelease {
+            id,
+            hits: Hits::ONE,
+            slots: [(0, key)].into_iter().collect(),
+            reserved: Default::default(),
+        };
+        {
+            let _guard = runtime.enter();
+            (1..=RELEASES_MAX as u64).for_each(|id| store.release_later(&release(id), |_| {}));
+            assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (RELEASES_MAX, 0));
+            (1..=3).for_each(|id| store.release_later(&release(id), |_| {}));
+            assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (RELEASES_MAX, 3));
+        }
+        // Those that end with their runtime are lost, and make room.
+        drop(runtime);
+        assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (0, RELEASES_MAX as u64 + 3));
+    }
+}
