@@ -187,8 +187,8 @@ fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Col
     }
     let format = part.get_in(["hits_addend", "format"]).filter(|format| format.as_text().contains("%REQ("));
     if let Some(format) = format.filter(|_| !entry.level.is_of_routes() && !entry.is_at_end()) {
-        let message = "a client states the hits of its request: with 0 it consumes nothing; remove the header from requests of clients, and \
-                       set it in a filter before this one";
+        let message = "a client states the hits of its request: with 0 it consumes nothing, and without a number there Envoy sends no \
+                       descriptor, so that the request has no limit; set this header in a filter before, whatever the client sends";
         collected.findings.add(Kind::HitsOfClient, format, place, message);
     }
     if entry.level == Level::PerRoute && (part.has("stage") || part.has("disable_key")) {
