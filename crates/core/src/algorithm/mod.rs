@@ -257,6 +257,11 @@ impl Algorithm {
         left.min(hits)
     }
 
+    /// Whether it counts the denials of a limit, and bans.
+    pub fn is_ban(&self) -> bool {
+        matches!(self, Self::Ban(_))
+    }
+
     /// The bucket, if hits that do not fit may be queued.
     #[inline]
     pub fn queueing(&self) -> Option<&LeakyBucket> {

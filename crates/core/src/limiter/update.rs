@@ -9,7 +9,6 @@ use super::{
     shared_resets::SharedResets,
 };
 use crate::{
-    algorithm::Algorithm,
     rules::{LimitIdentity, LoadOptions, RuleErrors, RuleSet, Source},
     store::Seed,
     sync::{ArcSwap, MutexGuard, guard},
@@ -67,9 +66,7 @@ impl Limiter {
         let (rules, mut ended) = (self.rules(), HashSet::new());
         let in_force: HashSet<&LimitIdentity> = rules.bans().collect();
         for (id, info) in rules.limits().to_vec() {
-            if let Algorithm::Ban(_) = info.algorithm
-                && !in_force.contains(&info.identity)
-            {
+            if info.algorithm.is_ban() && !in_force.contains(&info.identity) {
                 ended.insert(id);
             }
         }

@@ -256,8 +256,7 @@ impl RuleSet {
 
     /// The identities of the bans of all limits.
     pub(crate) fn bans(&self) -> impl Iterator<Item = &LimitIdentity> {
-        let bans = self.beside.iter().filter(|beside| matches!(beside.info.algorithm, Algorithm::Ban(_)));
-        bans.map(|ban| &ban.info.identity)
+        self.beside.iter().filter(|beside| beside.info.algorithm.is_ban()).map(|ban| &ban.info.identity)
     }
 
     /// The most hits of a counter whose limit reserves, debts included; none if nothing bounds them.
