@@ -1,5 +1,9 @@
 //! Requests and their outcomes, in the terms of the naive limiter.
 
+/// The longest search for a moment at which a schedule admits, in nanoseconds: no window is longer than a month, and schedules repeat after a
+/// week. Limits in several time zones may admit together only when the clocks of one of them have changed, which may be later.
+pub const SEARCHED: u64 = 60 * 86_400_000_000_000;
+
 /// A descriptor of a request, and its hits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DescriptorHits {
@@ -26,6 +30,30 @@ pub enum Outcome {
     Queued,
     /// Whether it is over its limits, and the status of each descriptor.
     Decided(bool, Vec<Status>),
+}
+
+impl Outcome {
+    /// Whether the outcome that was found is the expected one.
+    pub fn is_met_by(&self, found: &Self) -> bool {
+        let is_met = |(expected, found): (&Status, &Status)| match (&expected.limit, &found.limit) {
+            (Some(Tightest { remaining, reset: Wait::Late }), Some(limit)) => {
+                let is_late = match limit.reset {
+                    Wait::After(nanos) => nanos >= SEARCHED,
+                    reset => reset == Wait::Never,
+                };
+                is_late && *remaining == limit.remaining && expected.is_over == found.is_over
+            }
+            _ => expected == found,
+        };
+        match (self, found) {
+            (Self::Decided(is_over, expected), Self::Decided(found_over, found)) => {
+                is_over == found_over
+                    && expected.len() == found.len()
+                    && expected.iter().zip(found).all(is_met)
+            }
+            _ => self == found,
+        }
+    }
 }
 
 /// Status of one descriptor.
@@ -69,6 +97,8 @@ pub enum Wait {
     Unknown,
     /// In nanoseconds.
     After(u64),
+    /// Later than was searched, or never.
+    Late,
     Never,
 }
 

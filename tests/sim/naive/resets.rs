@@ -3,12 +3,9 @@
 use super::{Charge, Naive, is_of_ban, sum};
 use crate::{
     oracle::{Model, Oracle, first},
-    outcome::{DescriptorHits, Hits, Status, Tightest, Wait, gives, takes},
+    outcome::{DescriptorHits, Hits, SEARCHED, Status, Tightest, Wait, gives, takes},
     schedule::{Schedule, with_limit},
 };
-
-/// The longest search for a moment at which a schedule admits: no window is longer than a month, and schedules repeat after a week.
-const SEARCHED: u64 = 60 * 86_400_000_000_000;
 
 /// Hits of a request for one counter, and what may admit them.
 struct Wanted {
@@ -140,6 +137,9 @@ fn until_admitted(all: &[Wanted], now: u64) -> Wait {
     let schedules: Vec<&Schedule> = all.iter().filter_map(|wanted| wanted.schedule.as_ref()).collect();
     // A debt may last for years, if the clock was set back when a rule was changed.
     let possible = first(now, |at| all.iter().all(|wanted| wanted.admits_by(Some(wanted.most()), at)));
+    if possible == u64::MAX {
+        return Wait::After(possible - now);
+    }
     match first_under_schedules(&schedules, possible, |at, from| {
         all.iter().all(|wanted| wanted.admits(at, from))
     }) {
@@ -162,7 +162,7 @@ pub fn first_under_schedules(schedules: &[&Schedule], now: u64, admits: impl Fn(
             from = end;
         }
     }
-    Wait::Never
+    Wait::Late
 }
 
 impl Wanted {

@@ -57,7 +57,7 @@ const FAULTS: [Fault; 10] = [
 
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
-    check_seeds(SEEDS, &[399, 561, 562], |rng| {
+    check_seeds(SEEDS, &[399, 561, 562, 6_740], |rng| {
         let rules = Rules::random(rng);
         let trace = traffic::random(rng, &rules);
         check(&rules, trace)
@@ -110,7 +110,7 @@ fn play(oracle: &mut Oracle, process: &mut Process, event: &Event) -> Result<(),
             let descriptors = oracle.returnable(descriptors);
             let (found, ticket) = process.decide(&descriptors, now);
             let (expected, has_ticket) = oracle.decide(&descriptors, ticket.as_deref());
-            if found != expected || ticket.is_some() != has_ticket {
+            if !expected.is_met_by(&found) || ticket.is_some() != has_ticket {
                 return Err(format!(
                     "expected {expected:?}, ticket {has_ticket}\nfound {found:?}, {ticket:?}"
                 ));
