@@ -156,7 +156,9 @@ descriptors:
     let (store, other) = (RedisServer::start(), RedisServer::start());
     done(&["snapshot", "export", text(&data), text(&file)]);
     assert_eq!(done(&["store", "import", &store.url(), text(&file)]), "3 counters imported\n");
-    let shared = Server::with_rules(rules.path(), &["--counters", &store.url()]);
+    let (url, other_url) = (store.url(), other.url());
+    let patient = ["--on-store-failure", "deny", "--counters-timeout", "2s"];
+    let shared = Server::with_rules(rules.path(), &[&patient[..], &["--counters", &url]].concat());
     let mut client = shared.client().await;
     let mut tickets = Vec::new();
     for (key, all, each) in keys {
@@ -168,7 +170,7 @@ descriptors:
     assert_eq!(done(&["store", "import", &other.url(), text(&file_back)]), "3 counters imported\n");
     fs::remove_file(&file_back).expect("it was written");
     // By the tickets of the first store.
-    let shared = Server::with_rules(rules.path(), &["--counters", &other.url()]);
+    let shared = Server::with_rules(rules.path(), &[&patient[..], &["--counters", &other_url]].concat());
     let mut client = shared.client().await;
     let mut left = Vec::new();
     for ((key, all, each), ticket) in keys.into_iter().zip(&tickets) {
