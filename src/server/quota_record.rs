@@ -66,6 +66,10 @@ pub(super) struct QuotaRecord {
     path: PathBuf,
     last: Arc<Mutex<Record>>,
     writer: Option<(ToWrite, BackgroundThread)>,
+    /// From then on, the counters have all that is assigned: until then a client that has not reported yet may have more of the former
+    /// process.
+    in_counters_from: Timestamp,
+    is_in_counters: bool,
 }
 
 /// What a process begins with.
@@ -93,7 +97,8 @@ impl QuotaRecord {
         let of_quota = Settings::default();
         let known_at = now.saturating_add(of_quota.ttl + of_quota.round_trip);
         let (former, unknown_until) = match &known {
-            Some(record) if now < record.unknown_until => (Former::Unknown, known_at),
+            // Not for longer: what processes assigned after the one that is not known is recorded.
+            Some(record) if now < record.unknown_until => (Former::Unknown, record.unknown_until),
             Some(record) if record.is_stopped => (Former::InCounters, Timestamp::EPOCH),
             Some(record) => (Former::Recorded(record.ceilings.iter().copied().collect()), Timestamp::EPOCH),
             None if settings.is_new => (Former::Unrecorded, known_at),
@@ -106,8 +111,10 @@ impl QuotaRecord {
         let record = Record { is_stopped: false, unknown_until, server, place, ceilings: ceilings.clone() };
         write(&settings.path, &record)?;
         let last = Arc::new(Mutex::new(record));
+        let in_counters_from = if former.is_estimate() { known_at } else { Timestamp::EPOCH };
+        let (path, writer) = (settings.path.clone(), None);
         let begun = Begun { former, ceilings, server, had_number };
-        Ok((Self { path: settings.path.clone(), last, writer: None }, begun))
+        Ok((Self { path, last, writer, in_counters_from, is_in_counters: false }, begun))
     }
 
     /// Starts the thread that writes; returns what passes it the ceilings to be recorded.
@@ -130,16 +137,17 @@ impl QuotaRecord {
     }
 
     /// Ends the thread, after the last assignment. Expects that what [`Self::start`] returned is dropped.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, now: Timestamp) {
+        self.is_in_counters = now >= self.in_counters_from;
         if let Some((ceilings, thread)) = self.writer.take() {
             drop(ceilings);
             thread.join();
         }
     }
 
-    /// Notes that the counters have all that was assigned: they are in the last snapshot.
+    /// Notes that the counters are in the last snapshot, if they have all that was assigned.
     pub(super) fn stopped_in_order(self) {
-        let record = Record { is_stopped: true, ..self.last.lock().clone() };
+        let record = Record { is_stopped: self.is_in_counters, ..self.last.lock().clone() };
         if let Err(error) = write(&self.path, &record) {
             tracing::warn!(%error, "cannot write the end of the record of quotas; the next start treats this stop as a crash");
         }
@@ -261,21 +269,52 @@ mod tests {
         assert_eq!((kind(&first.former), first.server, first.had_number), ("unrecorded", NodeId(1), false));
         // What the one before the first had is not known yet.
         assert_eq!(kind(&begin(&settings(false), 2, later(15)).1.former), "unknown");
-        let (record, second) = begin(&settings(false), 2, later(60));
+        let (mut record, second) = begin(&settings(false), 2, later(60));
         assert_eq!((kind(&second.former), second.server, second.had_number), ("recorded", NodeId(1), true));
         record.last.lock().ceilings.push((RuleId(9), Percent::ALL));
+        record.stop(later(80));
         record.stopped_in_order();
-        let (_, third) = begin(&settings(false), 3, later(61));
+        let (_, third) = begin(&settings(false), 3, later(81));
         assert_eq!((kind(&third.former), &*third.ceilings), ("counters", &[(RuleId(9), Percent::ALL)][..]));
         // The third was killed.
-        let (_, fourth) = begin(&settings(false), 4, later(62));
+        let (_, fourth) = begin(&settings(false), 4, later(82));
         assert_eq!((kind(&fourth.former), &*fourth.ceilings), ("recorded", &[(RuleId(9), Percent::ALL)][..]));
         // A copy elsewhere has another number: two servers with one number would have one part twice.
         let copy = tempfile::tempdir().expect("a folder");
         fs::copy(folder.path().join(FILE), copy.path().join(FILE)).expect("copied");
         let settings = QuotaRecordSettings { path: copy.path().join(FILE), is_new: false };
-        let (_, fifth) = begin(&settings, 5, later(63));
+        let (_, fifth) = begin(&settings, 5, later(83));
         assert_eq!((kind(&fifth.former), fifth.server, fifth.had_number), ("recorded", NodeId(5), false));
+    }
+
+    /// A client that had not reported to the second process may have what the first one assigned, which no counter has.
+    #[test]
+    fn a_stop_in_order_soon_after_a_crash_leaves_what_was_recorded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = |is_new| QuotaRecordSettings { path: folder.path().join(FILE), is_new };
+        let later = |secs| NOW.saturating_add(Duration::from_secs(secs));
+        begin(&settings(true), 1, NOW);
+        let lives = [(100, 5), (106, 20), (127, 1), (129, 1)].map(|(began, secs)| {
+            let (mut record, begun) = begin(&settings(false), 1, later(began));
+            record.stop(later(began + secs));
+            record.stopped_in_order();
+            kind(&begun.former)
+        });
+        // Each of what the one before it left: a crash, a stop too early, two that were in order.
+        assert_eq!(lives, ["recorded", "recorded", "counters", "counters"]);
+    }
+
+    /// Starts within 16 s of each other denied requests for as long as they went on.
+    #[test]
+    fn starts_again_and_again_make_nothing_unknown_for_longer_than_the_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = |is_new| QuotaRecordSettings { path: folder.path().join(FILE), is_new };
+        let kinds = (0..6).map(|start| {
+            let now = NOW.saturating_add(Duration::from_secs(5 * start));
+            kind(&begin(&settings(start == 0), 1, now).1.former)
+        });
+        let expected = ["unrecorded", "unknown", "unknown", "unknown", "recorded", "recorded"];
+        assert_eq!(kinds.collect::<Vec<_>>(), expected);
     }
 
     #[test]

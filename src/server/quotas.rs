@@ -25,6 +25,7 @@ pub(super) struct QuotaThread {
     thread: BackgroundThread,
     parts: Option<PartThread>,
     record: Option<QuotaRecord>,
+    clock: Arc<dyn Clock>,
 }
 
 impl QuotaThread {
@@ -72,10 +73,10 @@ impl QuotaThread {
         if let Some(record) = &mut record {
             of_thread.record = Box::new(record.start(quotas.clone())?);
         }
-        let (this, limiter, clock) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
-        let run = move || this.run(&limiter, &*clock, &meters, of_thread);
+        let (this, limiter, of_run) = (quotas.clone(), Arc::clone(limiter), Arc::clone(clock));
+        let run = move || this.run(&limiter, &*of_run, &meters, of_thread);
         let thread = BackgroundThread::start("quotas", Priority::Awaited, run)?;
-        Ok(Self { quotas: quotas.clone(), thread, parts, record })
+        Ok(Self { quotas: quotas.clone(), thread, parts, record, clock: Arc::clone(clock) })
     }
 
     /// Begins the record, if there is a data directory.
@@ -105,7 +106,7 @@ impl QuotaThread {
             parts.stop();
         }
         let mut record = self.record;
-        record.iter_mut().for_each(QuotaRecord::stop);
+        record.iter_mut().for_each(|record| record.stop(self.clock.now()));
         record
     }
 }
