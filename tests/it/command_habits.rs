@@ -84,7 +84,7 @@ fn an_error_of_a_variable_names_the_variable() {
 
     let reference =
         tidegate(&["serve", "--env", "reference"]).env("PORT", "abc").output().expect("the binary runs");
-    assert!(stderr(&reference).contains("by the variable PORT"), "{reference:?}");
+    assert!(stderr(&reference).contains("the variable PORT"), "{reference:?}");
     let redis = tidegate(&["serve", "--env", "reference"])
         .env("REDIS_URL", "a:1,b:2")
         .output()

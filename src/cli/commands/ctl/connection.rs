@@ -28,7 +28,7 @@ pub(super) struct Connection {
     /// Print JSON: the response in the JSON mapping of protobuf.
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// Repeat at this interval until interrupted; without a value every 2 s.
+    /// Repeat a command that only reads at this interval until interrupted; without a value every 2 s.
     #[arg(
         long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
         value_parser = crate::cli::arguments::interval, global = true

@@ -89,7 +89,8 @@ fn source_of(flag: &str, value: &str, args: &[String], variables: &BTreeMap<Stri
     };
     match reference_env::READ.iter().filter(is_part).copied().collect::<Vec<_>>().as_slice() {
         [] => flag.to_owned(),
-        names => format!("{flag}, by the variable {}", names.join(" and ")),
+        [name] => format!("the variable {name}"),
+        names => format!("the variables {}", names.join(" and ")),
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
         );
         assert_eq!(
             source("--http-listen", "0.0.0.0:x", &["serve"], &[("PORT", "x"), ("HOST", "")]),
-            "--http-listen, by the variable PORT"
+            "the variable PORT"
         );
         assert_eq!(source("--listen", "x", &["serve"], &[]), "--listen");
     }
