@@ -365,11 +365,13 @@ impl Routes<'_> {
             "shop.other:1",
         ];
         request.host = Some(random.one(&hosts).to_owned());
-        for name in ["x-a", "x-b", "x-a"] {
+        // Earlier versions match the values of a repeated header joined by commas, the explanation each value.
+        let names: &[&str] = if random.binary.is_from(39) { &["x-a", "x-b", "x-a"] } else { &["x-a", "x-b"] };
+        for name in names {
             if random.half() {
                 request
                     .headers
-                    .push((name.to_owned(), random.one(&["1", "2", "A", "a b", "1,2", ""]).into()));
+                    .push(((*name).to_owned(), random.one(&["1", "2", "A", "a b", "1,2", ""]).into()));
             }
         }
         if random.half() {
