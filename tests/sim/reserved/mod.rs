@@ -57,7 +57,7 @@ const FAULTS: [Fault; 10] = [
 
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
-    check_seeds(SEEDS, &[399, 561, 562, 6_740], |rng| {
+    check_seeds(SEEDS, &[399, 561, 562, 6_740, 29_986], |rng| {
         let rules = Rules::random(rng);
         let trace = traffic::random(rng, &rules);
         check(&rules, trace)

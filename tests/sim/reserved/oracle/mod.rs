@@ -177,12 +177,18 @@ impl Oracle {
 }
 
 impl Disrupted for Oracle {
+    // What counts denials is dropped with the last of them, which other rules might count for longer.
+    fn sweep(&mut self, now: u64) {
+        self.counters.bans.retain(|_, ban| ban.expires().div_ceil(1_000_000_000) > now / 1_000_000_000);
+    }
+
     fn save(&mut self, _: u64) {
         self.saved = self.counters.clone();
     }
 
-    fn restart(&mut self, _: u64) {
+    fn restart(&mut self, start: u64) {
         self.counters = self.saved.clone();
+        self.counters.bans.retain(|_, ban| ban.expires() > start);
         self.drop_ended_bans();
         // A process does not know the schedules of former rules.
         for ((rule, _, limit), counter) in &mut self.counters.counted {
