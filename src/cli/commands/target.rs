@@ -202,6 +202,16 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_of_which_only_the_text_is_left_has_its_remedy() {
+        let required = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
+        for read in [io::Error::other(required.clone()), io::Error::other(required.to_string())] {
+            let refusal = tls_refusal(&read).unwrap();
+            assert!(tls_remedy(&refusal).contains("the server requires a client certificate"));
+        }
+        assert!(tls_refusal(&io::Error::other("connection closed")).is_none());
+    }
+
+    #[test]
     fn causes_are_found_at_any_depth() {
         let inner = io::Error::other(io::Error::from(io::ErrorKind::TimedOut));
         assert!(io_cause(&inner).is_some());
