@@ -153,7 +153,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             self.publish_activity();
         }
         for _ in 0..READS_IN_A_ROW {
-            while let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context) {
+            // Without tasks nothing arrives but reads of bodies that outlive them. Those need no wake-up: a tick comes.
+            while (self.running > 0 || !self.from_tasks.is_empty())
+                && let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context)
+            {
                 self.running -= usize::from(event.is_last());
                 self.connection.on_task(stream, event);
             }
