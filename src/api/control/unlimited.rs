@@ -38,7 +38,7 @@ impl ControlApi {
 
 /// Paths that a request selects.
 struct Listed {
-    /// Those seen last first; at most as many as the request asks for.
+    /// The newest first, at most as many as the request asks for.
     paths: Vec<CountedKeyPath>,
     /// Number of all.
     total: u32,
