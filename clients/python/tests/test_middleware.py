@@ -257,6 +257,24 @@ def test_requests_that_do_not_count_give_their_hits_back_at_their_end() -> None:
         assert [call.gives_back for call in one.calls] == [False, False, True, False]
 
 
+def test_an_exception_of_an_asgi_application_counts_as_a_response_500() -> None:
+    client = FakeAioTidegate()
+    seen = list[int]()
+
+    async def view(_: Request) -> PlainTextResponse:
+        raise ValueError
+
+    def counts(status: int) -> bool:
+        seen.append(status)
+        return status == 401
+
+    middleware = [Middleware(RateLimitMiddleware, client=client, keys=ALL, counts=counts)]
+    http = TestClient(Starlette(routes=[Route("/", view)], middleware=middleware), raise_server_exceptions=False)
+    assert http.get("/").status_code == 500
+    assert seen == [500]
+    assert [call.gives_back for call in client.calls] == [False, True]
+
+
 def test_a_custom_key_may_be_a_whole_number() -> None:
     client = FakeTidegate()
     app = flask.Flask(__name__)

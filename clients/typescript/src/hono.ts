@@ -9,6 +9,7 @@ import { addHeaders, endingWith, Guard, markHeaders, type Admission, type RateLi
 import { headerValues } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 
 export type { DeniedBody, RateLimitOptions } from "./guard.js";
 
@@ -47,14 +48,17 @@ export function rateLimit(
       throw error;
     }
     if (outcome !== undefined) {
-      addHeaders(context.res.headers, outcome.headers);
+      if (context.res.status !== 101) {
+        // Runtimes other than Node.js make the response to an upgrade, whose headers are immutable.
+        addHeaders(context.res.headers, outcome.headers);
+      }
       endWithResponse(context, outcome);
     }
     return undefined;
   };
 }
 
-/** The request and the response of Node.js, which other platforms lack. */
+/** The request and the response of Node.js, which other platforms lack. An upgrade has no response. */
 interface Platform {
   readonly incoming?: IncomingMessage;
   readonly outgoing?: ServerResponse;
@@ -73,8 +77,11 @@ function endWithResponse(context: Context, admission: Admission): void {
   const end = (): void => {
     admission.end(status);
   };
-  const { outgoing } = platformOf(context);
-  if (body === null || context.req.method === "HEAD" || outgoing?.destroyed === true) {
+  const { incoming, outgoing } = platformOf(context);
+  if (incoming !== undefined && outgoing === undefined) {
+    // An upgrade has no response of Node.js. It lasts until its WebSocket, or the refusal of it, is over.
+    endWithSocket(incoming.socket, end);
+  } else if (body === null || context.req.method === "HEAD" || outgoing?.destroyed === true) {
     // Hono leaves the body of a response to HEAD unread.
     end();
   } else if (outgoing !== undefined) {
@@ -82,6 +89,15 @@ function endWithResponse(context: Context, admission: Admission): void {
     outgoing.once("finish", end).once("close", end);
   } else {
     context.res = new Response(endingWith(body, end), context.res);
+  }
+}
+
+function endWithSocket(socket: Socket, end: () => void): void {
+  if (socket.destroyed || socket.writableFinished) {
+    end();
+  } else {
+    // A client that keeps its side open after the last frame holds nothing.
+    socket.once("finish", end).once("close", end);
   }
 }
 

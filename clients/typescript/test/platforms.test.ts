@@ -1,6 +1,7 @@
 // Middleware where its framework runs without a socket of HTTP/1.1, or several times on one request.
 import awsLambda from "@fastify/aws-lambda";
 import websocket from "@fastify/websocket";
+import { serve as serveHono, upgradeWebSocket, type WebSocketServerLike } from "@hono/node-server";
 import express from "express";
 import Fastify, { type FastifyInstance } from "fastify";
 import { Hono } from "hono";
@@ -9,7 +10,7 @@ import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import serverless from "serverless-http";
 import { expect, onTestFinished, test } from "vitest";
-import { WebSocket } from "ws";
+import { WebSocket, WebSocketServer } from "ws";
 import { rateLimit as expressRateLimit } from "../src/express.js";
 import { rateLimit as fastifyRateLimit } from "../src/fastify.js";
 import { rateLimit as honoRateLimit } from "../src/hono.js";
@@ -144,6 +145,65 @@ test("a WebSocket of Fastify holds its slot until it is closed", async () => {
     expect(Date.now(), "the slot stays held").toBeLessThan(deadline);
     await sleep(5);
   }
+});
+
+/** A Hono application on Node.js with a WebSocket at `/`, and `/refused` that upgrades nothing; its URL. */
+async function webSocketsOfHono(client: Tidegate): Promise<string> {
+  const application = new Hono();
+  application.use(honoRateLimit({ client, keys: [constant("route", "all")] }));
+  application.get("/refused", (context) => context.text("not here", 403));
+  application.get(
+    "/",
+    upgradeWebSocket(() => ({
+      onMessage: (_, socket) => {
+        socket.send("hello");
+      },
+    })),
+  );
+  const wss = new WebSocketServer({ noServer: true });
+  const server = serveHono({ fetch: application.fetch, hostname: "127.0.0.1", port: 0, websocket: { server: wss as WebSocketServerLike } });
+  onTestFinished(() => {
+    wss.clients.forEach((socket) => {
+      socket.terminate();
+    });
+    server.close();
+  });
+  await once(server, "listening");
+  return `ws://127.0.0.1:${(server.address() as { readonly port: number }).port}`;
+}
+
+test("a WebSocket of Hono on Node.js holds its slot until it is closed", async () => {
+  const server = await serve(
+    "{domain: d, descriptors: [{key: route, rate_limit: {algorithm: concurrency, requests_in_flight: 1}}]}",
+  );
+  const client = new Tidegate(server.address, { domain: "d", timeoutMs: 5_000 });
+  onTestFinished(() => {
+    client.close();
+  });
+  const url = await webSocketsOfHono(client);
+  const isFree = async (): Promise<void> => {
+    const deadline = Date.now() + 5_000;
+    while ((await client.peek({ route: "all" })).remaining !== 1) {
+      expect(Date.now(), "the slot stays held").toBeLessThan(deadline);
+      await sleep(5);
+    }
+  };
+  const refusal = async (path: string): Promise<string> => {
+    const [error] = (await once(new WebSocket(url + path), "error")) as [Error];
+    return error.message;
+  };
+  for (const leave of ["close", "terminate"] as const) {
+    const one = new WebSocket(url);
+    await once(one, "open");
+    one.send("hello");
+    await once(one, "message");
+    expect((await client.peek({ route: "all" })).remaining, "while it is open").toBe(0);
+    expect(await refusal("/")).toContain("429");
+    one[leave]();
+    await isFree();
+  }
+  expect(await refusal("/refused")).toContain("403");
+  await isFree();
 });
 
 const OUTER = { keys: [constant("route", "outer")] };

@@ -122,8 +122,17 @@ class Responding:
         except RateLimited as limited:
             refusal = refusal_of(limited.decision)
             if self.status is not None or refusal is None:
+                self._fail()
                 raise
             await refuse(refusal, self._scope, self._send_with_headers)
+        except Exception:
+            self._fail()
+            raise
+
+    def _fail(self) -> None:
+        """Note the status with which the server, or a handler of errors outside, responds to an exception."""
+        if self.status is None:
+            self.status = 500
 
     async def _send_with_headers(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):

@@ -71,7 +71,9 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
               if (outcome instanceof Outcome.Admitted admitted) {
                 return chain
                     .filter(admit(exchange, admitted))
-                    .doFinally(signal -> admitted.end(statusOf(exchange)));
+                    .doOnError(error -> endAfterError(exchange.getResponse(), admitted))
+                    .doOnSuccess(done -> admitted.end(statusOf(exchange.getResponse())))
+                    .doOnCancel(() -> admitted.end(statusOf(exchange.getResponse())));
               }
               return chain.filter(exchange);
             })
@@ -95,8 +97,21 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
     return exchange.mutate().request(request.build()).build();
   }
 
-  private static int statusOf(ServerWebExchange exchange) {
-    HttpStatusCode status = exchange.getResponse().getStatusCode();
+  /**
+   * Ends a request whose handler has failed. Its exception handlers, outside of all filters, set
+   * the status, and have no slots. If its client leaves before, it has no status.
+   */
+  private static void endAfterError(ServerHttpResponse response, Outcome.Admitted admitted) {
+    admitted.slot().releaseAsync();
+    if (response.isCommitted()) {
+      admitted.end(statusOf(response));
+    } else {
+      response.beforeCommit(() -> Mono.fromRunnable(() -> admitted.end(statusOf(response))));
+    }
+  }
+
+  private static int statusOf(ServerHttpResponse response) {
+    HttpStatusCode status = response.getStatusCode();
     return status == null ? 0 : status.value();
   }
 

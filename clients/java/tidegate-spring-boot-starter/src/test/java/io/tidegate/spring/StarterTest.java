@@ -6,10 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.tidegate.client.Decision;
 import io.tidegate.client.EndCases;
 import io.tidegate.client.MiddlewareCases;
 import io.tidegate.client.Servers;
 import io.tidegate.client.Tidegate;
+import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
 import jakarta.servlet.Filter;
@@ -24,8 +26,11 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.DynamicTest;
@@ -45,6 +50,7 @@ import org.springframework.context.support.GenericApplicationContext;
 import org.springframework.core.Ordered;
 import org.springframework.core.annotation.Order;
 import org.springframework.http.HttpHeaders;
+import org.springframework.http.HttpStatus;
 import org.springframework.http.HttpStatusCode;
 import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.GetMapping;
@@ -57,6 +63,8 @@ import org.springframework.web.cors.CorsConfiguration;
 import org.springframework.web.cors.UrlBasedCorsConfigurationSource;
 import org.springframework.web.cors.reactive.CorsWebFilter;
 import org.springframework.web.filter.CorsFilter;
+import org.springframework.web.server.ResponseStatusException;
+import org.springframework.web.server.WebExceptionHandler;
 import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -289,6 +297,90 @@ class StarterTest {
   @TestFactory
   Stream<DynamicTest> conformanceMiddlewareEndsOfWebFlux() {
     return endCases(WebApplicationType.REACTIVE, true, ReactiveEndings.class);
+  }
+
+  /** A wrong password, for which only the exception handler of the application knows a status. */
+  static final class WrongPassword extends RuntimeException {
+    private static final long serialVersionUID = 1;
+  }
+
+  /** Fails in every way, with WebFlux. */
+  @RestController
+  static class Failing {
+    @GetMapping("/{name}")
+    Mono<String> respond(@PathVariable("name") String name) {
+      return switch (name) {
+        case "status" -> Mono.error(new ResponseStatusException(HttpStatus.UNAUTHORIZED));
+        case "handled" -> Mono.error(new WrongPassword());
+        case "unhandled" -> Mono.error(new IllegalStateException("of the handler"));
+        default -> Mono.just("body");
+      };
+    }
+
+    @Bean
+    @Order(Ordered.HIGHEST_PRECEDENCE)
+    WebExceptionHandler wrongPasswords() {
+      return (exchange, error) -> {
+        if (!(error instanceof WrongPassword)) {
+          return Mono.error(error);
+        }
+        // As a handler that looks something up.
+        return Mono.fromRunnable(
+                () -> exchange.getResponse().setStatusCode(HttpStatus.UNAUTHORIZED))
+            .delaySubscription(Duration.ofMillis(20))
+            .then(Mono.defer(() -> exchange.getResponse().setComplete()));
+      };
+    }
+  }
+
+  /** A request counted with status 200 if an exception handler set another later. */
+  @Test
+  void anErrorOfWebFluxCountsByTheStatusOfItsResponse() throws Exception {
+    BlockingQueue<String> calls = new LinkedBlockingQueue<>();
+    Tidegate client =
+        Tidegate.fake(
+            call -> {
+              calls.add(call.givesBack() ? "given back" : "taken");
+              return Decision.admitted();
+            });
+    Limits limits =
+        Limits.of(Key.constant("route", "login"))
+            .counts(
+                status -> {
+                  calls.add("status " + status);
+                  return status == 401;
+                });
+    int port = serve(WebApplicationType.REACTIVE, client, limits, Failing.class);
+    for (String path : List.of("/status", "/handled", "/unhandled", "/body")) {
+      URI uri = URI.create("http://127.0.0.1:" + port + path);
+      int status =
+          HttpClient.newHttpClient()
+              .send(HttpRequest.newBuilder(uri).build(), HttpResponse.BodyHandlers.ofString())
+              .statusCode();
+      assertEquals("taken", calls.poll(10, TimeUnit.SECONDS), path);
+      assertEquals("status " + status, calls.poll(10, TimeUnit.SECONDS), path);
+      if (status != 401) {
+        assertEquals("given back", calls.poll(10, TimeUnit.SECONDS), path);
+      }
+    }
+  }
+
+  private int serve(WebApplicationType type, Tidegate client, Limits limits, Class<?> controller) {
+    return servers
+        .closing(
+            new SpringApplicationBuilder(EndingApplication.class, controller)
+                .web(type)
+                .initializers(
+                    context -> {
+                      GenericApplicationContext beans = (GenericApplicationContext) context;
+                      beans.registerBean(Tidegate.class, () -> client);
+                      beans.registerBean(Limits.class, () -> limits);
+                    })
+                .properties(
+                    "server.port=0", "spring.main.banner-mode=off", "logging.level.root=off")
+                .run())
+        .getEnvironment()
+        .getProperty("local.server.port", Integer.class, 0);
   }
 
   /**
