@@ -42,12 +42,15 @@ pub(super) const HEADER: &[&str] = &[
 ];
 
 /// The program that measures a client.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Bench {
     /// Commands that build it.
-    pub(super) prepare: &'static [Command],
-    pub(super) run: Command,
+    #[serde(default)]
+    prepare: Vec<Command>,
+    run: Command,
     /// Largest time of a local denial, in microseconds.
-    pub(super) local_denial_us_max: f64,
+    local_denial_us_max: f64,
 }
 
 /// Measured figures of one language.
@@ -64,11 +67,11 @@ struct Figures {
 }
 
 pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
-    let Some(bench) = &language.bench else { return Ok((vec!["not measured".to_owned()], vec![])) };
+    let bench = &language.bench;
     let folder = place.repository.join("clients").join(language.folder);
-    place.prepare(bench.prepare, &folder)?;
+    place.prepare(&bench.prepare, &folder)?;
     let server = Server::start(place)?;
-    let mut command = place.command(bench.run, &folder)?;
+    let mut command = place.command(&bench.run, &folder)?;
     let output = command.env("TIDEGATE_ADDR", &server.address).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("{}: {error}", bench.run.join(" ")))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn figures_beyond_their_targets_are_reported() {
-        let bench = Bench { prepare: &[], run: &[], local_denial_us_max: 2.0 };
+        let bench = Bench { prepare: vec![], run: vec![], local_denial_us_max: 2.0 };
         let line = r#"{"stub_p50_us": 100, "client_p50_us": 116, "stub_per_s": 1100, "client_per_s": 1000, "local_denial_us": 2.5}"#;
         let figures: Figures = serde_json::from_str(line).expect("figures");
         let missed = figures.missed(&bench);

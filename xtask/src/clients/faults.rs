@@ -10,6 +10,7 @@ use super::{
 };
 use crate::Failure;
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -35,15 +36,26 @@ const FAULTS: [(&str, &str); 11] = [
 const FINDING: [&str; 5] = ["local denials", "headers", "failures", "middleware", "slots"];
 
 /// How faults are planted into a language's client.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Faults {
-    /// For each of [`FAULTS`], in their order: a file, a text that it has once, and its replacement.
-    pub(super) planted: &'static [(&'static str, &'static str, &'static str)],
+    /// By the names in [`FAULTS`].
+    planted: BTreeMap<String, PlantedFault>,
     /// Command that runs the cases of [`FINDING`] in a copy of the folder.
-    pub(super) test: Command,
+    test: Command,
     /// Directories that the copy links to instead, such as installed dependencies.
-    pub(super) linked: &'static [&'static str],
-    /// Completes a copy, given the repository and the copy of it.
-    pub(super) complete: fn(&Path, &Path) -> io::Result<()>,
+    #[serde(default)]
+    linked: Vec<String>,
+}
+
+/// One changed place.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlantedFault {
+    file: String,
+    /// A text that the file has once.
+    text: String,
+    replacement: String,
 }
 
 pub(super) fn header() -> Vec<&'static str> {
@@ -51,23 +63,21 @@ pub(super) fn header() -> Vec<&'static str> {
 }
 
 pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
-    let Some(faults) = &language.faults else { return Ok((vec!["not tested".to_owned()], vec![])) };
+    let faults = &language.faults;
     let copy = place.repository.join("target/client-faults");
     let original = place.repository.join("clients").join(language.folder);
-    if faults.planted.len() != FAULTS.len() {
-        return Err(format!("{} of {} faults are written for it", faults.planted.len(), FAULTS.len()));
-    }
-    place.prepare(language.install, &original)?;
+    faults.check()?;
+    place.prepare(&language.install, &original)?;
     let (mut cells, mut failures) = (Vec::new(), Vec::new());
-    for planted in [None].into_iter().chain((0..FAULTS.len()).map(Some)) {
+    for fault in [None].into_iter().chain(FAULTS.map(Some)) {
         copy_client(language, faults, place.repository, &copy)?;
         let folder = copy.join("clients").join(language.folder);
-        if let Some(fault) = planted {
-            plant(&folder, faults.planted[fault])?;
+        if let Some((name, _)) = fault {
+            faults.planted[name].plant(&folder)?;
         }
-        let (text, _) = place.output(faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
-        let counts = count(language, &text);
-        if planted.is_none() && FINDING.iter().any(|name| has_failed(name, &counts)) {
+        let (text, _) = place.output(&faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
+        let counts = count(&text);
+        if fault.is_none() && FINDING.iter().any(|name| has_failed(name, &counts)) {
             eprintln!("{text}");
         }
         let mut failing = Vec::new();
@@ -76,10 +86,10 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
             if all == 0 {
                 return Err(format!("no case of {group} ran:\n{text}"));
             }
-            let name = planted.map_or("no fault", |fault| FAULTS[fault].0);
-            let is_wrong = match planted {
+            let name = fault.map_or("no fault", |(name, _)| name);
+            let is_wrong = match fault {
                 None => passed < all,
-                Some(fault) => FAULTS[fault].1 == group && passed == all,
+                Some((_, finding)) => finding == group && passed == all,
             };
             if is_wrong {
                 failures.push(format!("{name}: {} of {all} cases of {group} fail", all - passed));
@@ -116,10 +126,30 @@ fn copy_client(language: &Language, faults: &Faults, repository: &Path, copy: &P
         fs::copy(repository.join(&path), &target).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let folder = Path::new("clients").join(language.folder);
-    for linked in faults.linked {
+    for linked in &faults.linked {
         symlink(repository.join(&folder).join(linked), copy.join(&folder).join(linked)).map_err(in_copy)?;
     }
-    (faults.complete)(repository, copy).map_err(in_copy)
+    if copy.join(&folder).join("Cargo.toml").exists() {
+        complete_workspace(&folder, repository, copy).map_err(in_copy)?;
+    }
+    Ok(())
+}
+
+/// Writes the manifest of a workspace with the copied client alone, with the lints and profiles of the repository.
+fn complete_workspace(folder: &Path, repository: &Path, copy: &Path) -> io::Result<()> {
+    let manifest = fs::read_to_string(repository.join("Cargo.toml"))?;
+    let mut is_kept = false;
+    let sections = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_kept = line.starts_with("[workspace.lints") || line.starts_with("[profile.dev");
+        }
+        is_kept
+    });
+    let sections: Vec<_> = sections.collect();
+    let members = format!("[workspace]\nmembers = [{folder:?}]\nresolver = \"3\"\n\n");
+    fs::write(copy.join("Cargo.toml"), members + &sections.join("\n") + "\n")?;
+    fs::copy(repository.join("Cargo.lock"), copy.join("Cargo.lock"))?;
+    Ok(())
 }
 
 /// Returns the files that git knows of a client and of the cases, relative to the repository.
@@ -135,45 +165,51 @@ fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failu
     Ok(paths.filter(|path| repository.join(path).is_file()).collect())
 }
 
-/// Replaces a text that occurs once.
-fn plant(folder: &Path, (file, text, replacement): (&str, &str, &str)) -> Result<(), Failure> {
-    let path = folder.join(file);
-    let source = source_with_place(folder, file, text)?;
-    fs::write(&path, source.replace(text, replacement))
-        .map_err(|error| format!("{}: {error}", path.display()))
+impl Faults {
+    /// Refuses faults of other names than [`FAULTS`] has.
+    fn check(&self) -> Result<(), Failure> {
+        let mut names = FAULTS.map(|(name, _)| name);
+        names.sort_unstable();
+        let are_all = self.planted.keys().eq(names);
+        if are_all { Ok(()) } else { Err(format!("its faults are not these: {}", names.join(", "))) }
+    }
 }
 
-/// Reads a source that has the text of a fault once.
-fn source_with_place(folder: &Path, file: &str, text: &str) -> Result<String, Failure> {
-    let path = folder.join(file);
-    let source = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    if source.matches(text).count() != 1 {
-        return Err(format!("{file} does not have `{text}` once; adapt the fault to the source"));
+impl PlantedFault {
+    /// Replaces the text.
+    fn plant(&self, folder: &Path) -> Result<(), Failure> {
+        let source = self.source(folder)?;
+        fs::write(folder.join(&self.file), source.replace(&self.text, &self.replacement))
+            .map_err(|error| format!("{}: {error}", self.file))
     }
-    Ok(source)
+
+    /// Reads the file, which has to have the text once.
+    fn source(&self, folder: &Path) -> Result<String, Failure> {
+        let Self { file, text, .. } = self;
+        let path = folder.join(file);
+        let source = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        if source.matches(text).count() != 1 {
+            return Err(format!("{file} does not have `{text}` once; adapt the fault to the source"));
+        }
+        Ok(source)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::source_with_place;
-    use crate::clients::languages::LANGUAGES;
+    use crate::clients::languages::languages;
     use std::path::Path;
 
     #[test]
     fn each_fault_has_its_place_in_the_sources() {
-        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
-        let missing: Vec<String> = LANGUAGES
-            .iter()
-            .flat_map(|language| {
-                language
-                    .faults
-                    .iter()
-                    .flat_map(move |faults| faults.planted.iter().map(move |fault| (language, fault)))
-            })
-            .filter_map(|(language, (file, text, _))| {
-                source_with_place(&clients.join(language.folder), file, text).err()
-            })
-            .collect();
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut missing = Vec::new();
+        for language in languages(&repository).expect("the files are valid") {
+            let folder = repository.join("clients").join(language.folder);
+            missing.extend(language.faults.check().err());
+            let sources = language.faults.planted.values().map(|fault| fault.source(&folder));
+            missing.extend(sources.filter_map(Result::err));
+        }
         assert!(missing.is_empty(), "{}", missing.join("\n"));
     }
 }

@@ -10,7 +10,7 @@ mod vectors;
 use super::Failure;
 use clap::Args;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
-use languages::{GROUPS, LANGUAGES, Language};
+use languages::{GROUPS, Language, languages};
 use process::{Place, build_server, succeeds};
 use std::{
     env, fs,
@@ -63,37 +63,38 @@ impl Clients {
             _ => ([&["client"], &GROUPS[..]].concat(), test),
         };
         let place = Place { repository: &repository, server: &server };
-        self.each_language(&header, |language| run(language, &place))
+        self.each_language(&header, languages(&repository)?, |language| run(language, &place))
     }
 
     fn each_language(
         &self,
         header: &[&str],
+        languages: Vec<Language>,
         run: impl Fn(&Language) -> Result<(Vec<String>, Vec<String>), Failure>,
     ) -> Result<ExitCode, Failure> {
         let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
         let mut table = Table::new();
         table.set_header(header);
         let mut failed = Vec::new();
-        for language in LANGUAGES {
-            if !self.only.is_empty() && !self.only.iter().any(|only| only == language.toolchain) {
+        for language in &languages {
+            if !self.only.is_empty() && !self.only.contains(&language.toolchain) {
                 continue;
             }
             if !language.probes.iter().all(|probe| succeeds(probe)) {
                 if required.split(',').any(|name| name == language.toolchain) {
                     failed.push(format!("{}: {} is not installed", language.name, language.toolchain));
                 }
-                table.add_row([language.name, "skipped: no toolchain"]);
+                table.add_row([&*language.name, "skipped: no toolchain"]);
                 continue;
             }
             match run(language) {
                 Ok((cells, failures)) => {
-                    table.add_row([language.name.to_owned()].into_iter().chain(cells));
+                    table.add_row([language.name.clone()].into_iter().chain(cells));
                     failed
                         .extend(failures.into_iter().map(|failure| format!("{}: {failure}", language.name)));
                 }
                 Err(failure) => {
-                    table.add_row([language.name, "failed"]);
+                    table.add_row([&*language.name, "failed"]);
                     failed.push(format!("{}: {failure}", language.name));
                 }
             }
@@ -109,15 +110,15 @@ impl Clients {
 /// Prepares and tests one language.
 fn test(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
     let folder = place.repository.join("clients").join(language.folder);
-    place.prepare(language.install, &folder)?;
-    place.prepare(language.check, &folder)?;
+    place.prepare(&language.install, &folder)?;
+    place.prepare(&language.check, &folder)?;
     let readme = readme::Transcript::new(place.repository, language)?;
-    let (text, has_succeeded) = place.output(language.test, &folder, Stdio::inherit(), readme.variable())?;
+    let (text, has_succeeded) = place.output(&language.test, &folder, Stdio::inherit(), readme.variable())?;
     if !has_succeeded {
         eprintln!("{text}");
     }
     print!("{}", readme.read()?);
-    let counts = count(language, &text);
+    let counts = count(&text);
     let cells = counts.map(|(passed, all)| format!("{passed} of {all}"));
     let is_complete = counts.iter().all(|(_, all)| *all > 0);
     let failures = if has_succeeded && is_complete { vec![] } else { vec!["tests failed".to_owned()] };
@@ -125,9 +126,9 @@ fn test(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<Stri
 }
 
 /// Counts the tests of a run.
-fn count(language: &Language, text: &str) -> Counts {
+fn count(text: &str) -> Counts {
     let mut counts = Counts::default();
-    for (name, has_passed) in text.lines().filter_map(language.outcome) {
+    for (name, has_passed) in text.lines().filter_map(languages::outcome) {
         let (passed, all) = &mut counts[languages::group(name)];
         *passed += usize::from(has_passed);
         *all += 1;

@@ -15,7 +15,7 @@ pub(super) struct Place<'p> {
 
 impl Place<'_> {
     /// Runs commands in a folder until one fails.
-    pub(super) fn prepare(&self, commands: &[&[&str]], folder: &Path) -> Result<(), Failure> {
+    pub(super) fn prepare(&self, commands: &[Vec<String>], folder: &Path) -> Result<(), Failure> {
         for command in commands {
             let status = self.command(command, folder)?.stdout(Stdio::null()).status();
             let status = status.map_err(|error| format!("{}: {error}", command.join(" ")))?;
@@ -29,7 +29,7 @@ impl Place<'_> {
     /// Runs a command in a folder with a variable: its standard output, and whether it succeeded.
     pub(super) fn output(
         &self,
-        command: &[&str],
+        command: &[String],
         folder: &Path,
         stderr: Stdio,
         (variable, value): (&str, &Path),
@@ -40,7 +40,7 @@ impl Place<'_> {
     }
 
     /// A command in a folder; programs with a `/` are relative to it.
-    pub(super) fn command(&self, command: &[&str], folder: &Path) -> Result<Command, Failure> {
+    pub(super) fn command(&self, command: &[String], folder: &Path) -> Result<Command, Failure> {
         let [program, arguments @ ..] = command else { return Err("an empty command".into()) };
         let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
         let mut command = Command::new(program);
@@ -71,7 +71,7 @@ pub(super) fn build_server(repository: &Path, is_release: bool) -> Result<PathBu
 }
 
 /// Whether a command succeeds.
-pub(super) fn succeeds(command: &[&str]) -> bool {
+pub(super) fn succeeds(command: &[String]) -> bool {
     let [program, arguments @ ..] = command else { return false };
     let run = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     run.is_ok_and(|status| status.success())

@@ -13,14 +13,14 @@ use std::{
 const VARIABLE: &str = "TIDEGATE_README_TRANSCRIPT";
 
 /// The file of one language.
-pub(super) struct Transcript {
-    name: &'static str,
+pub(super) struct Transcript<'l> {
+    name: &'l str,
     path: PathBuf,
 }
 
-impl Transcript {
+impl<'l> Transcript<'l> {
     /// Removes the file of an earlier run.
-    pub(super) fn new(repository: &Path, language: &Language) -> Result<Self, Failure> {
+    pub(super) fn new(repository: &Path, language: &'l Language) -> Result<Self, Failure> {
         let folder = repository.join("target/client-readme");
         let path = folder.join(language.folder);
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -28,7 +28,7 @@ impl Transcript {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(format!("{}: {error}", path.display()))
             }
-            _ => Ok(Self { name: language.name, path }),
+            _ => Ok(Self { name: &language.name, path }),
         }
     }
 
