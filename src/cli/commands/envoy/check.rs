@@ -24,9 +24,6 @@ const PLACES_SHOWN: usize = 3;
 ///
 /// Exit code 0: nothing is unlimited that these files show. 1: at least one finding is "unlimited".
 #[derive(Args)]
-#[command(after_long_help = "Examples:\n  \
-    tidegate envoy check --rules rules.yaml envoy.yaml\n  \
-    curl -s http://127.0.0.1:9901/config_dump | tidegate envoy check --rules rules.yaml -")]
 pub(super) struct Check {
     #[command(flatten)]
     inputs: Inputs,

@@ -24,9 +24,6 @@ use tidegate_envoy_config::{
 ///
 /// Exit code 0: a limit applies to the request. 1: none does.
 #[derive(Args)]
-#[command(after_long_help = "Examples:\n  \
-    tidegate envoy explain --rules rules.yaml envoy.yaml --request 'GET https://shop.example/api?q=1'\n  \
-    tidegate envoy explain --rules rules.yaml envoy.yaml --request 'POST http://shop.example/login' -H 'x-api-key: a' --from 192.0.2.7")]
 pub(super) struct Explain {
     #[command(flatten)]
     inputs: Inputs,
