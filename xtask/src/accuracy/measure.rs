@@ -72,8 +72,10 @@ pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
     let (mut wrongly_admitted, mut wrongly_denied) = (0_u64, 0_u64);
     let (mut count_error, mut admitted_error) = (Mean::default(), Mean::default());
     for source in &traffic.sources {
-        let (mut decide, mut admissions) = (subject.counter(), 0);
+        let (mut decide, mut admissions, mut of_a_log) = (subject.counter(), 0, 0);
         let (mut counted, mut admitted) = (LastWindow::default(), LastWindow::default());
+        // Implemented here, since the algorithm of that name is measured itself.
+        let mut log = LastWindow::default();
         for &now in source {
             let exact = counted.count(now);
             let (outcome, fits) = (decide(now), exact < u64::from(LIMIT));
@@ -89,8 +91,12 @@ pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
                 admitted.add(now);
                 worst_window = worst_window.max(admitted.count(now));
             }
+            if log.count(now) < u64::from(LIMIT) {
+                log.add(now);
+                of_a_log += 1;
+            }
         }
-        admitted_error.add(admissions, admitted_by_a_log(source));
+        admitted_error.add(admissions, of_a_log);
     }
     let share = |number| number as f64 * 100.0 / requests as f64;
     Figures {
@@ -100,17 +106,4 @@ pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
         count_error: count_error.percent(),
         admitted_error: admitted_error.percent(),
     }
-}
-
-/// Number of the same requests that an exact log would have admitted. Implemented here, since the algorithm of that
-/// name is measured itself.
-fn admitted_by_a_log(source: &[u64]) -> u64 {
-    let (mut log, mut admissions) = (LastWindow::default(), 0);
-    for &now in source {
-        if log.count(now) < u64::from(LIMIT) {
-            log.add(now);
-            admissions += 1;
-        }
-    }
-    admissions
 }

@@ -6,19 +6,16 @@
 
 use super::{
     Place,
-    process::Process,
     results::Results,
-    server::{Running, cpu, free_port},
-    suite::{ENVOY, Filter, Suite},
+    server::Running,
+    suite::{Row, Suite},
 };
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
-
-const BOOTSTRAP: &str = include_str!("suites/bootstrap.yaml");
 
 /// Requests to each Envoy before the first round.
 const WARM_UP: usize = 500;
@@ -30,78 +27,61 @@ const CONNECTIONS: usize = 32;
 /// The longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The address of a filter that calls no server.
+const NO_SERVER: &str = "{ pipe: { path: none } }";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: edge\r\nx-api-key: alice\r\n\r\n";
 
 /// An Envoy, and the servers that its filter calls: the server and its store.
-pub(super) struct Envoy<'s> {
-    name: &'s str,
-    process: Process,
+pub(super) struct Envoy {
+    envoy: Running,
     client: Client,
     servers: Vec<Running>,
 }
 
-/// Starts the Envoys of a suite.
-pub(super) fn start<'s>(suite: &'s Suite, place: &Place) -> Result<Vec<Envoy<'s>>> {
-    let called = |filter: &&Filter| filter.calls.as_ref().is_none_or(|server| !place.absent.contains(server));
-    let start = |filter: &'s Filter| Envoy::start(filter, suite, place).with_context(|| filter.name.clone());
-    suite.filters.iter().filter(called).map(start).collect()
-}
-
-impl<'s> Envoy<'s> {
-    fn start(filter: &'s Filter, suite: &Suite, place: &Place) -> Result<Self> {
-        let rules = place.write("rules.yaml", &suite.rules.text(0))?;
-        let name = filter.name.replace([' ', ','], "-");
-        // Without a server, the path is that of no socket.
-        let (mut servers, mut socket, mut port) = (Vec::new(), Some(place.files.join("none")), 0);
-        if let Some(called) = &filter.calls {
+impl Envoy {
+    pub(super) fn start(row: &Row, filter: &str, suite: &Suite, place: &Place) -> Result<Self> {
+        place.write("rules.yaml", &row.rules())?;
+        let (mut servers, mut socket, mut address) = (Vec::new(), String::new(), NO_SERVER.to_owned());
+        if let Some(called) = row.servers.first() {
             let store = Running::store(&place.server(called)?.run, place)?;
             let running = Running::start(called, 1, &[("STORE", &Running::url(store.as_ref()))], place)?;
-            (socket, port) = (running.socket.clone(), running.address.port());
+            let port = running.address.port();
+            address = format!("{{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}");
+            if let Some(path) = &running.socket {
+                socket = path.display().to_string();
+                address = format!("{{ pipe: {{ path: {socket:?} }} }}");
+            }
             servers.extend([running].into_iter().chain(store));
         }
-        let called = match &socket {
-            Some(socket) => format!("{{ pipe: {{ path: {socket:?} }} }}"),
-            None => format!("{{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}"),
-        };
-        let socket = socket.unwrap_or_default();
-        let address = free_port()?;
-        let text =
-            filter.filter.replace("SETTINGS", &suite.settings).replace("SOCKET", &socket.to_string_lossy());
-        let config = BOOTSTRAP
-            .replace("FILTER", &text)
-            .replace("ADDRESS", &called)
-            .replace("LISTEN", &address.port().to_string())
-            .replace("APPLICATION", &place.files.join(format!("{name}.socket")).to_string_lossy());
-        let config = place.write(&format!("{name}.yaml"), &config)?;
-        let arguments = "--concurrency 1 --disable-hot-restart --log-level warning";
-        let mut command =
-            place.shell(Some(0), &format!("exec \"$ENVOY\" {arguments} --config-path \"$CONFIG\""));
-        command.env("CONFIG", config).env("TIDEGATE_RULES", rules);
-        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", &place.programs);
-        let serves = || Client::open(address).is_ok_and(|mut client| client.one_by_one(1).is_ok());
-        let process = Process::start(command, &place.files.join(format!("{name}.log")), serves)?;
-        let mut client = Client::open(address)?;
+        let text = filter.replace("SETTINGS", &suite.settings).replace("SOCKET", &socket);
+        let envoy = Running::start("envoy", 0, &[("FILTER", &text), ("CALLED", &address)], place)?;
+        let mut client = Client::open(envoy.address)?;
         client.one_by_one(WARM_UP)?;
-        Ok(Self { name: &filter.name, process, client, servers })
+        Ok(Self { envoy, client, servers })
     }
 
     /// Measures it for a short time.
-    pub(super) fn measure(&mut self, round: u32, place: &Place, results: &mut Results) -> Result<()> {
+    pub(super) fn measure(
+        &mut self,
+        row: &Row,
+        round: u32,
+        place: &Place,
+        results: &mut Results,
+    ) -> Result<()> {
         let part = if place.options.quick { 5 } else { 1 };
         let (requests, length) = (REQUESTS / part, PARALLEL / part as u32);
         let of_servers = || self.servers.iter().map(Running::cpu).sum::<Result<f64>>();
-        let pid = self.process.pid();
-        let (before, servers_before) = (cpu(pid)?, of_servers()?);
+        let (before, servers_before) = (self.envoy.cpu()?, of_servers()?);
         let mut latencies = self.client.one_by_one(requests)?;
         let micros_each = |seconds: f64| seconds * 1e6 / requests as f64;
         let (envoy_cpu, server_cpu) =
-            (micros_each(cpu(pid)? - before), micros_each(of_servers()? - servers_before));
+            (micros_each(self.envoy.cpu()? - before), micros_each(of_servers()? - servers_before));
         latencies.sort_by(f64::total_cmp);
         let percentile = |per_cent: usize| latencies[(requests - 1) * per_cent / 100];
 
-        let before = cpu(pid)?;
-        let served = parallel(self.client.address, length)?;
-        let seconds = cpu(pid)? - before;
+        let before = self.envoy.cpu()?;
+        let served = parallel(self.envoy.address, length)?;
+        let seconds = self.envoy.cpu()? - before;
         let mut figures = vec![
             ("p50_us", percentile(50)),
             ("p99_us", percentile(99)),
@@ -111,14 +91,13 @@ impl<'s> Envoy<'s> {
         if !self.servers.is_empty() {
             figures.push(("server_cpu_us", server_cpu));
         }
-        results.add(round, (self.name, ENVOY), &figures);
+        results.add(round, (&row.name, row.label("")), &figures);
         Ok(())
     }
 }
 
 /// An HTTP/1.1 connection to Envoy that is kept open.
 struct Client {
-    address: SocketAddr,
     stream: TcpStream,
     response: Vec<u8>,
 }
@@ -128,7 +107,7 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Self { address, stream, response: Vec::with_capacity(1 << 12) })
+        Ok(Self { stream, response: Vec::with_capacity(1 << 12) })
     }
 
     fn send(&mut self) -> Result<()> {

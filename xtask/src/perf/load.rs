@@ -1,5 +1,4 @@
-//! Loads of `tidegate bench`: one run with fresh servers, or short periods with and without work beside the load that alternate on one
-//! server.
+//! Loads of `tidegate bench`: one period, or short ones with and without work beside the load that alternate on one server.
 //!
 //! Bars compare the lower quartiles of such periods, so that what other guests of the machine do affects both alike, or is left out.
 //! Periods in which the hypervisor took time are measured again. Control: a tonic server has the same periods afterwards, and no work.
@@ -8,31 +7,31 @@
 
 use super::{
     Place,
-    beside::{Work, allow_open_files},
+    beside::Work,
     machine::CoreUse,
-    results::{Figures, OTHERS, Results},
-    server::{Running, Use},
-    suite::{Beside, Load},
+    results::{CONTROL, Figures, OTHERS, Results},
+    server::Running,
+    suite::Row,
 };
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::{
-    thread::{self, sleep},
+    process::{Child, Stdio},
+    thread::sleep,
     time::{Duration, Instant},
 };
 
-/// A run is repeated if other processes used more than this share of the core.
-const DISTURBANCE_MAX: f64 = 0.03;
-const ATTEMPTS: u32 = 3;
+/// A run is measured again if other processes used more than this share of the core, at most so often.
+const OTHERS_MAX: f64 = 0.03;
+const REPEATS_MAX: u32 = 2;
 
 /// Periods of each kind in one round, and their length in seconds.
 const PERIODS: u32 = 6;
 const PERIOD_SECONDS: u32 = 2;
 /// Share of a period that the hypervisor took from the machine, beyond which the period is measured again: it delays calls whatever the
-/// server does.
-const STOLEN_SHARE: f64 = 0.0075;
-/// Periods of a server that are measured again in one round.
-const REPEATS_MAX: u32 = 48;
+/// server does. And how often in one round.
+const STOLEN_MAX: f64 = 0.0075;
+const PERIOD_REPEATS_MAX: u32 = 48;
 /// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
 /// long, and until the server does nothing.
 const PAUSE: Duration = Duration::from_millis(1_500);
@@ -42,120 +41,89 @@ const PAUSE: Duration = Duration::from_millis(1_500);
 const WARM_UP: Duration = Duration::from_secs(1);
 const EDGE: Duration = Duration::from_millis(300);
 
-/// What was measured at once.
-struct Run {
-    figures: Figures,
-    /// Share of the core that other processes used during the run.
-    disturbance: f64,
-    /// Time that the hypervisor took from the machine during the load, in seconds.
-    stolen: f64,
-}
-
 /// Measures the load on each of its servers.
-pub(super) fn measure(load: &Load, round: u32, place: &Place, results: &mut Results) -> Result<()> {
+pub(super) fn measure(load: &Row, round: u32, place: &Place, results: &mut Results) -> Result<()> {
     for server in load.servers.iter().filter(|server| !place.absent.contains(*server)) {
-        if load.without.is_some() {
-            alternate(load, server, round, place, results)?;
-            continue;
-        }
-        match calmest(load, server, place) {
-            Err(failure) if load.optional => eprintln!("  {} is not measured: {failure:#}", load.name),
-            run => {
-                let figures = run.with_context(|| load.name.clone())?.figures;
-                results.add(round, (&load.name, load.label(server)), &figures);
-            }
-        }
+        on(load, server, round, place, results)?;
     }
     Ok(())
 }
 
-/// The run that other processes disturbed least. Those with a store, or with several servers on a core, disturb themselves.
-fn calmest(load: &Load, server: &str, place: &Place) -> Result<Run> {
-    let mut calmest = once(load, server, place)?;
-    let is_alone =
-        load.further_nodes == 0 && !command(load, server, place)?.contains("STORE") && !place.options.quick;
-    for _ in 1..if is_alone { ATTEMPTS } else { 1 } {
-        if calmest.disturbance <= DISTURBANCE_MAX {
-            break;
-        }
-        let run = once(load, server, place)?;
-        if run.disturbance < calmest.disturbance {
-            calmest = run;
-        }
+/// Starts the servers, applies the load, in one period or in several that alternate, and stops the servers.
+fn on(load: &Row, server: &str, round: u32, place: &Place, results: &mut Results) -> Result<()> {
+    let command = place.server(server)?.run.clone() + &load.serve;
+    let store = Running::store(&command, place)?;
+    let nodes = (0..=load.further_nodes).map(|_| start(load, server, store.as_ref(), place));
+    let nodes: Vec<Running> = nodes.collect::<Result<_, _>>()?;
+    let first = &nodes[0];
+    if load.counters_before > 0 {
+        let count = load.counters_before.to_string();
+        // The keys of the load, in order.
+        report(bench(place, first, first.pid(), load, &["--in-order", "--requests", &count])?)?;
     }
-    Ok(calmest)
+    let resident = ("resident_mib", first.resident_mib()?);
+    let alternates = load.without.is_some();
+    let seconds = if alternates { PERIOD_SECONDS } else { place.options.seconds };
+    let duration = format!("{seconds}s");
+    let length = ["--duration", &duration, "--warm-up", if alternates { "200ms" } else { "1s" }];
+    let measure = |beside| period(&nodes, store.as_ref(), load, beside, &length, place);
+    if alternates {
+        // Not counted: for a while after a start or a long pause, latencies are higher.
+        measure(None)?;
+    }
+    // Servers with a store, or with others on their core, are disturbed by these.
+    let is_alone = load.further_nodes == 0 && store.is_none();
+    let mut repeats = match is_alone && !place.options.quick {
+        true if alternates => PERIOD_REPEATS_MAX,
+        true => REPEATS_MAX,
+        false => 0,
+    };
+    for (name, beside) in periods(load, server, if place.options.quick { 1 } else { PERIODS }) {
+        let mut calmest: Option<Run> = None;
+        while calmest.as_ref().is_none_or(|run| run.disturbance > 1.0 && repeats > 0) {
+            if let Some(run) = &calmest {
+                repeats -= 1;
+                eprintln!("  {name}: again, {:.1} times the disturbance that is accepted", run.disturbance);
+            }
+            if alternates {
+                sleep(PAUSE);
+                first.wait_until_idle()?;
+            }
+            let run = measure(beside)?;
+            calmest = calmest.filter(|calmest| calmest.disturbance <= run.disturbance).or(Some(run));
+        }
+        let figures = calmest.into_iter().flat_map(|run| run.figures).chain([resident]);
+        results.add(round, (name, load.label(server)), &figures.collect::<Figures>());
+    }
+    if let Some(store) = store.filter(|_| load.store_cpu) {
+        let report = report(bench(place, first, store.pid(), load, &length)?)?;
+        let cpu = number(&report, "/server_cpu_us_per_request")?;
+        results.add(round, (&load.name, load.label(server)), &[("store_cpu_us", cpu)]);
+    }
+    Ok(())
 }
 
-/// Of the server, with the arguments of the row.
-fn command(load: &Load, server: &str, place: &Place) -> Result<String> {
-    Ok(place.server(server)?.run.clone() + &load.serve)
+/// The measurements of a round on one server: name, and work beside the load. Of several, each is the first as often as the other.
+fn periods<'l>(load: &'l Row, server: &str, pairs: u32) -> Vec<(&'l str, Option<&'l str>)> {
+    let row = (load.name.as_str(), load.beside.as_deref());
+    let Some(without) = &load.without else { return vec![row] };
+    let without = (without.as_str(), load.beside_without.as_deref());
+    let with = if server == CONTROL { (row.0, without.1) } else { row };
+    (0..pairs).flat_map(|number| if number % 2 == 0 { [without, with] } else { [with, without] }).collect()
 }
 
-fn start(load: &Load, server: &str, store: Option<&Running>, place: &Place) -> Result<Running> {
+fn start(load: &Row, server: &str, store: Option<&Running>, place: &Place) -> Result<Running> {
     place.write("rules.yaml", &load.rules())?;
     let store = Running::url(store);
     let tls = if load.tls { "--tls-cert tls.crt --tls-key tls.key" } else { "" };
     Running::start(server, 0, &[("SERVE", &load.serve), ("STORE", &store), ("TLS", tls)], place)
 }
 
-/// Starts the servers, applies the load and stops the servers.
-fn once(load: &Load, server: &str, place: &Place) -> Result<Run> {
-    let store = Running::store(&command(load, server, place)?, place)?;
-    let nodes = (0..=load.further_nodes).map(|_| start(load, server, store.as_ref(), place));
-    let nodes: Vec<Running> = nodes.collect::<Result<_, _>>()?;
-    if load.counters_before > 0 {
-        let count = load.counters_before.to_string();
-        // The keys of the load, in order.
-        bench(place, &nodes[0], nodes[0].pid(), load, &["--in-order", "--requests", &count])?;
-    }
-    let duration = format!("{}s", place.options.seconds);
-    let length = ["--duration", duration.as_str()];
-    let mut run = period(&nodes, store.as_ref(), load, &load.beside, &length, place)?;
-    if let Some(store) = store.filter(|_| load.store_cpu) {
-        let report = bench(place, &nodes[0], store.pid(), load, &length)?;
-        run.figures.push(("store_cpu_us", number(&report, "/server_cpu_us_per_request")?));
-    }
-    Ok(run)
-}
-
-/// Measures all periods of one round.
-fn alternate(load: &Load, server: &str, round: u32, place: &Place, results: &mut Results) -> Result<()> {
-    allow_open_files()?;
-    let nodes = [start(load, server, None, place)?];
-    let duration = format!("{PERIOD_SECONDS}s");
-    let length = ["--duration", &duration, "--warm-up", "200ms"];
-    let measure = |beside| period(&nodes, None, load, beside, &length, place);
-    // Not counted: for a while after a start or a long pause, latencies are higher.
-    measure(&Beside::Nothing)?;
-    // Clients of an attack are on other machines, where they do not delay the load; here they do so in all periods.
-    let clients = match load.beside {
-        Beside::HalfHandshakes => Beside::HalfHandshakesElsewhere,
-        _ => Beside::Nothing,
-    };
-    let with = if server == "tidegate" { &load.beside } else { &clients };
-    let without = load.without.as_deref().unwrap_or_default();
-    let (count, mut repeats) = if place.options.quick { (1, 0) } else { (PERIODS, REPEATS_MAX) };
-    for number in 0..count {
-        let mut periods = [(without, &clients), (load.name.as_str(), with)];
-        // Each is the first as often as the other.
-        if number % 2 == 1 {
-            periods.reverse();
-        }
-        for (name, beside) in periods {
-            let run = loop {
-                sleep(PAUSE);
-                nodes[0].wait_until_idle()?;
-                let run = measure(beside)?;
-                if run.stolen <= STOLEN_SHARE * f64::from(PERIOD_SECONDS) || repeats == 0 {
-                    break run;
-                }
-                repeats -= 1;
-                eprintln!("  {name}: again, {:.0} ms were stolen", run.stolen * 1e3);
-            };
-            results.add(round, (name, server), &run.figures);
-        }
-    }
-    Ok(())
+/// What was measured at once.
+struct Run {
+    figures: Figures,
+    /// As a part of what is accepted.
+    disturbance: f64,
 }
 
 /// Applies the load to running servers at once, with this work beside it. The figures are those of the first, but for requests and calls
@@ -163,27 +131,20 @@ fn alternate(load: &Load, server: &str, round: u32, place: &Place, results: &mut
 fn period(
     nodes: &[Running],
     store: Option<&Running>,
-    load: &Load,
-    beside: &Beside,
+    load: &Row,
+    beside: Option<&str>,
     length: &[&str],
     place: &Place,
 ) -> Result<Run> {
-    let first = &nodes[0];
-    let resident_mib = first.resident_mib()?;
-    let work = Work::start(beside, load, first, place)?;
-    let (before, stolen_before) = (Use::read(first, place)?, CoreUse::of_all()?.stolen);
-    let (reports, calls) = thread::scope(|scope| {
-        let counted = store.filter(|_| load.store_calls);
-        let calls = counted.map(|store| scope.spawn(|| calls_per_second(store, place.options.seconds)));
-        let benches = nodes.iter().map(|node| scope.spawn(|| bench(place, node, node.pid(), load, length)));
-        let benches: Vec<_> = benches.collect();
-        let reports = benches.into_iter().map(|bench| bench.join().ok().context("a load panicked")?);
-        let reports = reports.collect::<Result<Vec<_>>>();
-        let calls = calls.map(|calls| calls.join().ok().context("the count of calls panicked")?);
-        anyhow::Ok((reports?, calls.transpose()?))
-    })?;
-    let stolen = CoreUse::of_all()?.stolen - stolen_before;
-    let disturbance = Use::read(first, place)?.others_since(&before);
+    let (first, alternates) = (&nodes[0], load.without.is_some());
+    let work = beside.map(|work| Work::start(work, alternates, first, place)).transpose()?;
+    let before = CoreUse::read(first.cpu()?)?;
+    let loads = nodes.iter().map(|node| bench(place, node, node.pid(), load, length));
+    let loads: Vec<Child> = loads.collect::<Result<_>>()?;
+    let counted = store.filter(|_| load.store_calls);
+    let calls = counted.map(|store| calls_per_second(store, place.options.seconds)).transpose()?;
+    let reports = loads.into_iter().map(report).collect::<Result<Vec<_>>>()?;
+    let (others, stolen) = CoreUse::read(first.cpu()?)?.disturbances_since(&before);
     let rate = reports.iter().map(|report| number(report, "/per_second")).sum::<Result<f64>>()?;
     let of_first = |pointer| number(&reports[0], pointer);
     let mut figures = vec![
@@ -192,20 +153,27 @@ fn period(
         ("p50_us", of_first("/latency_us/p50")?),
         ("p99_us", of_first("/latency_us/p99")?),
         ("p99.9_us", of_first("/latency_us/p99.9")?),
-        ("resident_mib", resident_mib),
-        (OTHERS, disturbance),
+        (OTHERS, others),
     ];
     figures.extend(calls.map(|calls| ("store_calls", calls / rate)));
     figures.extend(work.map(Work::finish).transpose()?.unwrap_or_default());
-    Ok(Run { figures, disturbance, stolen })
+    // The work beside a load is another process too.
+    let disturbance = if alternates { stolen / STOLEN_MAX } else { others / OTHERS_MAX };
+    Ok(Run { figures, disturbance })
 }
 
-/// Runs `tidegate bench` on the second core, with the CPU of one process. Every call must be answered, and admitted.
-fn bench(place: &Place, node: &Running, pid: u32, load: &Load, length: &[&str]) -> Result<Value> {
+/// Starts `tidegate bench` on the second core, with the CPU of one process.
+fn bench(place: &Place, node: &Running, pid: u32, load: &Row, length: &[&str]) -> Result<Child> {
     let mut command = place.machine.on_cores(Some(1), place.programs.join("tidegate"));
-    command.arg("bench").arg(node.address.to_string()).args(load.load.split_whitespace()).args(length);
+    command.arg("bench").arg(node.address.to_string()).args(length);
+    command.args(load.load.iter().flat_map(|load| load.split_whitespace()));
     command.args(["--domain", "edge", "--json", "--timeout", "5s", "--pid", &pid.to_string()]);
-    let output = command.output().context("tidegate bench")?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("tidegate bench")
+}
+
+/// The report of a load. Every call must be answered, and admitted.
+fn report(bench: Child) -> Result<Value> {
+    let output = bench.wait_with_output().context("tidegate bench")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tidegate bench failed: {}", errors.trim());
     let report: Value = serde_json::from_slice(&output.stdout).context("tidegate bench printed no JSON")?;

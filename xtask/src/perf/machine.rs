@@ -1,12 +1,8 @@
 //! The machine: cores, their use, and its description in results.
 
-use super::process::TICKS_PER_SECOND;
-use anyhow::{Context as _, Result};
-use std::{ffi::OsStr, fmt, fs, process::Command};
-use thread_priority::{
-    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
-};
+use anyhow::{Context as _, Result, ensure};
+use procfs::{CpuInfo, Current as _, CurrentSI as _, KernelStats};
+use std::{ffi::OsStr, fmt, process::Command};
 
 /// Machine, date and commit of results.
 pub(super) struct Machine {
@@ -21,16 +17,12 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn here() -> Result<Self> {
-        let cpuinfo = read("/proc/cpuinfo")?;
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-        let changes = output("git", &["status", "--porcelain", "--untracked-files=no"])?;
-        let commit = output("git", &["rev-parse", "--short", "HEAD"])?;
         Ok(Self {
             date: output("date", &["-u", "+%F"])?,
-            commit: if changes.is_empty() { commit } else { format!("{commit}-dirty") },
-            cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+            commit: output("git", &["describe", "--always", "--dirty", "--exclude", "*"])?,
+            cpu: CpuInfo::current()?.model_name(0).unwrap_or_default().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
-            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            kernel: output("uname", &["-r"])?,
         })
     }
 
@@ -42,7 +34,8 @@ impl Machine {
     /// Pins this process to the core of the load: what it does beside a load takes nothing of the server's core. The programs that it
     /// starts are pinned by themselves.
     pub(super) fn leave_the_servers_core(&self) -> Result<()> {
-        pin_this_thread(self.core(1))
+        let (core, this) = (self.core(1).to_string(), std::process::id().to_string());
+        output("taskset", &["--all-tasks", "--cpu-list", "--pid", &core, &this]).map(|_| ())
     }
 
     /// A command pinned to a core, or for all cores though this process may not use them.
@@ -61,61 +54,40 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Moves the calling thread to the server's core, where it has the time that nothing else needs. On the core of the load, which has no
-/// such time, each of its runs would delay calls.
-pub(super) fn move_beside_the_server(core: usize) -> Result<()> {
-    pin_this_thread(core)?;
-    let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
-        .map_err(|error| anyhow::anyhow!("a thread cannot be put in the idle class: {error}"))
-}
-
-/// Pins the calling thread, and those that it starts, to a core.
-fn pin_this_thread(core: usize) -> Result<()> {
-    let mut cores = rustix::thread::CpuSet::new();
-    cores.set(core);
-    rustix::thread::sched_setaffinity(None, &cores).context("a thread cannot be pinned to a core")
-}
-
-fn read(path: &str) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("{path} (this needs Linux)"))
-}
-
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).current_dir(super::root()).args(arguments).output();
-    Ok(String::from_utf8_lossy(&output.with_context(|| program.to_owned())?.stdout).trim().to_owned())
+    let output = output.with_context(|| program.to_owned())?;
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Use of a core, or of all of them, since boot; in seconds.
+/// Use of the first core and of the machine since boot, in seconds.
 pub(super) struct CoreUse {
-    pub(super) total: f64,
+    total: f64,
     /// Busy with any process, or stolen by the hypervisor.
-    pub(super) busy: f64,
-    /// In which the hypervisor ran something else although there was work.
-    pub(super) stolen: f64,
+    busy: f64,
+    /// Time of all cores in which the hypervisor ran something else although there was work.
+    stolen: f64,
+    /// CPU time of the server, which runs on the first core.
+    of_server: f64,
 }
 
 impl CoreUse {
-    pub(super) fn of(core: usize) -> Result<Self> {
-        Self::read(&format!("cpu{core}"))
+    pub(super) fn read(of_server: f64) -> Result<Self> {
+        let stat = KernelStats::current()?;
+        let core = stat.cpu_time.first().context("/proc/stat has no cores")?;
+        let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+        let stolen = |time: &procfs::CpuTime| time.steal.unwrap_or(0);
+        let interrupts = core.irq.unwrap_or(0) + core.softirq.unwrap_or(0);
+        let busy = core.user + core.nice + core.system + interrupts + stolen(core);
+        let total = seconds(busy + core.idle + core.iowait.unwrap_or(0));
+        Ok(Self { total, busy: seconds(busy), stolen: seconds(stolen(&stat.total)), of_server })
     }
 
-    pub(super) fn of_all() -> Result<Self> {
-        Self::read("cpu")
-    }
-
-    fn read(name: &str) -> Result<Self> {
-        let stat = read("/proc/stat")?;
-        let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let line = line.with_context(|| format!("/proc/stat has no {name}"))?;
-        // user nice system idle iowait irq softirq steal; guests are contained in user.
-        let seconds =
-            line.split_whitespace().filter_map(|field| Some(field.parse::<f64>().ok()? / TICKS_PER_SECOND));
-        let seconds: Vec<f64> = seconds.take(8).collect();
-        let [.., idle, iowait, _, _, stolen] = seconds[..] else {
-            anyhow::bail!("/proc/stat has no stolen time")
-        };
-        let total = seconds.iter().sum();
-        Ok(Self { total, busy: total - idle - iowait, stolen })
+    /// Shares of the core since `before`: that of other processes than the server, and what the hypervisor took from all cores.
+    pub(super) fn disturbances_since(&self, before: &Self) -> (f64, f64) {
+        let total = (self.total - before.total).max(f64::MIN_POSITIVE);
+        let others = (self.busy - before.busy) - (self.of_server - before.of_server);
+        ((others / total).clamp(0.0, 1.0), (self.stolen - before.stolen) / total)
     }
 }

@@ -1,9 +1,9 @@
 //! `cargo xtask perf SUITE`: costs beside those of comparators, against stated bars.
 //!
 //! A suite is a file of `suites/`. Its rows are of three kinds: loads for servers, programs, and filters of Envoy; [`load`], [`program`]
-//! and [`envoy`] measure them. Servers and other programs are commands of a shell there. Rows are measured one after the other in rounds,
-//! with servers on one core and the load on another. Bars apply to figures of the same round, so that effects of the machine on all rows
-//! cancel out. CPU time per request, by the kernel's accounting, is the most stable figure.
+//! and [`envoy`] measure them. Servers, work beside loads and other programs are commands of a shell there. Rows are measured one after
+//! the other in rounds, with servers on one core and the load on another. Bars apply to figures of the same round, so that effects of the
+//! machine on all rows cancel out. CPU time per request, by the kernel's accounting, is the most stable figure.
 
 mod beside;
 mod envoy;
@@ -18,21 +18,22 @@ mod suite;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use envoy::Envoy;
 use machine::Machine;
 use results::{Bar, Results};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{self, Path, PathBuf},
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
-use suite::{Server, Subject, Suite};
+use suite::{Row, SUITES, Server, Suite};
 
 /// Measures the server, counters in a store, Envoy or a replay beside comparators, and compares the figures with their bars.
 #[derive(Args)]
 pub(crate) struct Perf {
-    #[arg(value_enum, default_value = "server")]
-    suite: Subject,
+    #[arg(value_parser = SUITES.map(|(name, _)| name), default_value = "server")]
+    suite: String,
     #[command(flatten)]
     options: Options,
 }
@@ -54,12 +55,6 @@ struct Options {
     /// Folder with built programs, instead of a build with the profile dist.
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
-    /// The reference server, instead of one built with Go.
-    #[arg(long, value_name = "FILE")]
-    reference: Option<PathBuf>,
-    /// The program of Envoy.
-    #[arg(long, value_name = "FILE", default_value = "envoy")]
-    envoy: PathBuf,
     /// Events of the decision log that is replayed; ten million take 4.5 GB beside the programs.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(100..))]
     events: u64,
@@ -108,16 +103,12 @@ impl Place {
 
     /// A command of a shell in the folder of files, on a core or on all of them.
     fn shell(&self, core: Option<usize>, command: &str) -> Command {
-        let absolute = |path: &Path| match path.parent() == Some(Path::new("")) {
-            true => path.to_owned(),
-            false => path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-        };
-        let reference = self.options.reference.clone().unwrap_or_else(|| self.programs.join("service_cmd"));
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = self.machine.on_cores(core, "sh");
-        shell.args(["-c", command]).current_dir(&self.files);
+        // As many open files as the system allows.
+        shell.args(["-c", &format!("ulimit -S -n \"$(ulimit -H -n)\"\n{command}")]).current_dir(&self.files);
+        shell.env("SUITES", root().join("xtask/src/perf/suites"));
         shell.env("PATH", format!("{}:{path}", self.programs.display())).env("PROGRAMS", &self.programs);
-        shell.env("ENVOY", absolute(&self.options.envoy)).env("REFERENCE", absolute(&reference));
         shell.env("EVENTS", self.options.events.to_string());
         shell.env("MEASURE_SECONDS", self.options.seconds.to_string());
         shell
@@ -144,7 +135,7 @@ fn write(path: PathBuf, text: &str) -> Result<PathBuf> {
 
 impl Perf {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let (mut suite, is_whole) = (self.suite.suite()?, self.options.only.is_empty());
+        let (mut suite, is_whole) = (Suite::named(&self.suite)?, self.options.only.is_empty());
         let bars = suite.bars();
         if !is_whole {
             suite.keep(&self.options.only);
@@ -167,7 +158,7 @@ impl Perf {
             return Ok(ExitCode::SUCCESS);
         }
         if is_whole {
-            save(self.suite, &place.machine, &results)?;
+            save(&self.suite, &place.machine, &results)?;
         }
         let missed = bars.iter().filter(|bar| bar.is_missed(&results)).count();
         println!("{missed} of {} bars missed", bars.iter().filter(|bar| bar.is_bounded()).count());
@@ -175,19 +166,37 @@ impl Perf {
     }
 }
 
+/// Measures the rows of the suite in rounds.
 fn measure(suite: &Suite, place: &Place) -> Result<Results> {
     let mut results = Results::default();
     if let Some(setup) = &suite.setup {
         let status = place.shell(None, setup).status().context("sh")?;
         ensure!(status.success(), "the setup of the suite failed");
     }
-    let mut envoys = envoy::start(suite, place)?;
+    let mut envoys = BTreeMap::new();
+    let is_here =
+        |row: &&Row| row.filter.is_none() || !row.servers.iter().any(|name| place.absent.contains(name));
+    let rows: Vec<&Row> = suite.rows.iter().filter(is_here).collect();
+    for row in &rows {
+        if let Some(filter) = &row.filter {
+            let envoy = Envoy::start(row, filter, suite, place).with_context(|| row.name.clone())?;
+            envoys.insert(&row.name, envoy);
+        }
+    }
     let rounds = place.options.rounds.unwrap_or(suite.rounds).max(1);
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
-        suite.loads.iter().try_for_each(|row| load::measure(row, round, place, &mut results))?;
-        suite.programs.iter().try_for_each(|row| program::measure(row, round, place, &mut results))?;
-        envoys.iter_mut().try_for_each(|envoy| envoy.measure(round, place, &mut results))?;
+        for row in &rows {
+            let measured = match (envoys.get_mut(&row.name), &row.command) {
+                (Some(envoy), _) => envoy.measure(row, round, place, &mut results),
+                (_, Some(command)) => program::measure(row, command, round, place, &mut results),
+                _ => load::measure(row, round, place, &mut results),
+            };
+            match measured {
+                Err(failure) if row.optional => eprintln!("  {} is not measured: {failure:#}", row.name),
+                measured => measured.with_context(|| row.name.clone())?,
+            }
+        }
     }
     Ok(results)
 }
@@ -208,12 +217,14 @@ fn build(arguments: &str) -> Result<PathBuf> {
 }
 
 /// Writes the results to docs/perf, and draws those of the server.
-fn save(subject: Subject, machine: &Machine, results: &Results) -> Result<()> {
+fn save(suite: &str, machine: &Machine, results: &Results) -> Result<()> {
     let folder = root().join("docs/perf");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let name = format!("{}{}-{}.csv", subject.prefix(), machine.date, machine.commit);
+    let is_server = suite == "server";
+    let prefix = if is_server { String::new() } else { format!("{suite}-") };
+    let name = format!("{prefix}{}-{}.csv", machine.date, machine.commit);
     println!("wrote {}", write(folder.join(name), &results.to_csv(machine))?.display());
-    if matches!(subject, Subject::Server) {
+    if is_server {
         println!("wrote {}", write(folder.join("latest.svg"), &plot::svg(machine, results))?.display());
     }
     Ok(())

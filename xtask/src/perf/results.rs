@@ -1,12 +1,13 @@
 //! Measurements, their statistics, and the bars that apply to them.
 
 use super::machine::Machine;
+use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Figures: name in files of results, title in tables, and digits there.
-pub(super) const FIGURES: [(&str, &str, usize); 24] = [
+pub(super) const FIGURES: [(&str, &str, usize); 18] = [
     ("requests_per_second", "requests/s", 0),
     ("server_cpu_us", "server CPU µs", 2),
     ("envoy_cpu_us", "Envoy CPU µs", 1),
@@ -28,13 +29,7 @@ pub(super) const FIGURES: [(&str, &str, usize); 24] = [
     ("ns", "ns", 0),
     ("bytes", "bytes", 0),
     ("ratio", "ratio", 2),
-    ("events", "events", 0),
-    ("bytes_per_event", "bytes/event", 0),
-    ("wall_s", "wall s", 2),
-    ("user_s", "user s", 2),
-    ("system_s", "system s", 2),
     ("m_events_per_cpu_s", "M events/s of CPU", 2),
-    ("mb_per_cpu_s", "MB/s of CPU", 0),
     ("peak_mib", "peak MiB", 0),
 ];
 
@@ -65,7 +60,21 @@ pub(super) struct Bar {
 }
 
 /// The server of controls.
-const CONTROL: &str = "tonic";
+pub(super) const CONTROL: &str = "tonic";
+
+/// The name of a figure.
+pub(super) fn figure(name: &str) -> Result<&'static str> {
+    let known = FIGURES.iter().find(|(figure, ..)| *figure == name);
+    known.map(|(figure, ..)| *figure).with_context(|| format!("{name} is no figure"))
+}
+
+/// Lines `name=number` of an output.
+pub(super) fn printed(output: &str) -> impl Iterator<Item = (&str, f64)> {
+    output
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .filter_map(|(name, number)| Some((name, number.parse().ok()?)))
+}
 
 struct Sample {
     round: u32,

@@ -1,10 +1,6 @@
 //! Running servers, and their store.
 
-use super::{
-    Place,
-    machine::CoreUse,
-    process::{Process, memory_mib},
-};
+use super::{Place, process::Process};
 use anyhow::{Context as _, Result, bail};
 use std::{
     io::{Read as _, Write as _},
@@ -33,7 +29,7 @@ pub(super) struct Running {
 }
 
 /// A port that is free now. Another process, or a connection that is being closed, can have it before the server binds it.
-pub(super) fn free_port() -> Result<SocketAddr> {
+fn free_port() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").context("there is no free port")?;
     Ok(listener.local_addr()?)
 }
@@ -62,7 +58,7 @@ impl Running {
             None => TcpStream::connect(address).is_ok(),
         };
         let log = place.files.join(format!("{name}-{}.log", address.port()));
-        Ok(Self { process: Process::start(command, &log, serves)?, address, socket, http })
+        Ok(Self { process: Process::start(command, log, |_| serves())?, address, socket, http })
     }
 
     /// An empty store for a command that names it: on the third core, if there are three; else on that of the load.
@@ -91,13 +87,14 @@ impl Running {
         self.process.pid()
     }
 
-    /// CPU time so far, in seconds.
+    /// CPU time so far in seconds: of the threads that it has, which none of these processes ends.
     pub(super) fn cpu(&self) -> Result<f64> {
-        cpu(self.pid())
+        Ok(ServerProcess::new(self.pid()).cpu_nanos()? as f64 / 1e9)
     }
 
     pub(super) fn resident_mib(&self) -> Result<f64> {
-        memory_mib(self.pid(), "VmRSS").context("the server's memory cannot be read")
+        let status = procfs::process::Process::new(self.pid().cast_signed())?.status()?;
+        Ok(status.vmrss.context("the server's memory cannot be read")? as f64 / 1024.0)
     }
 
     /// Waits until it does nothing.
@@ -112,28 +109,5 @@ impl Running {
             before = now;
         }
         bail!("the server still works {:?} after the load has ended", IDLE_LOOK * IDLE_LOOKS_MAX)
-    }
-}
-
-/// CPU time of a process so far in seconds: of the threads that it has, which none of these processes ends.
-pub(super) fn cpu(pid: u32) -> Result<f64> {
-    Ok(ServerProcess::new(pid).cpu_nanos()? as f64 / 1e9)
-}
-
-/// Use of the server's core, by all and by a server.
-pub(super) struct Use {
-    core: CoreUse,
-    of_server: f64,
-}
-
-impl Use {
-    pub(super) fn read(server: &Running, place: &Place) -> Result<Self> {
-        Ok(Self { core: CoreUse::of(place.machine.core(0))?, of_server: server.cpu()? })
-    }
-
-    /// Share of the core that other processes used since `before`.
-    pub(super) fn others_since(&self, before: &Self) -> f64 {
-        let others = (self.core.busy - before.core.busy) - (self.of_server - before.of_server);
-        (others / (self.core.total - before.core.total).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     }
 }
