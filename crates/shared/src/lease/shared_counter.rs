@@ -45,7 +45,7 @@ pub enum ExactDecision {
     Denied {
         /// Hits that are neither used nor granted.
         free: u64,
-        /// The wait after which the hits would be admitted if all credits were spent now.
+        /// The wait after which the hits are admitted, whatever is spent or returned of the credits that are out now.
         reset: Reset,
         /// The wait for which they cannot be admitted even if all credits are returned; zero if credits alone deny them.
         denied_for: Duration,
@@ -92,8 +92,8 @@ impl SharedCounter {
             let until_full = terms.algorithm.until_full(&self.0.state, now);
             return ExactDecision::Admitted { free: free - hits, until_full };
         }
-        let all_spent = terms.algorithm.add(self.0.state.clone(), self.outstanding(), now);
-        let reset = terms.algorithm.until_admits(&all_spent, hits, now);
+        let leased = State::Leased(Box::new(self.0.clone()));
+        let reset = terms.algorithm.until_admits(&leased, hits, now);
         let denied_for = match terms.algorithm.until_admits(&self.0.state, hits, now) {
             Reset::After(wait) => wait,
             Reset::Never => Duration::MAX,

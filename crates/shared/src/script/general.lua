@@ -106,6 +106,26 @@ local function skip(position)
   return position, counters
 end
 
+-- Replaces what a denied client is shown of counters with leases: its wait depends on the ends of the credits, which do not count as hits of
+-- now. Those of quota do.
+local function show_leases(counters, replied)
+  local charge = 0
+  for i = 1, counters do
+    local limit, state, leases, taken, given = limits_met[i], before[i], leased[numbers[i]], 0, 0
+    for _ = 1, counts[i] do
+      charge = charge + 1
+      taken, given = taken + takes[charge], given + gives[charge]
+    end
+    local out = leases and leasing.of_leases_alone(leases) or 0
+    if out > 0 and given == 0 and byte(state, 1) ~= RESERVED then
+      if limit.kind == LOG and #state > BRIEF_BYTES then
+        state = brief_log(limit, state, { 1 + out, taken + out })
+      end
+      reply[replied - counters + i] = leasing.join(state, leases)
+    end
+  end
+end
+
 -- Decides a request, and charges its counters; fails if one of these is damaged. Returns its verdict, the position after it, and the length of the reply; nil if a clock
 -- is wrong.
 local function decide(position, replied)
@@ -192,6 +212,7 @@ local function decide(position, replied)
     if needs then reply[replied] = (limit.kind == LOG and brief_log or brief_slots)(limit, shown, needs) end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
+  if is_denied and has_credits then show_leases(counters, replied) end
   charge = 0
   for i = 1, counters do
     local taken, given, denied, is_always = 0, 0, 0, false

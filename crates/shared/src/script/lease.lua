@@ -108,6 +108,11 @@ local function make_lease_functions()
     return rest > 0 and sum + 1 or sum
   end
 
+  -- Outstanding credits of a counter that has no quota; zero if it has.
+  local function of_leases_alone(leases)
+    return #leases.parts == 0 and not leases.leaving and outstanding_of(leases) or 0
+  end
+
   -- Adds a rate of a window that is given up at a time. One stands for all: with as many hits in the window then, and no fewer later.
   local function leave(leases, rate, span, at)
     if rate == 0 or span == 0 then return end
@@ -373,6 +378,7 @@ local function make_lease_functions()
     present = present_state,
     add_of_parts = add_of_parts,
     outstanding = outstanding_of,
+    of_leases_alone = of_leases_alone,
     leave = leave,
     replace = replace,
     affordable = affordable,

@@ -21,7 +21,7 @@ use tidegate_core::{
 pub struct Part {
     /// The group.
     pub group: u16,
-    /// The counters and their charges. Hits to be given back are left to [`conclude`], and so are quotas of several parts.
+    /// The counters and their charges. Of several parts, hits to be given back and quotas are left to [`conclude`].
     pub request: EncodedRequest,
     /// The indices of its counters among those of the request.
     counters: SmallVec<[usize; 2]>,
@@ -54,8 +54,11 @@ impl EncodedRequest {
         rest.iter().all(|counter| counter.group == first.group).then_some(first.group)
     }
 
-    /// Its parts, in ascending order of their groups. A single part has the quotas, so that a request that they deny is charged nothing.
+    /// Its parts, in ascending order of their groups. A single part is all of it: the store decides it as any other request.
     pub fn parts(&self) -> Vec<Part> {
+        if let Some(group) = self.group() {
+            return vec![Part { group, request: self.clone(), counters: (0..self.counters.len()).collect() }];
+        }
         let mut parts: Vec<Part> = Vec::new();
         for (index, counter) in self.counters.iter().enumerate() {
             let found = parts.binary_search_by_key(&counter.group, |part| part.group);
@@ -69,24 +72,33 @@ impl EncodedRequest {
             parts[at].request.counters.push(counter);
             parts[at].counters.push(index);
         }
-        if let [all] = &mut parts[..] {
-            all.request.quotas = self.quotas;
-        }
         parts
     }
 
-    /// Hits that it gives back if all of `parts` admit it, by group.
+    /// Hits that it gives back if all of `parts` admit it, by group; none if a single part has given them back.
     pub fn give_backs(&self, parts: &[Part]) -> Vec<(u16, Self)> {
-        let of_part = |part: &Part| Some((part.group, self.give_back(part, |_| true)?));
-        if self.gives_back() { parts.iter().filter_map(of_part).collect() } else { Vec::new() }
+        let of_part = |part: &Part| Some((part.group, self.give_back(part, |_| true, |_| u64::MAX)?));
+        let is_left = parts.len() > 1 && self.gives_back();
+        if is_left { parts.iter().filter_map(of_part).collect() } else { Vec::new() }
     }
 
-    /// The hits that the counters of a part are given back, if any.
-    fn give_back(&self, part: &Part, counts: impl Fn(&RemoteCharge) -> bool) -> Option<Self> {
+    /// The hits that the counters of a part are given back, if any: of each counter at most as many as it had `used` before. The hits
+    /// that the request itself has charged are not among them.
+    fn give_back(
+        &self,
+        part: &Part,
+        counts: impl Fn(&RemoteCharge) -> bool,
+        used: impl Fn(usize) -> u64,
+    ) -> Option<Self> {
         let counters = part.counters.iter().map(|&index| {
             let mut counter = self.counters[index].clone();
             counter.reservation = None;
-            counter.charges.retain(|charge| charge.given > 0 && counts(charge));
+            let mut left = used(index);
+            counter.charges.retain(|charge| {
+                charge.given = if counts(charge) { charge.given.min(left) } else { 0 };
+                left -= charge.given;
+                charge.given > 0
+            });
             counter.given = counter.charges.iter().map(|charge| charge.given).sum();
             counter
         });
@@ -155,6 +167,8 @@ fn conclude_if(
     let counts = |charge: &RemoteCharge| charge.is_always || !is_denied_for(charge);
 
     let (mut undo, mut give_back) = (Vec::new(), Vec::new());
+    let gives_back_later = parts.len() > 1 && request.gives_back();
+    let used = if gives_back_later { used_before(remote, &verdict)? } else { SmallVec::new() };
     for (part, of_part) in parts.iter().zip(verdicts) {
         let is_part_denied = of_part.code == Code::OverLimit;
         let is_over_there = |descriptor| {
@@ -176,7 +190,10 @@ fn conclude_if(
         if !counters.is_empty() {
             undo.push((part.group, Undo { at: of_part.now, counters }));
         }
-        give_back.extend(request.give_back(part, counts).map(|request| (part.group, request)));
+        if gives_back_later {
+            let given = request.give_back(part, counts, |counter| used[counter]);
+            give_back.extend(given.map(|request| (part.group, request)));
+        }
     }
     Ok(Conclusion { verdict, undo, give_back })
 }
@@ -215,6 +232,16 @@ fn join(request: &EncodedRequest, parts: &[Part], verdicts: &[Verdict]) -> Resul
         }
     }
     Ok(Verdict { times, states, ..first.clone() })
+}
+
+/// The hits that each counter had used before the decision.
+fn used_before(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<SmallVec<[u64; 2]>, ReplyError> {
+    let counters = remote.counters().enumerate().map(|(index, (counter, _))| {
+        let algorithm = &counter.limit.algorithm;
+        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
+        Ok(algorithm.used(&state, verdict.times[index]))
+    });
+    counters.collect()
 }
 
 /// The charges that do not fit.

@@ -51,7 +51,7 @@ pub struct Verdict {
     pub code: Code,
     /// Whether it was denied while credits of its counters were outstanding, which may be returned.
     pub has_credits: bool,
-    /// The states of its counters when they were read, with outstanding credits as hits.
+    /// The states of its counters when they were read, with outstanding credits as hits; of a denial with its leases instead.
     pub states: SmallVec<[Vec<u8>; 2]>,
 }
 

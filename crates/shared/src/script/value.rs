@@ -1,15 +1,42 @@
 //! Values of counters as the store keeps them: leases, if there are any, and a state, with or without open reservations.
 
-use super::reserved;
-use tidegate_core::algorithm::{Algorithm, State, whole_double};
+use super::{microseconds::NANOS, reserved};
+use tidegate_core::{
+    algorithm::{Algorithm, Lease, Leased, State, whole_double},
+    limit::Timestamp,
+};
 
-/// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
-/// an empty counter.
+/// Decodes the state of a counter that counts by this algorithm, with its leases if the bytes have any; none if the bytes are of another
+/// algorithm, or damaged. No bytes are an empty counter.
 pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     match bytes.first() {
+        Some(&0) => decode_leased(bytes, algorithm),
         Some(&reserved::RESERVED) => reserved::decode(bytes, algorithm),
         _ => algorithm.decode_stored(bytes),
     }
+}
+
+/// Decodes the value of a counter with leases; none if it has parts of quota.
+fn decode_leased(value: &[u8], algorithm: &Algorithm) -> Option<State> {
+    let (state, leases) = without_leases(value)?;
+    let leases = value[LEASES_HEAD..].chunks_exact(LEASE_BYTES).take(leases).map(|bytes| {
+        let (node, numbers) = bytes.split_first_chunk()?;
+        let [holder, sequence, settled, outstanding, end, demand] = numbers.as_chunks().0 else {
+            return None;
+        };
+        Some(Lease {
+            node: u64::from_le_bytes(*node),
+            holder: whole_double(*holder)?,
+            sequence: whole_double(*sequence)?,
+            settled: whole_double(*settled)?,
+            outstanding: whole_double(*outstanding)?,
+            end: Timestamp::from_nanos(whole_double(*end)?.checked_mul(NANOS)?),
+            demand: whole_double(*demand)?,
+        })
+    });
+    let leases = leases.collect::<Option<_>>()?;
+    let exact = whole_double(*value[3..].first_chunk()?)?;
+    Some(State::Leased(Box::new(Leased { state: decode(state, algorithm)?, leases, exact, assigned: None })))
 }
 
 /// The algorithm that the value of a counter is of, by the signature of its state, `empty` if it has leases and no hits yet; none
