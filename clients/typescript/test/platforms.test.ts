@@ -161,7 +161,12 @@ async function webSocketsOfHono(client: Tidegate): Promise<string> {
     })),
   );
   const wss = new WebSocketServer({ noServer: true });
-  const server = serveHono({ fetch: application.fetch, hostname: "127.0.0.1", port: 0, websocket: { server: wss as WebSocketServerLike } });
+  const server = serveHono({
+    fetch: application.fetch,
+    hostname: "127.0.0.1",
+    port: 0,
+    websocket: { server: wss as WebSocketServerLike },
+  });
   onTestFinished(() => {
     wss.clients.forEach((socket) => {
       socket.terminate();
