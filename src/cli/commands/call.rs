@@ -299,7 +299,9 @@ impl Call {
                 descriptor.to_string(),
                 status.code().as_str_name().to_owned(),
                 status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit),
-                remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
+                remaining(status)
+                    .filter(|_| cause(windows.get(at)).is_none())
+                    .map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
                 reset_text(status, cause(windows.get(at))),
             ]
         })
@@ -372,9 +374,7 @@ fn reset_text(status: &DescriptorStatus, cause: Option<&str>) -> String {
         (None, Code::OverLimit) if cause == Some("counters_full") => {
             "unknown: the counters are full".to_owned()
         }
-        (None, Code::OverLimit) if cause == Some("store_away") => {
-            "unknown: the shared store is away".to_owned()
-        }
+        (None, _) if cause == Some("store_away") => "unknown: the shared store is away".to_owned(),
         (Some(reset), _) => format!("{:.3} s", from_duration(*reset).unwrap_or_default().as_secs_f64()),
         (None, Code::OverLimit) => "never".to_owned(),
         (None, _) => "–".to_owned(),

@@ -2,7 +2,7 @@
 
 import { number, seconds } from "./api.js";
 import {
-  ask, bar, CAUSES, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
+  ask, bar, causeText, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
   isInFlight, limitText, named, notice, rate, REASON, reservedText, slotsText, table, unit, UNITS, visible,
 } from "./view.js";
 
@@ -175,7 +175,7 @@ function openKey(main, app, domain, list, signal) {
       const { descriptors: [explained = {}] = [] } = await app.call("Explain", { domain, descriptors }, signal);
       const one = response.descriptors?.[0] || {};
       message.textContent = "";
-      if (explained.cause) message.textContent = `Denied because ${CAUSES[explained.cause] || explained.cause}.`;
+      if (explained.cause) message.textContent = causeText(explained);
       const text = JSON.stringify([explained.override, explained.block, explained.blockId]);
       // Drawn only when it has changed, so that its button keeps the focus.
       if (text !== drawn) inForce.replaceChildren(...inPlaceOfRules(app, explained, refresh));

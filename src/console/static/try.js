@@ -2,7 +2,7 @@
 
 import { seconds } from "./api.js";
 import {
-  CAUSES, bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, reservedText, slotsText, verdict, visible,
+  bar, causeText, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, isInFlight, limitText, notice, reservedText, slotsText, verdict, visible,
 } from "./view.js";
 
 export default {
@@ -61,7 +61,7 @@ function explained(app, sent, one, at) {
     `matched ${visible(step.matched || "")}`, step.declaredAt ? `, declared at ${visible(step.declaredAt)}` : "")));
   const end = h("li", { class: over ? "end" : "end ok" }, h("p", {}, visible(one.outcome || "", 600)),
     one.rule ? h("p", {}, "Rule ", h("bdi", { class: "mono" }, visible(one.rule)), " ", verdict(one.code)) : null,
-    one.cause ? h("p", { class: "error" }, `Denied because ${CAUSES[one.cause] || visible(one.cause)}.`) : null,
+    one.cause ? h("p", { class: "error" }, causeText(one)) : null,
     one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies instead of the rules${circumstances(one.override)}.`) : null,
     one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },

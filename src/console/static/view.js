@@ -86,11 +86,14 @@ export const UNITS = Object.values(names);
 /** A window as in `10 per minute`. */
 export const window_ = (s) => names[s] || duration(s);
 
-/** Why a request is denied, if not by its limit. */
-export const CAUSES = {
+const CAUSES = {
   counters_full: "the counters are full, and no limit is exceeded: raise --max-counters",
   store_away: "the shared store does not decide, and no limit is known to be exceeded",
 };
+
+/** Why a descriptor is denied, or admitted uncounted, if not by its limit. */
+export const causeText = ({ code, cause }) =>
+  `${code === "OVER_LIMIT" ? "Denied" : "Admitted, and not counted,"} because ${CAUSES[cause] || visible(cause)}.`;
 
 /** A limit in words. The algorithm of requests in flight has no window: slots end at the latest after it. */
 export const limitText = ({ requests = 0, window, algorithm = "" }) => (isInFlight(algorithm)

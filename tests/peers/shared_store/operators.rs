@@ -21,6 +21,7 @@ tests_with! {
     the_metrics_of_a_shared_store_are_those_documented,
     a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided,
     denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit,
+    admissions_of_an_outage_are_shown_as_uncounted,
 }
 
 const RULES: &str = "
@@ -165,6 +166,15 @@ async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is
 
 /// `explain` showed "OVER_LIMIT … 0 used, 0 remaining", and `top` and `tail` named the rule.
 async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
+    decisions_of_an_outage("deny", 2, "OVER_LIMIT, because the shared store does not decide: no limit").await;
+}
+
+/// `tail` showed "OK by window, 0 remaining", and the decision log `"remaining":0` without a cause.
+async fn admissions_of_an_outage_are_shown_as_uncounted() {
+    decisions_of_an_outage("allow", 1, "OK, because the shared store does not decide: not counted").await;
+}
+
+async fn decisions_of_an_outage(policy: &str, code: i32, reason: &str) {
     let redis = RedisServer::start();
     let url = redis.url();
     let (rules, log) = (rules_file(RULES), tempfile::NamedTempFile::new().expect("a file"));
@@ -176,7 +186,7 @@ async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
         "--counters",
         &url,
         "--on-store-failure",
-        "deny",
+        policy,
         "--control",
         "loopback",
         "--decision-log",
@@ -194,21 +204,20 @@ async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
     eventually("the store is away", async || {
         let response = client.hit("d", &[("window", "v")]).await.expect("a decision");
         let shown = ctl(&["explain", "d", "window=v"]);
-        let is_away = response.overall_code == 2 && shown.contains("the counters are not known");
+        let is_away = response.overall_code == code && shown.contains("the counters are not known");
         if is_away { Ok(()) } else { Err(shown) }
     })
     .await;
     let explained = ctl(&["explain", "d", "window=v"]);
-    for text in [
-        "because the shared store does not decide",
-        "5 per 1day (sliding_window), used and remaining not known",
-    ] {
+    for text in [reason, "5 per 1day (sliding_window), used and remaining not known"] {
         assert!(explained.contains(text), "{text}: {explained}");
     }
     assert!(!explained.contains("0 used"), "{explained}");
-    eventually("the outage in `top`", async || match ctl(&["top"]) {
-        shown if shown.contains("(shared store away)") => Ok(()),
-        shown => Err(shown),
+    eventually("the outage in `top`", async || {
+        match ctl(if code == 1 { &["top", "--admitted"] } else { &["top"] }) {
+            shown if shown.contains("(shared store away)") => Ok(()),
+            shown => Err(shown),
+        }
     })
     .await;
     eventually("the outage in the decision log", async || match std::fs::read_to_string(log.path()) {

@@ -60,7 +60,7 @@ impl BanPhase {
     }
 }
 
-/// Why hits were denied that exceed no limit.
+/// Why hits were denied that exceed no limit, or admitted that no limit has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DenialCause {
     /// They need a new counter, and there is no room for it.
@@ -305,12 +305,19 @@ impl<'r> Decision<'r> {
         self.rare.as_ref().is_some_and(|rare| rare.is_without_store)
     }
 
-    /// Why the hits of one of its statuses were denied, if it is for another reason than a limit: then nothing is known of its counter.
+    /// Why the hits of one of its statuses were denied, or admitted uncounted, if it is for another reason than a limit: then nothing is
+    /// known of its counter.
     pub fn cause(&self, status: &Status<'_>) -> Option<DenialCause> {
-        if status.limit.is_none() { None } else { self.cause_of(status.is_over, status.reset) }
+        status.limit?;
+        // A counter that has decided has hits that remain, or a time until they do.
+        let is_uncounted = !status.is_over && status.remaining == 0 && status.reset.is_none();
+        if is_uncounted && self.is_without_store() {
+            return Some(DenialCause::StoreAway);
+        }
+        self.cause_of(status.is_over, status.reset)
     }
 
-    /// The same of one limit.
+    /// Why hits of one limit were denied.
     pub fn cause_of(&self, is_over: bool, reset: Option<Reset>) -> Option<DenialCause> {
         let cause = if self.is_without_store() { DenialCause::StoreAway } else { DenialCause::CountersFull };
         (is_over && reset.is_none()).then_some(cause)

@@ -33,6 +33,10 @@ impl Server {
     }
 
     fn with_limit(keys: &str, bytes: usize) -> Self {
+        Self::started(keys, QuotaStart::unrecorded(bytes))
+    }
+
+    fn started(keys: &str, start: QuotaStart) -> Self {
         let limit = format!("rate_limit: {{ unit: second, {keys} }}");
         let rules =
             format!("{{ domain: d, rlqs: {{ min_use: 1% }}, descriptors: [{{ key: limited, {limit} }}] }}");
@@ -40,10 +44,8 @@ impl Server {
             RuleSet::parse(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("valid rules");
         let store =
             StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 500_000, on_full: OnFull::Deny };
-        let (limiter, divider) = (
-            Limiter::new(rules, store, false),
-            Divider::new(NOW, None, Arc::default(), QuotaStart::unrecorded(bytes)),
-        );
+        let (limiter, divider) =
+            (Limiter::new(rules, store, false), Divider::new(NOW, None, Arc::default(), start));
         Self { limiter, divider, now: NOW }
     }
 
@@ -262,4 +264,19 @@ fn a_denied_caller_that_is_alone_is_admitted_after_the_stated_wait_while_shares_
         }
         assert!(denials > 3, "{keys}: {denials} denials");
     }
+}
+
+/// It had none for a second after that, and Envoy denied all of its requests.
+#[test]
+fn the_first_client_of_a_new_data_directory_has_a_share_as_soon_as_that_is_recorded() {
+    let start = QuotaStart { ceilings: Some(Vec::new()), ..QuotaStart::unrecorded(usize::MAX) };
+    let mut server = Server::started("requests_per_unit: 200, algorithm: token_bucket, size: 100", start);
+    server.open(1, 1);
+    server.report(1, buckets("limited", 0..1));
+    server.round();
+    let record = server.divider.take_record(server.now).expect("it needs more than half of the limit");
+    assert_eq!(server.divider.figures().counts.assigned, 0, "before the record is written");
+    server.take_in(Event::Recorded(record));
+    server.wait(Duration::from_millis(100));
+    assert_eq!(server.divider.figures().counts.assigned, 1);
 }

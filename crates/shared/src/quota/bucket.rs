@@ -156,6 +156,11 @@ impl Bucket {
         former.map_or(Part::default(), |remnant| Part { rate: remnant.rate, burst: remnant.tokens })
     }
 
+    /// Whether a client was sent nothing yet.
+    pub(super) fn has_new(&self) -> bool {
+        self.members.iter().any(|member| !member.is_assigned)
+    }
+
     /// Whether assignments of a former process may be in force.
     pub(super) fn has_former(&self) -> bool {
         self.remnants.iter().any(|remnant| remnant.is_former)

@@ -122,16 +122,20 @@ impl Ceilings {
         Some(recorded.rules.iter().map(|(rule, ceiling)| (*rule, ceiling.wanted)).collect())
     }
 
-    /// Notes that the last ones are recorded.
-    pub(super) fn note_recorded(&mut self, ceilings: &[(RuleId, Percent)]) {
-        let Self::Recorded(recorded) = self else { return };
+    /// Notes that the last ones are recorded. Returns the rules whose ceilings are higher now.
+    pub(super) fn note_recorded(&mut self, ceilings: &[(RuleId, Percent)]) -> Vec<RuleId> {
+        let Self::Recorded(recorded) = self else { return Vec::new() };
         recorded.is_awaited = false;
+        let mut raised = Vec::new();
         for (rule, percent) in ceilings {
             if let Some(ceiling) = recorded.rules.get_mut(rule) {
                 ceiling.recorded = *percent;
-                ceiling.goal = ceiling.goal.max(ceiling.needed.min(*percent));
+                let before = ceiling.goal;
+                ceiling.goal = before.max(ceiling.needed.min(*percent));
+                raised.extend((ceiling.goal > before).then_some(*rule));
             }
         }
+        raised
     }
 }
 

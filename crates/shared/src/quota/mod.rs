@@ -189,7 +189,13 @@ impl Quota {
 
     /// Notes that what was returned last is recorded.
     pub fn note_recorded(&mut self, parts: &[(RuleId, Percent)]) {
-        self.ceilings.note_recorded(parts);
+        let raised = self.ceilings.note_recorded(parts);
+        if raised.is_empty() {
+            return;
+        }
+        // A client that has nothing yet denies all requests until it has.
+        let is_awaited = |bucket: &Bucket| raised.contains(&bucket.rule) && bucket.has_new();
+        self.buckets.change_all(|bucket| bucket.is_dirty |= is_awaited(bucket));
     }
 
     /// The settings.

@@ -117,7 +117,11 @@ fn limit_text(limit: &pb::Limit) -> String {
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
     let mut lines = vec![format!("now: {}", response.code().as_str_name())];
     for (text, descriptor) in descriptors.iter().zip(&response.descriptors) {
-        lines.push(format!("{text}: {}{}", descriptor.code().as_str_name(), cause_text(&descriptor.cause)));
+        lines.push(format!(
+            "{text}: {}{}",
+            descriptor.code().as_str_name(),
+            cause_text(descriptor.code(), &descriptor.cause)
+        ));
         for (number, step) in (1..).zip(&descriptor.steps) {
             let pb::Entry { key, value } = step.entry.clone().unwrap_or_default();
             lines.push(format!("  {number}. {key}={value} matches {}  ({})", step.matched, step.declared_at));
@@ -136,10 +140,11 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
     Shown::new("ExplainResponse", response, lines.join("\n"))
 }
 
-/// ` because …`, if it is not its limit that denies.
-fn cause_text(cause: &str) -> &str {
+/// ` because …`, if it is not its limit that denies or admits.
+fn cause_text(code: pb::Code, cause: &str) -> &str {
     match cause {
         "" => "",
+        "store_away" if code == pb::Code::Ok => ", because the shared store does not decide: not counted",
         "counters_full" => ", because the counters are full: no limit is exceeded; raise --max-counters",
         "store_away" => ", because the shared store does not decide: no limit is known to be exceeded",
         other => other,
@@ -263,7 +268,9 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
             given => format!("{} per {}", status.requests, window(given.as_ref())),
         };
         let reset = match (&status.reset_after, status.never) {
-            _ if !status.cause.is_empty() => cause_text(&status.cause).trim_start_matches(", ").to_owned(),
+            _ if !status.cause.is_empty() => {
+                cause_text(status.code(), &status.cause).trim_start_matches(", ").to_owned()
+            }
             (Some(reset), _) => seconds(reset),
             (None, true) => "never".to_owned(),
             (None, false) => "–".to_owned(),
@@ -276,7 +283,7 @@ pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::Descripto
             },
             status.rule.clone(),
             limit,
-            status.remaining.to_string(),
+            if status.cause.is_empty() { status.remaining.to_string() } else { "–".to_owned() },
             reset
                 + &slots_text(&status.slots, status.slot_count)
                 + &reserved_text(status.reserved, status.reservation_count),
@@ -316,7 +323,7 @@ pub(super) fn decision(decision: &pb::TailDecision) -> String {
         let rule = if descriptor.rule.is_empty() { "" } else { " by " };
         let (code, shown) = (descriptor.code().as_str_name(), entries(&descriptor.entries));
         if !descriptor.cause.is_empty() {
-            return format!("{shown} {code}{}", cause_text(&descriptor.cause));
+            return format!("{shown} {code}{}", cause_text(descriptor.code(), &descriptor.cause));
         }
         let named = named(&descriptor.rule, std::slice::from_ref(&descriptor.name));
         format!("{shown} {code}{rule}{named}, {} remaining", descriptor.remaining)
