@@ -149,7 +149,7 @@ impl GrpcPort {
                 responses
                     .push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
                 if decision.slot.is_some()
-                    && let Some(release) = self.service.release_of(request, decision)
+                    && let Some(release) = self.service.release_of(request, decision, &self.peer)
                 {
                     responses.on_reset(OnReset::new(release));
                 }
@@ -167,7 +167,7 @@ impl GrpcPort {
         let origin = CallOrigin { peer: &self.peer, trace: head.trace };
         let is_decided = self.service.decide_at_once(request, origin, |decision| {
             responses.push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
-            if let Some(release) = self.service.release_of(request, decision) {
+            if let Some(release) = self.service.release_of(request, decision, &self.peer) {
                 responses.on_reset(OnReset::new(release));
             }
         });
@@ -202,7 +202,7 @@ impl GrpcPort {
             let respond = |decision: &limit::Decision<'_>| {
                 let mut body = Vec::with_capacity(RESPONSE_BYTES);
                 encode(&service, &request, head, decision, &mut body);
-                let on_reset = service.release_of(&request, decision).map(OnReset::new);
+                let on_reset = service.release_of(&request, decision, &peer).map(OnReset::new);
                 DeferredResponse { body: Bytes::from(body), on_reset }
             };
             service.decide(&request, origin, wait_max, respond).await.expect("the service was ready before")

@@ -19,6 +19,7 @@ impl RateLimitService {
         &self,
         request: &Request<'_>,
         decision: &Decision<'_>,
+        peer: &str,
     ) -> Option<impl FnOnce() + Send + 'static> {
         let slot = decision.slot.as_ref()?;
         let (limiter, clock, ticket) =
@@ -26,14 +27,14 @@ impl RateLimitService {
         let in_store = self.shared.as_ref().zip(SlotRelease::of_ticket(&ticket));
         let in_store = in_store.map(|(store, release)| {
             let counter = self.release_counter(std::slice::from_ref(&release));
-            (store.clone(), release, counter)
+            (store.clone(), release, store.peer_id(peer), counter)
         });
         let followers = self.followers(request);
         Some(move || {
             // The store counts what was released in it: it has no number here.
             let number_in_store = in_store.is_some().then_some(0);
-            if let Some((store, release, counter)) = in_store {
-                store.release_later(&release, counter);
+            if let Some((store, release, peer, counter)) = in_store {
+                store.release_later(&release, peer, counter);
             }
             let Some(limiter) = limiter.get() else { return };
             let at = clock.now();

@@ -12,6 +12,7 @@ use tidegate_core::{
     store::Key,
 };
 use tidegate_shared::{
+    PeerId,
     holders::Holders,
     lease::{CounterState, Monotonic, StoreDenial},
     store::{Closed, Failure, SharedStore},
@@ -20,6 +21,7 @@ use tidegate_shared::{
 /// One decision of the store.
 struct Attempt<'h, 'q, 't> {
     store: &'q SharedStore,
+    peer: PeerId,
     owned: &'h OwnedPinned<'h>,
     request: &'q Request<'t>,
     named: &'q NamedChanges,
@@ -88,7 +90,9 @@ impl RateLimitService {
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> Result<T, NotReady> {
         let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
-        let named = self.change_named(store, &limiter.pin_owned(), request, received, wait_max).await?;
+        let peer = store.peer_id(origin.peer);
+        let named =
+            self.change_named((store, peer), &limiter.pin_owned(), request, received, wait_max).await?;
         let respond = |decision: &Decision<'_>, has_waited: bool, generation: u64| {
             self.record(request, decision, has_waited, || (origin, received, generation));
             let response = respond(decision);
@@ -99,7 +103,7 @@ impl RateLimitService {
         let (mut place, mut now): (Option<SlotPlace<'_>>, _) = (None, received);
         loop {
             let owned = limiter.pin_owned();
-            let attempt = Attempt { store, owned: &owned, request, named: &named, wait, now };
+            let attempt = Attempt { store, peer, owned: &owned, request, named: &named, wait, now };
             let left = wait_max.saturating_sub(now.since(received));
             match self.attempt(attempt, left, place.as_ref()).await? {
                 Attempted::Decided(decision) => {
@@ -125,7 +129,7 @@ impl RateLimitService {
     /// Makes the releases, ends and renewals that a request names in the store.
     async fn change_named(
         &self,
-        store: &SharedStore,
+        (store, peer): (&SharedStore, PeerId),
         owned: &OwnedPinned<'_>,
         request: &Request<'_>,
         received: Timestamp,
@@ -133,10 +137,10 @@ impl RateLimitService {
     ) -> Result<NamedChanges, NotReady> {
         let mut named = owned.change_named(request, received);
         if !named.in_store().is_empty() {
-            store.release(named.in_store(), self.release_counter(named.in_store())).await;
+            store.release(named.in_store(), peer, self.release_counter(named.in_store())).await;
         }
         if !named.renewals().is_empty() {
-            let are_held = renew(store, &named, wait_max).await?;
+            let are_held = renew(store, peer, &named, wait_max).await?;
             owned.renewed_in_store(request, &mut named, &are_held, received);
         }
         Ok(named)
@@ -149,7 +153,7 @@ impl RateLimitService {
         left: Duration,
         place: Option<&SlotPlace<'_>>,
     ) -> Result<Attempted<'h>, NotReady> {
-        let Attempt { store, owned, request, now, .. } = attempt;
+        let Attempt { store, peer, owned, request, now, .. } = attempt;
         let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
         let Some(mut plan) = attempt.plan() else { return Ok(Attempted::Local) };
         if plan.needs_no_store() {
@@ -163,14 +167,14 @@ impl RateLimitService {
         }
         plan.evaluate_local(now);
         let sent = Holders::now();
-        let verdict = store.decide(&plan, now, left).await;
+        let verdict = store.decide(&plan, peer, now, left).await;
         let given = plan.counters().filter(|(counter, _)| counter.given > 0);
         given.for_each(|(counter, _)| store.holders().drop_denial(counter.key));
         let failure = match verdict {
             Ok(verdict) => match verdict.decide(&mut plan, self.listed_limits(), self.clock.now()) {
                 Ok(decision) => {
                     if decision.code != verdict.code {
-                        store.take_back(&plan, &verdict, now);
+                        store.take_back(&plan, peer, &verdict, now);
                     }
                     let former = place.and_then(SlotPlace::wait);
                     if let Some(slots) = limiter.stay_for_slots(&mut plan, former, self.clock.now()) {
@@ -224,10 +228,15 @@ impl RateLimitService {
 }
 
 /// Renews what tickets name in the store; returns whether each is held. Without its response, the policy decides.
-async fn renew(store: &SharedStore, named: &NamedChanges, wait_max: Duration) -> Result<Vec<bool>, NotReady> {
+async fn renew(
+    store: &SharedStore,
+    peer: PeerId,
+    named: &NamedChanges,
+    wait_max: Duration,
+) -> Result<Vec<bool>, NotReady> {
     let mut are_held = Vec::with_capacity(named.renewals().len());
     for renewal in named.renewals() {
-        are_held.push(match store.renew(renewal, wait_max).await {
+        are_held.push(match store.renew(renewal, peer, wait_max).await {
             Ok(is_held) => is_held,
             Err(failure) => match store.without_store().ok_or(NotReady::Store(failure))? {
                 WithoutStore::Allow => true,

@@ -22,7 +22,7 @@ impl RateLimitService {
             return Ok(owned.counters(request, now));
         };
         remote.evaluate_local(now);
-        let verdict = store.decide(&remote, now, Duration::MAX).await?;
+        let verdict = store.decide(&remote, store.peer_id(""), now, Duration::MAX).await?;
         let decision = verdict.decide(&mut remote, ListedLimits::All, self.clock.now()).map_err(|error| {
             store.disagreed(&error);
             Failure::Failed
@@ -41,7 +41,7 @@ impl RateLimitService {
         let store = self.shared.as_ref()?;
         let mut remote = owned.remote(request, now).filter(|remote| !remote.needs_no_store())?;
         remote.evaluate_local(now);
-        let verdict = store.decide(&remote, now, Duration::MAX).await;
+        let verdict = store.decide(&remote, store.peer_id(""), now, Duration::MAX).await;
         remote.counters().for_each(|(counter, _)| store.holders().drop_denial(counter.key));
         let decided = verdict.and_then(|verdict| {
             verdict.decide(&mut remote, ListedLimits::None, self.clock.now()).map_err(|error| {

@@ -13,6 +13,7 @@
 //! Invariants: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
 //! unless the store has stated that it did not run the first.
 
+mod fair_bound;
 pub mod granter;
 pub mod holders;
 pub mod lease;
@@ -24,4 +25,5 @@ pub mod script;
 pub mod store;
 mod userinfo;
 
+pub use fair_bound::{FairBound, PeerId, PeerIds};
 pub use userinfo::without_userinfo;

@@ -114,7 +114,7 @@ async fn checked_call(
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
         windows: with_windows.and_then(|is_detailed| windows(decision, is_detailed).parse().ok()),
-        on_reset: service.release_of(&request, decision).map(OnReset::new),
+        on_reset: service.release_of(&request, decision, peer).map(OnReset::new),
         hold: decision.slot.as_ref().map(|slot| slot.hold),
     };
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)

@@ -7,7 +7,7 @@ use super::{
     subscriptions::{Subscription, Subscriptions},
 };
 use std::{cell::Cell, rc::Rc, sync::Arc};
-use tidegate_shared::quota::{Memory, PeerId, SUBSCRIPTION_BYTES};
+use tidegate_shared::{FairBound, PeerId, quota::SUBSCRIPTION_BYTES};
 
 /// The most bytes of the names of a stream's buckets.
 pub(super) const BYTES_OF_STREAM_MAX: usize = 1 << 20;
@@ -33,7 +33,12 @@ impl Client {
     }
 
     /// Notes what it has of a bucket, which is added if it is new.
-    pub(super) fn remember(&mut self, bucket: BucketName, subscription: Subscription, memory: &mut Memory) {
+    pub(super) fn remember(
+        &mut self,
+        bucket: BucketName,
+        subscription: Subscription,
+        memory: &mut FairBound,
+    ) {
         match self.buckets.find(&bucket) {
             Some(place) => self.buckets.set(place, subscription),
             None => {
@@ -45,7 +50,7 @@ impl Client {
     }
 
     /// Removes a bucket.
-    pub(super) fn forget(&mut self, place: u32, memory: &mut Memory) {
+    pub(super) fn forget(&mut self, place: u32, memory: &mut FairBound) {
         let before = self.bytes();
         if self.buckets.remove(place) {
             memory.give_back(self.peer_id, before - self.bytes());

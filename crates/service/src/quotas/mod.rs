@@ -24,19 +24,16 @@ pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
 
 use listing::PieceRequest;
 use parking_lot::Mutex;
-use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+    mpsc::{Receiver, Sender, channel},
 };
 use tidegate_core::{limit::Timestamp, rules::Percent, store::Key};
 use tidegate_shared::{
+    PeerId, PeerIds,
     lease::NodeId,
-    quota::{Former, InForce, PartGrant, PeerId, QuotaCounts, RuleId, Usage},
+    quota::{Former, InForce, PartGrant, QuotaCounts, RuleId, Usage},
     store::PartCalls,
 };
 use tokio::sync::oneshot;
@@ -191,7 +188,7 @@ struct Shared {
     receiver: Mutex<Option<Receiver<Event>>>,
     streams: AtomicU64,
     /// Numbers peers.
-    peers: RandomState,
+    peers: PeerIds,
     figures: Mutex<QuotaFigures>,
 }
 
@@ -224,8 +221,7 @@ impl Default for Quotas {
     /// Without a thread: reports wait for it.
     fn default() -> Self {
         let (events, receiver) = channel();
-        let (receiver, streams, peers) =
-            (Mutex::new(Some(receiver)), AtomicU64::new(0), RandomState::default());
+        let (receiver, streams, peers) = (Mutex::new(Some(receiver)), AtomicU64::new(0), PeerIds::default());
         Self(Arc::new(Shared { events, receiver, streams, peers, figures: Mutex::default() }))
     }
 }
@@ -237,7 +233,7 @@ impl Quotas {
         let outbox = Arc::<Outbox>::default();
         let domain = Arc::<str>::from(domain);
         let (of_thread, to_send) = (Arc::clone(&domain), Arc::clone(&outbox));
-        let peer_id = PeerId(self.0.peers.hash_one(&*peer.address) | 1);
+        let peer_id = self.0.peers.of(&peer.address);
         self.send(Event::Open { stream: number, domain: of_thread, peer, peer_id, outbox: to_send });
         QuotaStream { number, domain, quotas: self.clone(), outbox }
     }

@@ -11,7 +11,10 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
-use tidegate_shared::quota::{PeerId, Settings, Usage};
+use tidegate_shared::{
+    PeerId,
+    quota::{Settings, Usage},
+};
 use tokio::sync::oneshot;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);

@@ -6,7 +6,7 @@ use super::BucketReport;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::{collections::VecDeque, vec};
-use tidegate_shared::quota::PeerId;
+use tidegate_shared::PeerId;
 use tokio::sync::oneshot;
 
 /// Reports that are taken in at a turn.

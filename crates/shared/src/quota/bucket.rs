@@ -8,10 +8,8 @@ use super::{
     debts::Debts,
     growth::reserve_one,
     member::{Member, Remnant},
-    memory::Memory,
     part::{Part, PartRequest},
     peers::Peers,
-    push::PeerId,
     rates::{Direct, LIMIT_PER_NEW, Rates},
     room::Room,
     server_part::ServerPart,
@@ -19,7 +17,7 @@ use super::{
     taken::Taken,
     terms::{Indivisible, SliceTerms, Terms},
 };
-use crate::lease::NodeId;
+use crate::{FairBound, PeerId, lease::NodeId};
 use tidegate_core::{
     algorithm::{Algorithm, Leased},
     limit::{LimitId, Timestamp},
@@ -204,7 +202,7 @@ impl Bucket {
     }
 
     /// Counts the memory of its lists, which grow with what clients leave.
-    pub(super) fn account(&mut self, memory: &mut Memory) {
+    pub(super) fn account(&mut self, memory: &mut FairBound) {
         let bytes = self.remnants.capacity() * size_of::<Remnant>() + self.debts.bytes() + self.taken.bytes();
         memory.replace_shared(std::mem::replace(&mut self.list_bytes, bytes), bytes);
     }

@@ -1,6 +1,6 @@
 //! Tokens that clients of peers gave up.
 
-use super::push::PeerId;
+use crate::PeerId;
 
 /// Tokens that clients of each peer gave up, and that have not drained: thousandths.
 #[derive(Clone, Debug, Default)]

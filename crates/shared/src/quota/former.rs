@@ -5,9 +5,9 @@ use super::{
     bucket::Kind,
     ceilings::{CEILING_MIN, RuleId},
     member::Remnant,
-    push::PeerId,
     rates::Rates,
 };
+use crate::PeerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate_core::{algorithm::Assigned, limit::Timestamp, rules::Percent};

@@ -2,12 +2,8 @@
 //!
 //! Invariant: whatever the client has in force, of the assignments that it was sent, is no more than `counted`.
 
-use super::{
-    Settings, StreamId,
-    claim::Claim,
-    push::{PeerId, Reporter},
-    send_times::SendTimes,
-};
+use super::{Settings, StreamId, claim::Claim, push::Reporter, send_times::SendTimes};
+use crate::PeerId;
 use tidegate_core::limit::Timestamp;
 
 /// The most shares of clients that have left, before those of all peers are added up.
@@ -22,6 +18,10 @@ pub(super) struct Share {
     /// The most hits at once.
     pub(super) tokens: u32,
 }
+
+/// Memory of a client of a bucket, without its name: its share, its places in tables, what peers of a slice spent, and an assignment that
+/// waits. No less than the allocator takes: `tests/it/rlqs_bounds.rs` compares it with the memory of the process.
+pub const SUBSCRIPTION_BYTES: usize = size_of::<Member>() + 250;
 
 /// A client that reports a bucket.
 #[derive(Clone, Copy, Debug)]

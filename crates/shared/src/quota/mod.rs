@@ -43,7 +43,6 @@ mod former;
 mod growth;
 mod means;
 mod member;
-mod memory;
 mod part;
 mod peers;
 mod push;
@@ -67,14 +66,14 @@ pub use ceilings::{CEILING_MIN, RuleId};
 pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
 pub use former::Former;
-pub use memory::{Memory, SUBSCRIPTION_BYTES};
+pub use member::SUBSCRIPTION_BYTES;
 pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
-pub use push::{PeerId, Push, Reporter, StreamId};
+pub use push::{Push, Reporter, StreamId};
 pub use settings::{PART_LIFE, Settings};
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, PartView, ShareView};
 
-use crate::lease::NodeId;
+use crate::{FairBound, lease::NodeId};
 use bucket::{BUCKET_BYTES, Bucket, Kind, Moment};
 use buckets::Buckets;
 use ceilings::Ceilings;
@@ -133,7 +132,7 @@ pub struct Quota {
     /// What is to be sent.
     pushes: Vec<Push>,
     subscriptions: usize,
-    memory: Memory,
+    memory: FairBound,
     /// Of all buckets, as of the last division of each.
     in_force: InForce,
     counts: QuotaCounts,
@@ -155,7 +154,7 @@ impl Quota {
             looked: began,
             pushes: Vec::new(),
             subscriptions: 0,
-            memory: Memory::new(settings.memory_max),
+            memory: FairBound::new(settings.memory_max),
             in_force: InForce::default(),
             counts: QuotaCounts::default(),
         }
@@ -204,12 +203,12 @@ impl Quota {
     }
 
     /// The memory that buckets and clients take. What a client takes beside its place here is taken by the caller.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &FairBound {
         &self.memory
     }
 
     /// The memory, for what the caller takes of it.
-    pub fn memory_mut(&mut self) -> &mut Memory {
+    pub fn memory_mut(&mut self) -> &mut FairBound {
         &mut self.memory
     }
 

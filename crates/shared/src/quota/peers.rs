@@ -8,9 +8,9 @@ use super::{
     allocation::Level,
     debts::Debts,
     member::{Member, Remnant, Share},
-    push::PeerId,
     rates::Rates,
 };
+use crate::PeerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate_core::rules::Percent;

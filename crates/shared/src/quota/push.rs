@@ -1,20 +1,12 @@
 //! What clients are sent.
 
 use super::{action::Action, ceilings::RuleId};
+use crate::PeerId;
 use tidegate_core::rules::Percent;
 
 /// A client: one stream of reports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u64);
-
-/// The number of a peer, whose clients are bounded together; never zero.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PeerId(pub u64);
-
-impl PeerId {
-    /// No peer that is known.
-    pub(super) const NONE: Self = Self(0);
-}
 
 /// A client that reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,10 +15,9 @@ use super::{
     debts::Debts,
     member::{Member, Remnant, Share},
     part::Part,
-    push::PeerId,
     terms::{RateTerms, millihits, millihits_in},
 };
-use crate::lease;
+use crate::{PeerId, lease};
 use tidegate_core::{
     algorithm::{Algorithm, Lease, Leased},
     limit::Timestamp,

@@ -17,12 +17,12 @@ use super::{
     bucket::{Bucket, Moment, Report},
     member::{Member, Remnant},
     part::{Part, PartRequest},
-    push::PeerId,
     server_part::ServerPart,
     settings::NEVER,
     source::Source,
     terms::{SliceTerms, millihits_in},
 };
+use crate::PeerId;
 use tidegate_core::{
     algorithm::{Algorithm, Assigned},
     limit::Timestamp,

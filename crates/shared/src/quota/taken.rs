@@ -1,6 +1,6 @@
 //! What clients of each peer spent of a limit that is divided by slices.
 
-use super::push::PeerId;
+use crate::PeerId;
 use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::Timestamp,

@@ -5,7 +5,10 @@
 //! load.
 
 use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
-use crate::script::{Batch, EncodedRequest, End, Release, Renewal, Undo, Verdict};
+use crate::{
+    PeerId,
+    script::{Batch, EncodedRequest, End, Release, Renewal, Undo, Verdict},
+};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
@@ -55,7 +58,7 @@ pub(super) struct Call {
 #[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
 pub(super) enum Task {
     /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent, unless it gives hits back.
-    Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
+    Decide { request: EncodedRequest, peer: PeerId, reply: oneshot::Sender<Result<Verdict, Failure>> },
     /// Take hits back, once for each token.
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
     /// Release slots, or end reservations; the reply is the number that were held or open.
@@ -82,7 +85,7 @@ impl Call {
     }
 
     fn is_closed(&self) -> bool {
-        matches!(&self.task, Task::Decide { reply, request } if reply.is_closed() && !request.gives_back())
+        matches!(&self.task, Task::Decide { reply, request, .. } if reply.is_closed() && !request.gives_back())
     }
 
     pub(super) fn fail(self) {

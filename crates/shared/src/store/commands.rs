@@ -12,9 +12,13 @@ use super::{
     parts,
     quotas::PartCall,
 };
-use crate::script::{
-    Batch, END_SCRIPT, EncodedRequest, End, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
-    RESET_SCRIPT, Release, Renewal, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, encode_part, mark, undo_of,
+use crate::{
+    PeerId,
+    script::{
+        Batch, END_SCRIPT, EncodedRequest, End, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
+        RESET_SCRIPT, Release, Renewal, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, encode_part, mark,
+        undo_of,
+    },
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use std::{
@@ -92,14 +96,14 @@ impl Inner {
         let mut verdicts = reply.into_iter().flat_map(|reply| reply.verdicts);
         for call in flight.into_calls() {
             match call.task {
-                Task::Decide { reply, request } => {
+                Task::Decide { request, peer, reply } => {
                     let verdict = verdicts.next().ok_or(Failure::Failed);
                     let verdict = verdict.and_then(|verdict| verdict.ok_or(undecided));
                     if verdict == Err(Failure::Damaged) {
                         self.note_damage(node, call.group, &request);
                     }
                     if let Err(Ok(verdict)) = reply.send(verdict) {
-                        self.respond_to_none(call.group, &request, &verdict);
+                        self.respond_to_none((call.group, peer), &request, &verdict);
                     }
                 }
                 Task::Undo { reply, .. } => _ = reply.send(Ok(())),
@@ -112,11 +116,16 @@ impl Inner {
 
     /// Takes back the hits of a request whose caller has given up, and was denied or got an error. One that another policy has admitted
     /// stays charged.
-    fn respond_to_none(self: &Arc<Self>, group: u16, request: &EncodedRequest, verdict: &Verdict) {
+    fn respond_to_none(
+        self: &Arc<Self>,
+        (group, peer): (u16, PeerId),
+        request: &EncodedRequest,
+        verdict: &Verdict,
+    ) {
         if matches!(self.settings.on_failure, OnFailure::Deny | OnFailure::Error)
             && let Some(undo) = undo_of(request, verdict)
         {
-            parts::spawn_undo(self, group, undo);
+            parts::spawn_undo(self, group, peer, undo);
         }
     }
 

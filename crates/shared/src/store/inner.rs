@@ -7,7 +7,7 @@ use super::{
     settings::SharedSettings,
     unfinished::Unfinished,
 };
-use crate::holders::Holders;
+use crate::{PeerIds, holders::Holders};
 use std::{
     fmt,
     sync::{
@@ -37,6 +37,8 @@ pub(super) struct Inner {
     /// Servers that share the store, when last known.
     pub(super) servers: AtomicU32,
     pub(super) counts: StoreCounts,
+    /// Numbers the peers that cause work.
+    pub(super) peers: PeerIds,
     /// Number of releases of slots that are under way.
     pub(super) releases: AtomicUsize,
     /// Work that goes on when its caller is gone.

@@ -14,6 +14,7 @@ use super::{
     unfinished::Unfinished,
 };
 use crate::{
+    PeerIds,
     holders::Holders,
     lease,
     script::{END_SCRIPT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
@@ -79,6 +80,7 @@ impl Inner {
             failed: Notify::new(),
             servers: AtomicU32::new(1),
             counts: StoreCounts::default(),
+            peers: PeerIds::default(),
             releases: AtomicUsize::new(0),
             unfinished: Unfinished::default(),
             holders: Holders::new(leases, getrandom::u64()?).into(),

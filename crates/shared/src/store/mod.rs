@@ -48,6 +48,7 @@ pub use settings::{OnFailure, SharedSettings, StoreTls};
 pub use transfer::{Moved, Transfer, TransferError};
 
 use super::{
+    PeerId,
     holders::Holders,
     script::{EncodedRequest, ReplyError, Verdict},
 };
@@ -83,14 +84,15 @@ pub struct Health {
 }
 
 impl SharedStore {
-    /// The decision on a request, by the deadline of the settings or that of its caller. `now` is the time of this machine.
+    /// The decision on a request of a peer, by the deadline of the settings or that of its caller. `now` is the time of this machine.
     pub async fn decide(
         &self,
         request: &RemoteRequest<'_>,
+        peer: PeerId,
         now: Timestamp,
         wait_max: Duration,
     ) -> Result<Verdict, Failure> {
-        let result = self.call(request, now, wait_max).await;
+        let result = self.call(request, peer, now, wait_max).await;
         self.0.counts.count_call(&result);
         result
     }
@@ -98,6 +100,7 @@ impl SharedStore {
     async fn call(
         &self,
         request: &RemoteRequest<'_>,
+        peer: PeerId,
         now: Timestamp,
         wait_max: Duration,
     ) -> Result<Verdict, Failure> {
@@ -107,11 +110,11 @@ impl SharedStore {
         let timeout = inner.settings.timeout.min(wait_max);
         // The slots of a request without a response have to be released, and its reservations ended, as its hits in several groups.
         let Some(group) = request.group().filter(|_| !request.takes_tickets()) else {
-            return parts::decide(inner, remote, &request, timeout).await;
+            return parts::decide(inner, remote, &request, (peer, timeout)).await;
         };
         let node = inner.nodes.of(group).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
         let (reply, verdict) = oneshot::channel();
-        Links::send_to(inner, &node, Call::new(group, Task::Decide { request, reply }));
+        Links::send_to(inner, &node, Call::new(group, Task::Decide { request, peer, reply }));
         match tokio::time::timeout(timeout, verdict).await {
             Ok(Ok(result)) => result,
             // The link has ended with its runtime.
@@ -140,10 +143,15 @@ impl SharedStore {
         lost
     }
 
-    /// Takes back what the store has charged for a request that it admitted and that local counters have denied.
-    pub fn take_back(&self, request: &RemoteRequest<'_>, verdict: &Verdict, now: Timestamp) {
+    /// The number of the peer with this address, to which the work that it causes counts.
+    pub fn peer_id(&self, address: &str) -> PeerId {
+        self.0.peers.of(address)
+    }
+
+    /// Takes back what the store has charged for a request of a peer that it admitted and that local counters have denied.
+    pub fn take_back(&self, request: &RemoteRequest<'_>, peer: PeerId, verdict: &Verdict, now: Timestamp) {
         if let (Code::Ok, Some(encoded)) = (verdict.code, EncodedRequest::new(request, now)) {
-            parts::take_back(&self.0, request, &encoded, verdict);
+            parts::take_back(&self.0, request, &encoded, peer, verdict);
         }
     }
 

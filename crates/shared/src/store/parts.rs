@@ -7,7 +7,10 @@ use super::{
     failure::Failure,
     inner::Inner,
 };
-use crate::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of};
+use crate::{
+    PeerId,
+    script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
+};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{limit::Code, limiter::RemoteRequest};
 use tidegate_counts::Attempt;
@@ -24,6 +27,7 @@ type Response = Result<Verdict, Failure>;
 /// The parts of a request while they are decided.
 struct Pending {
     store: Arc<Inner>,
+    peer: PeerId,
     parts: Vec<Part>,
     responses: Vec<oneshot::Receiver<Response>>,
     /// Of the first parts.
@@ -37,7 +41,7 @@ pub(super) async fn decide(
     store: &Arc<Inner>,
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
-    timeout: Duration,
+    (peer, timeout): (PeerId, Duration),
 ) -> Response {
     let parts = request.parts();
     let is_available = |part: &Part| store.nodes.of(part.group).is_some_and(|node| node.is_available());
@@ -47,11 +51,15 @@ pub(super) async fn decide(
     let mut responses = Vec::with_capacity(parts.len());
     for part in &parts {
         let (reply, response) = oneshot::channel();
-        Links::send(store, Call::new(part.group, Task::Decide { request: part.request.clone(), reply }));
+        Links::send(
+            store,
+            Call::new(part.group, Task::Decide { request: part.request.clone(), peer, reply }),
+        );
         responses.push(response);
     }
     let give_back = request.give_backs(&parts);
-    let mut pending = Pending { store: Arc::clone(store), parts, responses, verdicts: Vec::new(), give_back };
+    let (store_of_parts, verdicts) = (Arc::clone(store), Vec::new());
+    let mut pending = Pending { store: store_of_parts, peer, parts, responses, verdicts, give_back };
     if tokio::time::timeout(timeout, pending.respond()).await.is_err() {
         // A caller in a hurry is no sign of a slow store.
         let late = pending.parts.get(pending.verdicts.len()).filter(|_| timeout == store.settings.timeout);
@@ -67,9 +75,9 @@ pub(super) async fn decide(
     pending.parts.clear();
     let Conclusion { verdict, undo, give_back } = conclusion;
     for (group, undo) in undo {
-        spawn_undo(store, group, undo);
+        spawn_undo(store, group, peer, undo);
     }
-    give_back.into_iter().for_each(|(group, request)| spawn_give_back(store, group, request));
+    give_back.into_iter().for_each(|(group, request)| spawn_give_back(store, group, peer, request));
     Ok(verdict)
 }
 
@@ -79,10 +87,11 @@ pub(super) fn take_back(
     store: &Arc<Inner>,
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
+    peer: PeerId,
     verdict: &Verdict,
 ) {
     match undo_all(remote, request, verdict) {
-        Ok(undo) => undo.into_iter().for_each(|(group, undo)| spawn_undo(store, group, undo)),
+        Ok(undo) => undo.into_iter().for_each(|(group, undo)| spawn_undo(store, group, peer, undo)),
         Err(error) => tracing::error!(%error, "hits of a denied request stay in the shared store"),
     }
 }
@@ -105,6 +114,7 @@ impl Drop for Pending {
         }
         let mut rest = Self {
             store: Arc::clone(&self.store),
+            peer: self.peer,
             parts: std::mem::take(&mut self.parts),
             responses: std::mem::take(&mut self.responses),
             verdicts: std::mem::take(&mut self.verdicts),
@@ -115,15 +125,17 @@ impl Drop for Pending {
             rest.respond().await;
             if rest.verdicts.iter().all(|verdict| matches!(verdict, Ok(Verdict { code: Code::Ok, .. }))) {
                 let give_back = std::mem::take(&mut rest.give_back).into_iter();
-                give_back.for_each(|(group, request)| spawn_give_back(&rest.store, group, request));
+                give_back
+                    .for_each(|(group, request)| spawn_give_back(&rest.store, group, rest.peer, request));
             }
             for (part, verdict) in std::mem::take(&mut rest.parts).iter().zip(&rest.verdicts) {
                 match verdict {
                     Ok(verdict) => {
                         let undo = undo_of(&part.request, verdict);
-                        undo.into_iter().for_each(|undo| spawn_undo(&rest.store, part.group, undo));
+                        undo.into_iter()
+                            .for_each(|undo| spawn_undo(&rest.store, part.group, rest.peer, undo));
                     }
-                    Err(_) => rest.store.release_of(part.group, &part.request),
+                    Err(_) => rest.store.release_of(part.group, rest.peer, &part.request),
                 }
             }
             drop(work);
@@ -132,9 +144,9 @@ impl Drop for Pending {
 }
 
 /// Gives hits back in the background. Lost, they stay charged.
-fn spawn_give_back(store: &Arc<Inner>, group: u16, request: EncodedRequest) {
+fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: EncodedRequest) {
     let (reply, response) = oneshot::channel();
-    Links::send(store, Call::new(group, Task::Decide { request, reply }));
+    Links::send(store, Call::new(group, Task::Decide { request, peer, reply }));
     let work = store.unfinished.begin();
     tokio::spawn(async move {
         let _ = response.await;
@@ -143,8 +155,9 @@ fn spawn_give_back(store: &Arc<Inner>, group: u16, request: EncodedRequest) {
 }
 
 /// Takes hits back in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
-pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
-    let (Some(token), Some(work)) = (token(), store.unfinished.begin_bounded()) else {
+pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Undo) {
+    let work = store.unfinished.begin_bounded(peer, undo.keys().len());
+    let (Some(token), Some(work)) = (token(), work) else {
         return store.counts.undone.count(Attempt::Failed);
     };
     let undo = Arc::new(undo);

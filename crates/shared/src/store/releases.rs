@@ -12,16 +12,16 @@ use super::{
     parts::{UNDO_ATTEMPTS, until_done},
     unfinished::Work,
 };
-use crate::script::{COUNTERS_MAX, EncodedRequest, End, Release};
+use crate::{
+    PeerId,
+    script::{COUNTERS_MAX, EncodedRequest, End, Release},
+};
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 use tidegate_core::{limit::Hits, limiter::SlotRelease, store::Key};
 use tokio::{runtime::Handle, task::JoinHandle};
-
-/// Releases that are under way at once. Of more, the slots end at their deadlines.
-const RELEASES_MAX: usize = 10_000;
 
 /// What has become of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +43,16 @@ pub enum Closed {
 }
 
 impl SharedStore {
-    /// Releases slots and ends reservations. Returns once the store has, or at the deadline of decisions; releases go on then. `count` is
-    /// called with what has become of each.
-    pub async fn release(&self, releases: &[SlotRelease], count: impl Fn(Closed) + Clone + Send + 'static) {
+    /// Releases slots and ends reservations for a peer. Returns once the store has, or at the deadline of decisions; releases go on then.
+    /// `count` is called with what has become of each.
+    pub async fn release(
+        &self,
+        releases: &[SlotRelease],
+        peer: PeerId,
+        count: impl Fn(Closed) + Clone + Send + 'static,
+    ) {
         let started: Vec<_> =
-            releases.iter().flat_map(|release| self.0.start_releases(release, &count)).collect();
+            releases.iter().flat_map(|release| self.0.start_releases(release, peer, &count)).collect();
         let all = async {
             for release in started {
                 // One that panicked has released nothing.
@@ -57,9 +62,14 @@ impl SharedStore {
         let _ = tokio::time::timeout(self.0.settings.timeout, all).await;
     }
 
-    /// Releases slots and ends reservations in the background.
-    pub fn release_later(&self, release: &SlotRelease, count: impl Fn(Closed) + Clone + Send + 'static) {
-        drop(self.0.start_releases(release, &count));
+    /// Releases slots and ends reservations for a peer in the background.
+    pub fn release_later(
+        &self,
+        release: &SlotRelease,
+        peer: PeerId,
+        count: impl Fn(Closed) + Clone + Send + 'static,
+    ) {
+        drop(self.0.start_releases(release, peer, &count));
     }
 }
 
@@ -78,8 +88,14 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn begin(store: &Arc<Inner>) -> Self {
-        Self { store: Arc::clone(store), is_done: false, _work: store.unfinished.begin() }
+    /// None if there is too much work; the release is lost then.
+    fn begin(store: &Arc<Inner>, peer: PeerId, counters: usize) -> Option<Self> {
+        let Some(work) = store.unfinished.begin_bounded(peer, counters) else {
+            store.counts.events.count(StoreEvent::LostRelease);
+            return None;
+        };
+        store.releases.fetch_add(1, Ordering::Relaxed);
+        Some(Self { store: Arc::clone(store), is_done: false, _work: work })
     }
 
     /// It is done.
@@ -101,6 +117,7 @@ impl Inner {
     fn start_releases(
         self: &Arc<Self>,
         release: &SlotRelease,
+        peer: PeerId,
         count: &(impl Fn(Closed) + Clone + Send + 'static),
     ) -> Vec<JoinHandle<()>> {
         let SlotRelease { id, hits, slots, reserved } = release;
@@ -114,14 +131,14 @@ impl Inner {
                 count(Closed::Slots { released, unknown: named.saturating_sub(released) });
             };
             let part = if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None };
-            self.start_release(group, Closing::Slots(Release::new(*id, part, keys)), done)
+            self.start_release(group, peer, Closing::Slots(Release::new(*id, part, keys)), done)
         });
         let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| {
             let (named, count) = (keys.len() as u64, count.clone());
             let done = move |ended: u64| {
                 count(Closed::Reservations { ended, unknown: named.saturating_sub(ended) });
             };
-            self.start_release(group, Closing::Reservations(End::new(*id, *hits, keys)), done)
+            self.start_release(group, peer, Closing::Reservations(End::new(*id, *hits, keys)), done)
         });
         of_slots.chain(of_reservations).flatten().collect()
     }
@@ -130,22 +147,19 @@ impl Inner {
     fn start_release(
         self: &Arc<Self>,
         group: u16,
+        peer: PeerId,
         closing: Closing,
         done: impl FnOnce(u64) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
-        let runtime = Handle::try_current().ok();
-        let is_bounded = self.releases.fetch_add(1, Ordering::Relaxed) < RELEASES_MAX;
-        let Some(runtime) = runtime.filter(|_| is_bounded) else {
-            self.releases.fetch_sub(1, Ordering::Relaxed);
-            self.counts.events.count(StoreEvent::LostRelease);
-            return None;
+        let (is_repeatable, counters) = match &closing {
+            Closing::Slots(release) => (release.is_repeatable(), release.keys().len()),
+            Closing::Reservations(end) => (true, end.keys().len()),
         };
-        let is_repeatable = match &closing {
-            Closing::Slots(release) => release.is_repeatable(),
-            Closing::Reservations(_) => true,
-        };
+        let under_way = UnderWay::begin(self, peer, counters)?;
+        // Without a runtime it is lost.
+        let runtime = Handle::try_current().ok()?;
         let attempts = if is_repeatable { UNDO_ATTEMPTS } else { 1 };
-        let (closing, under_way) = (Arc::new(closing), UnderWay::begin(self));
+        let closing = Arc::new(closing);
         let task = move |reply| Task::Close { closing: Arc::clone(&closing), reply };
         // It is sent before what is received after it, such as the next start of the same client.
         let closed = until_done(self, group, attempts, task);
@@ -158,11 +172,11 @@ impl Inner {
     }
 
     /// Releases the slots that a request has perhaps taken and ends its reservations, to which the store did not respond.
-    pub(super) fn release_of(self: &Arc<Self>, group: u16, request: &EncodedRequest) {
+    pub(super) fn release_of(self: &Arc<Self>, group: u16, peer: PeerId, request: &EncodedRequest) {
         let slots = Release::of_request(request).map(Closing::Slots);
         let reservations = End::of_request(request).map(Closing::Reservations);
         for closing in slots.into_iter().chain(reservations) {
-            drop(self.start_release(group, closing, |_| {}));
+            drop(self.start_release(group, peer, closing, |_| {}));
         }
     }
 }
@@ -173,9 +187,10 @@ mod tests {
     use crate::store::{OnFailure, SharedSettings, StoreTls};
     use std::time::Duration;
 
-    /// A store that does not respond keeps each of them for up to a minute, after its caller is gone.
+    /// A store that does not respond keeps each of them for up to a minute, after its caller is gone. One client with many tickets, or with
+    /// long ones that it invented, had the ends of all others dropped.
     #[test]
-    fn releases_that_are_under_way_are_bounded_and_others_are_counted_as_lost() {
+    fn releases_of_one_peer_leave_room_for_those_of_others_and_what_is_too_much_is_counted_as_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let settings = SharedSettings {
             address: "redis://127.0.0.1:1".parse().expect("an address"),
@@ -187,23 +202,26 @@ mod tests {
             allow_eviction: false,
         };
         let store = runtime.block_on(SharedStore::connect(settings)).expect("it is joined later");
-        let lost = || store.counts().events.sum(StoreEvent::LostRelease);
-        let key = Key::from_halves(1, 2);
-        let release = |id| SlotRelease {
+        let state =
+            || (store.0.releases.load(Ordering::Relaxed), store.counts().events.sum(StoreEvent::LostRelease));
+        let release = |id, counters| SlotRelease {
             id,
             hits: Hits::ONE,
-            slots: [(0, key)].into_iter().collect(),
+            slots: (0..counters).map(|counter| (0, Key::from_halves(1, counter))).collect(),
             reserved: Default::default(),
         };
         {
             let _guard = runtime.enter();
-            (1..=RELEASES_MAX as u64).for_each(|id| store.release_later(&release(id), |_| {}));
-            assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (RELEASES_MAX, 0));
-            (1..=3).for_each(|id| store.release_later(&release(id), |_| {}));
-            assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (RELEASES_MAX, 3));
+            let (flood, other) = (store.peer_id("192.0.2.1"), store.peer_id("192.0.2.2"));
+            (1..=5).for_each(|id| store.release_later(&release(id, 4_000), flood, |_| {}));
+            assert_eq!(state(), (5, 0));
+            (1..=3).for_each(|id| store.release_later(&release(id, 1), flood, |_| {}));
+            assert_eq!(state(), (5, 3));
+            (1..=20_000).for_each(|id| store.release_later(&release(id, 1), other, |_| {}));
+            assert_eq!(state(), (20_005, 3));
         }
         // Those that end with their runtime are lost, and make room.
         drop(runtime);
-        assert_eq!((store.0.releases.load(Ordering::Relaxed), lost()), (0, RELEASES_MAX as u64 + 3));
+        assert_eq!(state(), (0, 20_008));
     }
 }

@@ -10,7 +10,10 @@ use super::{
     failure::Failure,
     inner::Inner,
 };
-use crate::script::{COUNTERS_MAX, Renewal};
+use crate::{
+    PeerId,
+    script::{COUNTERS_MAX, Renewal},
+};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tidegate_core::{limit::Window, limiter::StoredRenewal, store::Key};
 use tokio::sync::oneshot;
@@ -19,13 +22,19 @@ use tokio::sync::oneshot;
 type Named = [Vec<(Key, Window)>; 2];
 
 impl SharedStore {
-    /// Renews what a ticket names if it is all held, for a caller that waits up to `wait_max`; returns whether it is.
-    pub async fn renew(&self, renewal: &StoredRenewal, wait_max: Duration) -> Result<bool, Failure> {
+    /// Renews what a ticket names if it is all held, for a caller of this peer that waits up to `wait_max`; returns whether it is.
+    pub async fn renew(
+        &self,
+        renewal: &StoredRenewal,
+        peer: PeerId,
+        wait_max: Duration,
+    ) -> Result<bool, Failure> {
+        let counters = renewal.slots().len() + renewal.reserved().len();
         // No request has so many counters.
-        if renewal.slots().len() + renewal.reserved().len() > COUNTERS_MAX {
+        if counters > COUNTERS_MAX {
             return Ok(false);
         }
-        let Some(work) = self.0.unfinished.begin_bounded() else { return Err(Failure::Unavailable) };
+        let work = self.0.unfinished.begin_bounded(peer, counters).ok_or(Failure::Unavailable)?;
         let (store, parts) = (Arc::clone(&self.0), parts(renewal));
         // It is made although its caller does not wait any more.
         let renewed = tokio::spawn(async move {

@@ -1,46 +1,73 @@
-//! Work in the store that goes on when its caller is gone: releases, ends, hits taken back, calls whose responses decide what is taken
-//! back. It runs on the runtime of its caller, which lasts until all of it is done, or the drain has timed out.
+//! Work in the store that goes on when its caller is gone: releases, ends, hits taken back, renewals, calls whose responses decide what is
+//! taken back. It runs on the runtime of its caller, which lasts until all of it is done, or the drain has timed out.
 
+use crate::{FairBound, PeerId};
 use tokio::sync::watch;
 
-/// Pieces of work at once, beyond which no [bounded one](Unfinished::begin_bounded) begins: a store that does not respond has each of them last for up to a
-/// minute, after its caller, and its connection, are gone. Some kilobytes each.
-const PIECES_MAX: usize = 20_000;
+/// Counters in [bounded work](Unfinished::begin_bounded) at once. A store that does not respond has such work last for up to a minute, after
+/// its caller, and its connection, are gone. A piece of work takes 2 kB, and some hundred bytes for each of its counters: a ticket that a
+/// client invents names thousands.
+const COUNTERS_MAX: usize = 40_000;
 
 /// Counts the work that is not done.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Unfinished(watch::Sender<usize>);
+#[derive(Clone, Debug)]
+pub(super) struct Unfinished(watch::Sender<Pieces>);
+
+#[derive(Debug)]
+struct Pieces {
+    number: usize,
+    /// Counters of the bounded work of each peer.
+    bound: FairBound,
+}
 
 /// A piece of work that is not done until this is dropped.
 #[must_use]
-pub(super) struct Work(Unfinished);
+pub(super) struct Work {
+    unfinished: Unfinished,
+    /// Whose it is, with the number of its counters; none of work without a bound.
+    bounded: Option<(PeerId, usize)>,
+}
+
+impl Default for Unfinished {
+    fn default() -> Self {
+        Self(watch::Sender::new(Pieces { number: 0, bound: FairBound::new(COUNTERS_MAX) }))
+    }
+}
 
 impl Unfinished {
     pub(super) fn begin(&self) -> Work {
-        self.0.send_modify(|pieces| *pieces += 1);
-        Work(self.clone())
+        self.0.send_modify(|pieces| pieces.number += 1);
+        Work { unfinished: self.clone(), bounded: None }
     }
 
-    /// As [`Self::begin`]; none if there is too much work already.
-    pub(super) fn begin_bounded(&self) -> Option<Work> {
+    /// As [`Self::begin`], for work that a peer caused, with so many counters; none if there is too much of the peer, or in all.
+    pub(super) fn begin_bounded(&self, peer: PeerId, counters: usize) -> Option<Work> {
         let begins = self.0.send_if_modified(|pieces| {
-            let has_room = *pieces < PIECES_MAX;
-            *pieces += usize::from(has_room);
+            let has_room = pieces.bound.has_room(peer, counters);
+            if has_room {
+                pieces.number += 1;
+                pieces.bound.take(peer, counters);
+            }
             has_room
         });
-        begins.then(|| Work(self.clone()))
+        begins.then(|| Work { unfinished: self.clone(), bounded: Some((peer, counters)) })
     }
 
     /// Completes when no work is left.
     pub(super) async fn none(&self) {
         // The sender is here.
-        let _ = self.0.subscribe().wait_for(|pieces| *pieces == 0).await;
+        let _ = self.0.subscribe().wait_for(|pieces| pieces.number == 0).await;
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.0.0.send_modify(|pieces| *pieces -= 1);
+        self.unfinished.0.send_modify(|pieces| {
+            pieces.number -= 1;
+            if let Some((peer, counters)) = self.bounded {
+                pieces.bound.give_back(peer, counters);
+            }
+        });
     }
 }
 
@@ -49,12 +76,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_of_callers_that_are_gone_is_bounded() {
-        let unfinished = Unfinished::default();
-        let mut pieces: Vec<Work> = (0..PIECES_MAX).filter_map(|_| unfinished.begin_bounded()).collect();
-        assert_eq!(pieces.len(), PIECES_MAX);
-        assert!(unfinished.begin_bounded().is_none());
-        pieces.pop();
-        assert!(unfinished.begin_bounded().is_some());
+    fn work_of_callers_that_are_gone_is_bounded_by_its_counters() {
+        let (unfinished, [one, other, third]) = (Unfinished::default(), [1, 2, 3].map(PeerId));
+        let half = COUNTERS_MAX / 2;
+        let mut of_one: Vec<Work> = (0..half).filter_map(|_| unfinished.begin_bounded(one, 1)).collect();
+        assert_eq!(of_one.len(), half);
+        assert!(unfinished.begin_bounded(one, 1).is_none());
+        // A single piece of work may have as many counters.
+        let of_other = unfinished.begin_bounded(other, half);
+        assert!(of_other.is_some() && unfinished.begin_bounded(third, 1).is_none());
+        drop(of_other);
+        of_one.pop();
+        assert!(
+            unfinished.begin_bounded(third, half).is_some() && unfinished.begin_bounded(one, 1).is_some()
+        );
     }
 }

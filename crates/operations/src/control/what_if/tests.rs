@@ -93,7 +93,7 @@ impl Shop {
             |()| CallOrigin::default(),
             |(), decision| {
                 was_admitted = decision.code == Code::Ok;
-                self.service.release_of(&request, decision).into_iter().for_each(|release| release());
+                self.service.release_of(&request, decision, "").into_iter().for_each(|release| release());
             },
         );
         was_admitted

@@ -1,14 +1,14 @@
 //! A world: a server with a limiter and quota, clients, the network between them, and what happens to all of these.
 
 use super::{
-    super::{Former, PeerId, Push, Quota, Reporter, RuleId, Settings, StreamId, Usage},
+    super::{Former, Push, Quota, Reporter, RuleId, Settings, StreamId, Usage},
     client::{Client, INTERVAL, MILLIS, SECOND},
     fault::Fault,
     holders::Holders,
     hostile::{self, HOSTILE_INTERVAL, Hostility},
     limit::{Limit, Tally},
 };
-use crate::lease::simulation::rng::Rng;
+use crate::{PeerId, lease::simulation::rng::Rng};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},

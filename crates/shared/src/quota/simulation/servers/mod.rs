@@ -9,14 +9,17 @@ mod usefulness;
 
 use super::{
     super::{
-        Action, DividedCounter, Part, PartGrant, PartRequest, PeerId, Quota, Reporter, RuleId, Settings,
-        StreamId, Usage, settings::PART_LIFE,
+        Action, DividedCounter, Part, PartGrant, PartRequest, Quota, Reporter, RuleId, Settings, StreamId,
+        Usage, settings::PART_LIFE,
     },
     client::{Client, INTERVAL, MILLIS, SECOND},
     limit::{Limit, Tally},
     world::{START, request},
 };
-use crate::lease::{NodeId, simulation::rng::Rng};
+use crate::{
+    PeerId,
+    lease::{NodeId, simulation::rng::Rng},
+};
 use conditions::{StoreConditions, StoreFault};
 use std::{
     cmp::Reverse,
