@@ -19,10 +19,10 @@ use std::{
 use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
 use tidegate_threads::{BackgroundThread, Priority, runtime};
-use tidegate_transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort};
+use tidegate_transport::{Accepted, HandshakeError, HandshakeResult, Peer, RefusedConnection, TlsPort};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     time::{MissedTickBehavior, interval, timeout},
 };
 
@@ -68,6 +68,9 @@ impl Handshakes {
 /// Handshakes that wait for their first poll at most; further ones wait for their turn.
 const WAITING_MAX: usize = 64;
 
+/// Refused connections that wait at most for their clients to read why; further ones are closed at once.
+const LINGERING_MAX: usize = 64;
+
 /// Time after which a full thread is looked at again.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -76,6 +79,8 @@ struct HandshakeThread {
     runtime: Handle,
     /// Handshakes that have not been polled yet.
     waiting: Arc<AtomicUsize>,
+    /// Places of refused connections that are not closed yet.
+    lingering: Arc<Semaphore>,
     /// Ends the thread, and the handshakes in progress, when dropped.
     _keep: oneshot::Sender<()>,
 }
@@ -88,7 +93,8 @@ impl HandshakeThread {
         // An error, since nothing is sent.
         let run = async move || _ = ended.await;
         BackgroundThread::start_on(runtime, "tls-handshakes", Priority::Low, run)?;
-        Ok(Self { runtime: handle, waiting: Arc::default(), _keep: keep })
+        let lingering = Arc::new(Semaphore::new(LINGERING_MAX));
+        Ok(Self { runtime: handle, waiting: Arc::default(), lingering, _keep: keep })
     }
 
     /// Whether another handshake should be started.
@@ -171,7 +177,7 @@ impl Running {
         self.next += 1;
         let (keep, evicted) = oneshot::channel();
         let (peer, limit, ended) = (accepted.peer, self.bounds.timeout, self.ended.clone());
-        let handshaking = Arc::clone(&port);
+        let (handshaking, lingering) = (Arc::clone(&port), Arc::clone(&self.thread.lingering));
         let task = async move {
             let handshake = timeout(limit, handshaking.handshake(accepted));
             let result = tokio::select! {
@@ -180,9 +186,17 @@ impl Running {
                 _ = evicted => return,
                 result = handshake => result,
             };
-            let timed_out = |_| HandshakeError { result: HandshakeResult::TimedOut, cause: String::new() };
-            // The receiver ends when the server stops.
-            let _ = ended.send(Ended(number, result.map_err(timed_out).flatten()));
+            let timed_out =
+                |_| HandshakeError { result: HandshakeResult::TimedOut, cause: String::new() }.into();
+            let (result, refused) = match result.map_err(timed_out).flatten() {
+                Ok(accepted) => (Ok(accepted), None),
+                Err(RefusedConnection { error, unread }) => (Err(error), unread),
+            };
+            // The receiver ends when the server stops. From now on the connection takes no place of a handshake.
+            let _ = ended.send(Ended(number, result));
+            if let (Some(refused), Ok(_place)) = (refused, lingering.try_acquire()) {
+                refused.linger().await;
+            }
         };
         self.thread.spawn(task);
         self.started.insert(number, Started { port, peer, ready, _keep: keep });

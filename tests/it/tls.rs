@@ -13,7 +13,10 @@ use std::{
     sync::Arc,
 };
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 const SERVER_NAMES: &[&str] = &["localhost", "127.0.0.1"];
 const SPIFFE: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
@@ -111,6 +114,22 @@ async fn a_tls_client_on_a_port_without_tls_is_counted_and_has_a_remedy() {
     assert!(!called.status.success() && error.contains("leave out the --tls flags"), "{error}");
     has_metric(&server, &handshakes("tls_on_plaintext_port", 1)).await;
     assert_eq!(server.logged("set --tls-cert and --tls-key").len(), 1, "{:#?}", server.log());
+}
+
+/// In TLS 1.3 a client has completed its handshake, and writes, before the server has seen that there is no certificate.
+#[tokio::test]
+async fn a_refused_client_that_writes_reads_why() {
+    let pki = Pki::new();
+    let server = pki.start_mutual(&[]);
+    let mut client = tls::connect(server.address(), &pki.client(None)).await.expect("the client's half");
+    client.write_all(&[0; 64 * 1024]).await.expect("the connection is open");
+    has_metric(&server, &handshakes("client_certificate_missing", 1)).await;
+    for _ in 0..3 {
+        client.write_all(&[0; 1024]).await.expect("the connection is not reset");
+        client.flush().await.expect("the connection is not reset");
+    }
+    let error = client.read(&mut [0; 16]).await.expect_err("the server has refused the client");
+    assert!(error.to_string().contains("CertificateRequired"), "{error}");
 }
 
 #[tokio::test]

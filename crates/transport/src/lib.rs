@@ -9,6 +9,7 @@ mod listener;
 mod peer;
 mod stream;
 mod tls;
+mod unread_alert;
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use bind::{BindError, bind};
@@ -17,6 +18,7 @@ pub use listener::Listener;
 pub use peer::Peer;
 pub use stream::{Accepted, Stream};
 pub use tls::{
-    H2, HTTP_1_1, HandshakeError, HandshakeResult, San, SanError, ServerVerifier, TlsClient, TlsClientError,
-    TlsCounts, TlsFiles, TlsFilesError, TlsPort, read_pem,
+    H2, HTTP_1_1, HandshakeError, HandshakeResult, RefusedConnection, San, SanError, ServerVerifier,
+    TlsClient, TlsClientError, TlsCounts, TlsFiles, TlsFilesError, TlsPort, read_pem,
 };
+pub use unread_alert::UnreadAlert;

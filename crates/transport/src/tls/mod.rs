@@ -18,7 +18,7 @@ pub use counts::{HandshakeResult, TlsCounts};
 pub use files::{TlsFiles, TlsFilesError, read_pem};
 pub use server_verifier::ServerVerifier;
 
-use super::{Accepted, Peer};
+use super::{Accepted, Peer, UnreadAlert};
 use arc_swap::ArcSwap;
 use rustls::{CertificateError, ServerConfig};
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -56,6 +56,20 @@ impl HandshakeError {
             _ => error.to_string(),
         };
         Self { result: HandshakeResult::of_error(error), cause }
+    }
+}
+
+/// A connection without a complete handshake.
+pub struct RefusedConnection {
+    /// The reason.
+    pub error: HandshakeError,
+    /// The connection, if the client was sent the reason; none if it has ended.
+    pub unread: Option<UnreadAlert>,
+}
+
+impl From<HandshakeError> for RefusedConnection {
+    fn from(error: HandshakeError) -> Self {
+        Self { error, unread: None }
     }
 }
 
@@ -108,15 +122,23 @@ impl TlsPort {
     }
 
     /// Completes the handshake of a connection, on the current runtime.
-    pub async fn handshake(&self, accepted: Accepted) -> Result<Accepted, HandshakeError> {
-        let closed =
-            |error: io::Error| HandshakeError { result: HandshakeResult::Closed, cause: error.to_string() };
+    pub async fn handshake(&self, accepted: Accepted) -> Result<Accepted, RefusedConnection> {
+        let closed = |error: io::Error| {
+            RefusedConnection::from(HandshakeError {
+                result: HandshakeResult::Closed,
+                cause: error.to_string(),
+            })
+        };
         let peer: Peer = accepted.peer;
         let socket = accepted.register_socket().map_err(closed)?;
         let acceptor = TlsAcceptor::from(self.current.load_full());
-        match acceptor.accept(socket).await {
+        match acceptor.accept(socket).into_fallible().await {
             Ok(stream) => Accepted::tls(peer, Box::new(stream)).map_err(closed),
-            Err(error) => Err(HandshakeError::of(&error)),
+            Err((error, socket)) => {
+                let error = HandshakeError::of(&error);
+                let unread = (error.result != HandshakeResult::Closed).then(|| UnreadAlert::new(socket));
+                Err(RefusedConnection { error, unread })
+            }
         }
     }
 }
