@@ -8,10 +8,10 @@ use tidegate_core::limiter::Compat;
 #[derive(Args)]
 pub(super) struct CompatFlags {
     /// Deny a request only if all of its descriptors are over their limits, descriptors without a limit included.
-    #[arg(long, env = "TIDEGATE_QUOTA_MODE")]
+    #[arg(long)]
     pub(super) quota_mode: bool,
     /// Count a request that is over a limit only in the counters of the limits that it exceeds.
-    #[arg(long, env = "TIDEGATE_STOP_COUNTING_OVER_LIMIT")]
+    #[arg(long)]
     stop_counting_over_limit: bool,
 }
 

@@ -30,87 +30,83 @@ fn memory_by_default() -> usize {
 #[derive(Args)]
 pub(super) struct ConnectionFlags {
     /// Maximum number of connections. Beyond it the idlest connection is closed, or the new connection if none is idle.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = at_least_one(10_000))]
+    #[arg(long, value_name = "N", default_value_t = at_least_one(10_000))]
     max_connections: NonZeroUsize,
     /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = at_least_one(1_000))]
+    #[arg(long, value_name = "N", default_value_t = at_least_one(1_000))]
     max_connections_per_peer: NonZeroUsize,
     /// Maximum number of concurrent streams per connection; further ones are refused with REFUSED_STREAM.
     #[arg(
-        long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", value_parser = value_parser!(u32).range(1..),
+        long, value_name = "N", value_parser = value_parser!(u32).range(1..),
         default_value_t = Http2Settings::default().streams_max
     )]
     max_streams: u32,
     /// Maximum number of open streaming calls of each kind (Health/Watch, reflection, Control/Tail, quotas); further ones get
     /// RESOURCE_EXHAUSTED.
-    #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS", value_name = "N", default_value_t = LongLivedBounds::default().max)]
+    #[arg(long, value_name = "N", default_value_t = LongLivedBounds::default().max)]
     max_streaming_calls: usize,
     /// Maximum number of open streaming calls of each connection, of all kinds.
-    #[arg(
-        long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_CONNECTION", value_name = "N",
-        default_value_t = LongLivedBounds::default().per_connection_max
-    )]
+    #[arg(long, value_name = "N", default_value_t = LongLivedBounds::default().per_connection_max)]
     max_streaming_calls_per_connection: usize,
     /// Maximum number of open streaming calls of each kind for each IPv4 address, IPv6 /64 network, or user on a Unix socket; by default half
     /// of --max-streaming-calls.
-    #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_PEER", value_name = "N")]
+    #[arg(long, value_name = "N")]
     max_streaming_calls_per_peer: Option<usize>,
     /// Maximum bytes of a request's header list; a larger list gets HTTP status 431.
-    #[arg(long, env = "TIDEGATE_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
+    #[arg(long, value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
     max_header_bytes: u32,
     /// Initial flow-control window of a stream, in bytes.
     #[arg(
-        long, env = "TIDEGATE_STREAM_WINDOW", value_name = "BYTES",
-        value_parser = value_parser!(u32).range(1..=MOST), default_value_t = Http2Settings::default().stream_window
+        long, value_name = "BYTES", value_parser = value_parser!(u32).range(1..=MOST),
+        default_value_t = Http2Settings::default().stream_window
     )]
     stream_window: u32,
     /// Flow-control window of a connection, in bytes.
     #[arg(
-        long, env = "TIDEGATE_CONNECTION_WINDOW", value_name = "BYTES",
-        value_parser = value_parser!(u32).range(LEAST_CONNECTION_WINDOW..=MOST),
+        long, value_name = "BYTES", value_parser = value_parser!(u32).range(LEAST_CONNECTION_WINDOW..=MOST),
         default_value_t = Http2Settings::default().connection_window
     )]
     connection_window: u32,
     /// Memory for requests that are not complete, of all connections together, in bytes; by default an eighth of the memory of the machine or
     /// of the cgroup, at most 1 GiB. A connection may hold an eighth of what is free; a larger request is refused with ENHANCE_YOUR_CALM or
     /// RESOURCE_EXHAUSTED.
-    #[arg(long, env = "TIDEGATE_MAX_BODY_MEMORY", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     max_body_memory: Option<NonZeroUsize>,
     /// Memory for quotas (RLQS): buckets that clients report, and their shares, in bytes; by default an eighth of the memory of the
     /// machine or of the cgroup, at most 1 GiB. One peer may have half of it, also for buckets that outlive its streams; further
     /// buckets get no assignment.
-    #[arg(long, env = "TIDEGATE_MAX_QUOTA_MEMORY", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     max_quota_memory: Option<NonZeroUsize>,
     /// Close a connection whose first request is not complete after this time.
-    #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "10s")]
     first_request_timeout: Duration,
     /// Time without a frame after which a PING is sent.
-    #[arg(long, env = "TIDEGATE_KEEP_ALIVE_INTERVAL", value_name = "TIME", value_parser = interval, default_value = "1m")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1m")]
     keep_alive_interval: Duration,
     /// Time to acknowledge the PING, or a GOAWAY, before the connection is closed.
-    #[arg(long, env = "TIDEGATE_KEEP_ALIVE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "20s")]
     keep_alive_timeout: Duration,
     /// Time without a request after which a connection is closed with GOAWAY.
-    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "1h")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1h")]
     idle_timeout: Duration,
     /// Age at which a connection gets GOAWAY, 10 % more or less, so that clients connect again and spread over replicas.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE", value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
     max_connection_age: Option<Duration>,
     /// Time after that age that calls have to complete before the connection is closed.
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE_GRACE", value_name = "TIME", value_parser = interval, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "30s")]
     max_connection_age_grace: Duration,
     /// Time from a unary request's headers to the end of its body, after which the stream is reset; of a stream of quotas, to its
     /// first message.
-    #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "30s")]
     body_timeout: Duration,
     /// Time that a client may take to read a response message before the stream is reset, or the connection closed.
-    #[arg(long, env = "TIDEGATE_WRITE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "20s")]
     write_timeout: Duration,
     /// Maximum number of control frames (such as PING) within 10 s, beyond eight per request; more end the connection.
-    #[arg(long, env = "TIDEGATE_MAX_CONTROL_FRAMES", value_name = "N", default_value_t = Http2Settings::default().control_frames_max)]
+    #[arg(long, value_name = "N", default_value_t = Http2Settings::default().control_frames_max)]
     max_control_frames: u32,
     /// Maximum number of cancelled requests within 10 s, beyond the number of answered requests; more end the connection.
-    #[arg(long, env = "TIDEGATE_MAX_RESETS", value_name = "N", default_value_t = Http2Settings::default().resets_max)]
+    #[arg(long, value_name = "N", default_value_t = Http2Settings::default().resets_max)]
     max_resets: u32,
 }
 

@@ -10,10 +10,10 @@ use tidegate_operations::control::{ControlSettings, Reach};
 pub(super) struct ControlFlags {
     /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
     /// loopback.
-    #[arg(long, env = "TIDEGATE_CONTROL", value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
+    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
     control: Option<ReachChoice>,
     /// File of the audit log, to which each change by the control API is appended; by default DIR/audit.jsonl of --data.
-    #[arg(long, env = "TIDEGATE_AUDIT_LOG", value_name = "FILE", requires = "control")]
+    #[arg(long, value_name = "FILE", requires = "control")]
     audit_log: Option<PathBuf>,
 }
 

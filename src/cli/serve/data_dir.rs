@@ -15,17 +15,17 @@ use tidegate_snapshot::{OnBadSnapshot, RestoreFigures, Restored, Writer};
 #[derive(Args)]
 pub(super) struct DataDir {
     /// Data directory, in which counters survive restarts; created if missing. By default counters are kept in memory only.
-    #[arg(long, env = "TIDEGATE_DATA", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Time from the start of one snapshot to the start of the next. A crash loses at most the hits of this time and of one
     /// snapshot's duration.
-    #[arg(long, env = "TIDEGATE_SNAPSHOT_INTERVAL", default_value = "10s", value_parser = interval)]
+    #[arg(long, default_value = "10s", value_parser = interval)]
     snapshot_interval: Duration,
     /// Longest time of a single write to the data directory; beyond it the snapshot fails, and a stop does not wait longer.
-    #[arg(long, env = "TIDEGATE_SNAPSHOT_TIMEOUT", default_value = "10s", value_parser = interval)]
+    #[arg(long, default_value = "10s", value_parser = interval)]
     snapshot_timeout: Duration,
     /// Action on a snapshot that is damaged or of a newer format.
-    #[arg(long, env = "TIDEGATE_ON_BAD_SNAPSHOT", default_value = "refuse")]
+    #[arg(long, default_value = "refuse")]
     on_bad_snapshot: OnBadChoice,
 }
 

@@ -18,49 +18,31 @@ const SALT_BYTES_MAX: u64 = 1 << 20;
 #[derive(Args)]
 pub(super) struct DecisionLogFlags {
     /// Write decisions as JSON lines: to a file, to - for standard output, or to unix:/path/of/socket.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG", value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET")]
     decision_log: Option<Target>,
     /// Share of requests whose admissions are logged, from 0 to 1; of equal requests all are logged, or none.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE", requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
+    #[arg(long, requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
     decision_log_sample: SampleRate,
     /// Share of requests whose denials are logged.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE_DENIALS", requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
+    #[arg(long, requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
     decision_log_sample_denials: SampleRate,
     /// Rename the file to PATH.1 before it exceeds this size; by default it grows. SIGUSR2 opens PATH again.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_MAX_BYTES", requires = "decision_log", value_name = "BYTES")]
+    #[arg(long, requires = "decision_log", value_name = "BYTES")]
     decision_log_max_bytes: Option<u64>,
     /// Number of renamed files to keep: PATH.1 is the newest.
-    #[arg(
-        long,
-        env = "TIDEGATE_DECISION_LOG_KEEP",
-        requires = "decision_log",
-        value_name = "N",
-        default_value_t = 5
-    )]
+    #[arg(long, requires = "decision_log", value_name = "N", default_value_t = 5)]
     decision_log_keep: u32,
     /// Values of keys for which no rule has `log`.
-    #[arg(
-        long,
-        env = "TIDEGATE_DECISION_LOG_VALUES",
-        requires = "decision_log",
-        value_name = "HOW",
-        default_value = "plain"
-    )]
+    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "plain")]
     decision_log_values: Values,
     /// File with the secret of hashed values; by default a random one, so that hashes differ after a restart.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SALT_FILE", requires = "decision_log", value_name = "PATH")]
+    #[arg(long, requires = "decision_log", value_name = "PATH")]
     decision_log_salt_file: Option<PathBuf>,
     /// How the rules in force are written, at the start of each file and when they change.
-    #[arg(
-        long,
-        env = "TIDEGATE_DECISION_LOG_RULES",
-        requires = "decision_log",
-        value_name = "HOW",
-        default_value = "auto"
-    )]
+    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "auto")]
     decision_log_rules: Rules,
     /// Bytes of queued decisions for each worker; decisions beyond are missing in the log, and counted.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_QUEUE_BYTES", requires = "decision_log", value_name = "BYTES", default_value_t = 2 << 20)]
+    #[arg(long, requires = "decision_log", value_name = "BYTES", default_value_t = 2 << 20)]
     decision_log_queue_bytes: usize,
 }
 

@@ -39,10 +39,10 @@ const KEYS: [(&str, u32); 5] = [("mallory", 4), ("bob", 2), ("carol", 1), ("dave
 #[derive(Args)]
 pub(super) struct DemoFlags {
     /// Serve the demo rules with the console open on loopback, and print a link that carries a token for this run.
-    #[arg(long, env = "TIDEGATE_DEMO", conflicts_with_all = ["rules", "http_token_file", "control"])]
+    #[arg(long, conflicts_with_all = ["rules", "http_token_file", "control"])]
     demo: bool,
     /// Send requests of five keys to the demo rules, so that the console has something to show.
-    #[arg(long, env = "TIDEGATE_DEMO_TRAFFIC", requires = "demo")]
+    #[arg(long, requires = "demo")]
     demo_traffic: bool,
 }
 

@@ -14,48 +14,43 @@ use tidegate_service::{LimitadorLabels, LimitadorSettings};
 #[command(group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control", "leases"]).multiple(true))]
 pub(super) struct HttpFlags {
     /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none; repeatable.
-    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     pub(super) http_listen: Vec<ListenAddress>,
     /// File of bearer tokens, as `tidegate token` writes it. Requests of the HTTP port then need a token, except those of probes;
     /// callers of the control API and holders of leases get their roles from it, on the gRPC port too. Read again when it changes.
-    #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "uses_of_tokens")]
+    #[arg(long, value_name = "FILE", requires = "uses_of_tokens")]
     http_token_file: Option<PathBuf>,
     /// Maximum number of HTTP connections. Beyond it the idlest connection is closed.
-    #[arg(long, env = "TIDEGATE_HTTP_MAX_CONNECTIONS", value_name = "N", default_value = "256")]
+    #[arg(long, value_name = "N", default_value = "256")]
     http_max_connections: NonZeroUsize,
     /// Maximum bytes of the line and the headers of an HTTP request; a longer head is refused with 431.
-    #[arg(long, env = "TIDEGATE_HTTP_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().header_bytes_max)]
+    #[arg(long, value_name = "BYTES", default_value_t = HttpBounds::default().header_bytes_max)]
     http_max_header_bytes: usize,
     /// Maximum bytes of the body of an HTTP request; a longer body is refused with 413.
-    #[arg(long, env = "TIDEGATE_HTTP_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
+    #[arg(long, value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
     http_max_body_bytes: usize,
     /// Time for each of: the headers of an HTTP request, its body, its wait in a queue of its rule, the writing of its response.
-    #[arg(
-        long, env = "TIDEGATE_HTTP_TIMEOUT", value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "10s")]
     http_timeout: Duration,
     /// Time after which an HTTP connection without requests is closed.
-    #[arg(
-        long, env = "TIDEGATE_HTTP_IDLE_TIMEOUT", value_name = "TIME", value_parser = crate::cli::arguments::interval,
-        default_value = "2m"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "2m")]
     http_idle_timeout: Duration,
     /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local,
     /// .local, .internal,
     /// .lan, .home.arpa): those of proxies in front of it, and without tokens and TLS every name in the header `host`; `*` allows all.
-    #[arg(long, env = "TIDEGATE_HTTP_ALLOWED_HOSTS", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     http_allowed_hosts: Vec<String>,
     /// Path at which the HTTP port serves the metrics besides /metrics.
-    #[arg(long, env = "TIDEGATE_METRICS_PATH", value_name = "PATH", requires = "http_listen")]
+    #[arg(long, value_name = "PATH", requires = "http_listen")]
     metrics_path: Option<MetricsPath>,
     /// Serve Limitador's HTTP API and its metrics at the HTTP port, and accept requests in the forms that it accepts (docs/migrate.md).
-    #[arg(long, env = "TIDEGATE_LIMITADOR_API", value_name = "LABELS", requires = "http_listen")]
+    #[arg(long, value_name = "LABELS", requires = "http_listen")]
     limitador_api: Option<LimitadorLabelsChoice>,
     /// Expression in CEL that makes further labels of Limitador's metrics: a map of names to values, such as descriptors[1].
-    #[arg(long, env = "TIDEGATE_LIMITADOR_LABELS", value_name = "EXPRESSION", value_parser = Expression::parse, requires = "limitador_api")]
+    #[arg(long, value_name = "EXPRESSION", value_parser = Expression::parse, requires = "limitador_api")]
     limitador_labels: Option<Expression>,
     /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
-    #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
+    #[arg(long, requires = "control", requires = "http_listen")]
     console: bool,
 }
 

@@ -9,7 +9,7 @@ use tidegate_operations::control::Reach;
 #[derive(Args)]
 pub(super) struct LeasesFlags {
     /// Grant leases of the counters on the gRPC port, to callers with the role lease; by default none are. Without a value: loopback.
-    #[arg(long, env = "TIDEGATE_LEASES", value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
+    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
     leases: Option<ReachChoice>,
 }
 

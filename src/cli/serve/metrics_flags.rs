@@ -14,65 +14,41 @@ use tidegate_service::{LimitCountSettings, LimitadorSettings, MeterSettings};
 #[derive(Args)]
 pub(super) struct MetricsFlags {
     /// Maximum number of limits, and of descriptor values, with series of their own; further ones share `other`.
-    #[arg(
-        long,
-        env = "TIDEGATE_METRICS_SERIES_MAX",
-        value_name = "N",
-        default_value_t = LimitCountSettings::default().series_max
-    )]
+    #[arg(long, value_name = "N", default_value_t = LimitCountSettings::default().series_max)]
     pub(super) metrics_series_max: usize,
     /// Percentage of a limit from which on admitted hits count as near_limit.
     #[arg(
-        long,
-        env = "TIDEGATE_NEAR_LIMIT_PERCENT",
-        value_name = "PERCENT",
-        default_value_t = LimitCountSettings::default().near_limit_percent,
+        long, value_name = "PERCENT", default_value_t = LimitCountSettings::default().near_limit_percent,
         value_parser = clap::value_parser!(u8).range(0..=100)
     )]
     near_limit_percent: u8,
     /// Upper bounds of the buckets of tidegate_decision_duration_seconds, separated by commas; at most 31.
     #[arg(
-        long,
-        env = "TIDEGATE_METRICS_DURATION_BUCKETS",
-        value_name = "DURATIONS",
-        value_delimiter = ',',
+        long, value_name = "DURATIONS", value_delimiter = ',',
         default_value = "10us,25us,50us,100us,250us,500us,1ms,2500us,5ms,10ms,25ms,50ms,100ms",
         value_parser = humantime::parse_duration
     )]
     metrics_duration_buckets: Vec<Duration>,
     /// Report hits under the metric names and labels of the reference server too; needs --compat reference.
-    #[arg(long, env = "TIDEGATE_REFERENCE_METRICS")]
+    #[arg(long)]
     reference_metrics: bool,
     /// Statsd server to push metrics to; by default there is none.
-    #[arg(long, env = "TIDEGATE_STATSD", value_name = "HOST:PORT", value_parser = host_and_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     statsd: Option<String>,
     /// Transport of statsd.
-    #[arg(long, env = "TIDEGATE_STATSD_TRANSPORT", default_value = "udp", requires = "statsd")]
+    #[arg(long, default_value = "udp", requires = "statsd")]
     statsd_transport: StatsdTransportChoice,
     /// Dialect of statsd.
-    #[arg(long, env = "TIDEGATE_STATSD_FORMAT", default_value = "statsd", requires = "statsd")]
+    #[arg(long, default_value = "statsd", requires = "statsd")]
     statsd_format: StatsdFormatChoice,
     /// Time between pushes to statsd.
-    #[arg(long, env = "TIDEGATE_STATSD_INTERVAL", default_value = "10s", value_parser = interval, requires = "statsd")]
+    #[arg(long, default_value = "10s", value_parser = interval, requires = "statsd")]
     statsd_interval: Duration,
     /// First part of the names in statsd, instead of `tidegate_`.
-    #[arg(
-        long,
-        env = "TIDEGATE_STATSD_PREFIX",
-        default_value = "tidegate",
-        value_name = "TEXT",
-        requires = "statsd"
-    )]
+    #[arg(long, default_value = "tidegate", value_name = "TEXT", requires = "statsd")]
     statsd_prefix: String,
     /// Tags of every metric, key:value, separated by commas. In the dialect statsd they are at the end of names, as `.__key=value`.
-    #[arg(
-        long,
-        env = "TIDEGATE_STATSD_TAGS",
-        value_name = "TAGS",
-        value_delimiter = ',',
-        value_parser = tag,
-        requires = "statsd"
-    )]
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', value_parser = tag, requires = "statsd")]
     statsd_tags: Vec<(String, String)>,
 }
 

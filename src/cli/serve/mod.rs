@@ -64,10 +64,11 @@ use tls_flags::TlsFlags;
 /// process at once.
 /// Traces and metrics are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
+#[command(mut_args(settings::with_variable))]
 pub(in crate::cli) struct Serve {
     /// File of settings, as YAML: a map whose names are those of these flags without dashes in front, such as `max-counters: 1000000`.
     /// Flags and variables take precedence.
-    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the settings and the files that they name (rules, tokens, certificates), and exit: with 0 if the server would start.
     #[arg(long)]
@@ -75,49 +76,43 @@ pub(in crate::cli) struct Serve {
     /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
     /// (docs/reference-environment.md), or Limitador (docs/migrate.md). Selected also by the program name `ratelimit` or
     /// `limitador-server`; the latter takes Limitador's arguments too.
-    #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
+    #[arg(long, value_name = "SERVER")]
     env: Option<EnvChoice>,
     /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
-    #[arg(
-        long,
-        env = "TIDEGATE_LISTEN",
-        value_name = "ADDR",
-        value_delimiter = ',',
-        default_value = "127.0.0.1:8081"
-    )]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', default_value = "127.0.0.1:8081")]
     listen: Vec<ListenAddress>,
     /// For tests: time stands still until a client of tidegate.test.v1.Clock moves it.
     #[arg(long, hide = true)]
     test_clock: bool,
     /// Worker threads; by default one per core.
-    #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Format of log lines.
-    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
+    #[arg(long, help_heading = "Logs", default_value = "text")]
     log_format: LogFormat,
     /// Log level: off, error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
-    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    #[arg(long, help_heading = "Logs", default_value = "info", value_name = "LEVEL")]
     log: String,
     /// Admit every request; statuses still report which would have been denied.
-    #[arg(long, help_heading = "Rules", env = "TIDEGATE_GLOBAL_SHADOW")]
+    #[arg(long, help_heading = "Rules")]
     global_shadow: bool,
     /// Maximum number of live counters, at up to 64 bytes each; by default as many as fit in half of the memory.
-    #[arg(long, help_heading = "Counters", env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
+    #[arg(long, help_heading = "Counters", value_name = "N")]
     max_counters: Option<NonZeroUsize>,
     /// Verdict for a request that needs a new counter when the maximum is reached.
-    #[arg(long, help_heading = "Counters", env = "TIDEGATE_ON_FULL", default_value = "deny")]
+    #[arg(long, help_heading = "Counters", default_value = "deny")]
     on_full: OnFullChoice,
     /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
-    #[arg(long, help_heading = "Queues", env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
+    #[arg(long, help_heading = "Queues", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_queued: usize,
     /// A queued request is released at least this long before its caller's deadline; a request that would be released later is denied.
-    #[arg(long, help_heading = "Queues", env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
+    #[arg(long, help_heading = "Queues", default_value = "2ms", value_parser = humantime::parse_duration)]
     queue_margin: Duration,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
-    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, help_heading = "Connections", default_value = "0s", value_parser = humantime::parse_duration)]
     drain_delay: Duration,
     /// Time that connections have to complete their calls after GOAWAY.
-    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, help_heading = "Connections", default_value = "10s", value_parser = humantime::parse_duration)]
     drain_timeout: Duration,
     #[command(flatten, next_help_heading = "Demo")]
     demo: DemoFlags,
@@ -155,16 +150,16 @@ pub(in crate::cli) struct Serve {
 #[derive(Args)]
 struct Bounds {
     /// Maximum number of descriptors in a request.
-    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = at_least_one(RequestLimits::default().descriptors_max))]
+    #[arg(long, value_name = "N", default_value_t = at_least_one(RequestLimits::default().descriptors_max))]
     max_descriptors: NonZeroUsize,
     /// Maximum number of entries in a descriptor.
-    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = at_least_one(RequestLimits::default().entries_max))]
+    #[arg(long, value_name = "N", default_value_t = at_least_one(RequestLimits::default().entries_max))]
     max_entries: NonZeroUsize,
     /// Maximum bytes of a domain, and of the text of a key or a value: a longer one counts by a hash of the whole.
-    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = at_least_one(RequestLimits::default().text_bytes_max))]
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(RequestLimits::default().text_bytes_max))]
     max_text_bytes: NonZeroUsize,
     /// Maximum bytes of a request message.
-    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = at_least_one(1024 * 1024))]
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(1024 * 1024))]
     max_message_bytes: NonZeroUsize,
 }
 

@@ -10,17 +10,17 @@ use tidegate_service::{PlainHeaders, ReferenceHeaders, ResponseHeaders, RetryAft
 #[derive(Args)]
 pub(super) struct ResponseOptions {
     /// Add dynamic metadata to every response: the request, the limits that are over, and their resets.
-    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA")]
+    #[arg(long)]
     dynamic_metadata: bool,
     /// Rate limit headers that Envoy adds to responses to the client; a list separated by commas.
     ///
     /// Envoy has such headers of its own (`enable_x_ratelimit_headers`, `enable_retry_after_header`): enable one or the other.
-    #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     response_headers: Vec<HeadersChoice>,
     /// Longest time that is added at random to the waits that headers of denials state (`Retry-After` and plain headers).
     ///
     /// Clients that are denied together then do not return together. No stated wait is shorter than the exact wait; resets in statuses stay exact.
-    #[arg(long, env = "TIDEGATE_RETRY_JITTER", value_name = "DURATION", default_value = "0s", value_parser = jitter)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = jitter)]
     retry_jitter: u32,
 }
 

@@ -25,33 +25,33 @@ use tidegate_transport::TlsClient;
 pub(super) struct RuleFlags {
     /// Rule file, directory of rule files, - for standard input, or control plane as xds://host:port?node=ID; repeatable. Files
     /// may extend the rules of a control plane by keys that its messages lack (docs/xds.md).
-    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     rules: Vec<RuleSources>,
     /// File of blocked entries, as KEY=VALUE or KEY=CIDR, one per line, or a directory of such files; repeatable (docs/control.md).
-    #[arg(long, env = "TIDEGATE_BLOCKS", value_name = "PATH", value_delimiter = ':')]
+    #[arg(long, value_name = "PATH", value_delimiter = ':')]
     blocks: Vec<PathBuf>,
     /// Detection of changed rule files, and files of blocks: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
     /// reloads them in any case.
-    #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
+    #[arg(long, default_value = "auto", value_name = "HOW")]
     rules_watch: WatchMode,
     /// Read every file of a directory, whatever its extension; by default .yaml and .yml files.
-    #[arg(long, env = "TIDEGATE_RULES_EVERY_FILE")]
+    #[arg(long)]
     rules_every_file: bool,
     /// Read files whose names begin with a dot too, but not those that begin with two.
-    #[arg(long, env = "TIDEGATE_RULES_DOT_FILES")]
+    #[arg(long)]
     rules_dot_files: bool,
     /// Start although the rule files have errors: requests are refused with UNAVAILABLE until they have none.
-    #[arg(long, env = "TIDEGATE_WAIT_FOR_RULES")]
+    #[arg(long)]
     wait_for_rules: bool,
     /// Never serve the rules that the data directory has kept from a former process. By default they are served while the rule
     /// files have errors, or the control plane has not responded yet.
-    #[arg(long, env = "TIDEGATE_STRICT_RULES")]
+    #[arg(long)]
     strict_rules: bool,
     /// Report health SERVING while the server waits for its first rules, from a control plane or from valid files.
-    #[arg(long, env = "TIDEGATE_HEALTHY_WITHOUT_RULES")]
+    #[arg(long)]
     healthy_without_rules: bool,
     /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
-    #[arg(long, env = "TIDEGATE_HEALTH_NEEDS_RULES", conflicts_with = "healthy_without_rules")]
+    #[arg(long, conflicts_with = "healthy_without_rules")]
     health_needs_rules: bool,
     /// Whether the demo rules are wanted.
     #[arg(skip)]
@@ -64,31 +64,31 @@ pub(super) struct RuleFlags {
 #[derive(Args)]
 struct XdsFlags {
     /// Metadata of this server's node, as KEY=VALUE; repeatable.
-    #[arg(long, env = "TIDEGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     xds_node_metadata: Vec<(String, String)>,
     /// Request header for the control plane, as NAME=VALUE; repeatable.
-    #[arg(long, env = "TIDEGATE_XDS_HEADER", hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = header)]
+    #[arg(long, hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = header)]
     xds_header: Vec<(String, String)>,
     /// Time before connecting to the control plane again; doubles with each failure, with jitter.
-    #[arg(long, env = "TIDEGATE_XDS_BACKOFF", value_name = "TIME", default_value = "1s", value_parser = crate::cli::arguments::interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::cli::arguments::interval)]
     xds_backoff: Duration,
     /// Maximum of that time.
-    #[arg(long, env = "TIDEGATE_XDS_BACKOFF_MAX", value_name = "TIME", default_value = "60s", value_parser = crate::cli::arguments::interval)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::cli::arguments::interval)]
     xds_backoff_max: Duration,
     /// Maximum bytes of one response of the control plane.
-    #[arg(long, env = "TIDEGATE_XDS_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
     xds_max_message_bytes: usize,
     /// Connect to the control plane with TLS, and verify it by these authorities, as PEM.
-    #[arg(long, env = "TIDEGATE_XDS_TLS_CA", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     xds_tls_ca: Option<PathBuf>,
     /// Certificate chain for a control plane that requires a client certificate, as PEM. Read again for each connection.
-    #[arg(long, env = "TIDEGATE_XDS_TLS_CERT", value_name = "FILE", requires_all = ["xds_tls_key", "xds_tls_ca"])]
+    #[arg(long, value_name = "FILE", requires_all = ["xds_tls_key", "xds_tls_ca"])]
     xds_tls_cert: Option<PathBuf>,
     /// Private key of --xds-tls-cert, as PEM.
-    #[arg(long, env = "TIDEGATE_XDS_TLS_KEY", value_name = "FILE", requires = "xds_tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "xds_tls_cert")]
     xds_tls_key: Option<PathBuf>,
     /// Name that the control plane's certificate must have; by default the host of the address.
-    #[arg(long, env = "TIDEGATE_XDS_TLS_SERVER_NAME", value_name = "NAME", requires = "xds_tls_ca")]
+    #[arg(long, value_name = "NAME", requires = "xds_tls_ca")]
     xds_tls_server_name: Option<String>,
 }
 

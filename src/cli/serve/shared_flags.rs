@@ -14,32 +14,26 @@ pub(super) struct SharedFlags {
     /// Store for the counters: redis://host:port, rediss://host:port (TLS), unix:/path, or
     /// redis+sentinel://host:port,host:port/group, or redis+cluster://host:port,host:port, with user:password@ and /database
     /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
-    #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     counters: Option<String>,
     #[command(flatten)]
     store: StoreFlags,
     /// Time limit of a decision of the store. Envoy waits 20 ms by default.
-    #[arg(
-        long, env = "TIDEGATE_COUNTERS_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10ms",
-        requires = "counters"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "10ms", requires = "counters")]
     counters_timeout: Duration,
     /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
-    #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
+    #[arg(long, requires = "counters")]
     counters_allow_eviction: bool,
     /// Leases: with auto, this server takes credits of counters in high demand and decides by itself until they are spent or
     /// expire. The same for all servers of a store. By default auto; off in a cluster and with --compat reference, where nothing
     /// can be leased.
-    #[arg(long, env = "TIDEGATE_LEASE", value_name = "MODE", requires = "counters")]
+    #[arg(long, value_name = "MODE", requires = "counters")]
     lease: Option<LeaseChoice>,
     /// Length of a lease, 10 ms to 10 s. The same for all servers of a store.
-    #[arg(
-        long, env = "TIDEGATE_LEASE_LENGTH", value_name = "TIME", value_parser = lease_length, default_value = "200ms",
-        requires = "counters"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = lease_length, default_value = "200ms", requires = "counters")]
     lease_length: Duration,
     /// Decision while the store does not decide.
-    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
+    #[arg(long, default_value = "local", requires = "counters")]
     on_store_failure: OnFailureChoice,
 }
 

@@ -12,51 +12,34 @@ use tidegate_transport::San;
 #[derive(Args)]
 pub(super) struct TlsFlags {
     /// Certificate chain of the gRPC port, as PEM; it then serves TLS 1.2 and 1.3 on TCP addresses. Read again when it changes.
-    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert, as PEM.
-    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Authorities of client certificates, as PEM; clients without a certificate that one of them signed are refused.
-    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Subject alternative name that client certificates must have: a DNS name or a URI, such as a SPIFFE id; repeatable.
-    #[arg(
-        long,
-        env = "TIDEGATE_TLS_ALLOW_SAN",
-        value_name = "NAME",
-        value_delimiter = ',',
-        requires = "tls_client_ca"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "tls_client_ca")]
     tls_allow_san: Vec<San>,
     /// Time from the start of a connection to the end of its TLS handshake, after which it is closed.
-    #[arg(
-        long, env = "TIDEGATE_TLS_HANDSHAKE_TIMEOUT", value_name = "TIME", value_parser = interval,
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "10s")]
     tls_handshake_timeout: Duration,
     /// Maximum number of TLS handshakes in progress. Beyond it the oldest handshake is ended.
-    #[arg(long, env = "TIDEGATE_TLS_MAX_HANDSHAKES", value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000")]
     tls_max_handshakes: NonZeroUsize,
     /// Like --tls-cert, for the HTTP port.
-    #[arg(
-        long, env = "TIDEGATE_HTTP_TLS_CERT", value_name = "FILE", requires_all = ["http_tls_key", "http_listen"]
-    )]
+    #[arg(long, value_name = "FILE", requires_all = ["http_tls_key", "http_listen"])]
     http_tls_cert: Option<PathBuf>,
     /// Private key of --http-tls-cert, as PEM.
-    #[arg(long, env = "TIDEGATE_HTTP_TLS_KEY", value_name = "FILE", requires = "http_tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
     http_tls_key: Option<PathBuf>,
     /// Like --tls-client-ca, for the HTTP port.
-    #[arg(long, env = "TIDEGATE_HTTP_TLS_CLIENT_CA", value_name = "FILE", requires = "http_tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "http_tls_cert")]
     http_tls_client_ca: Option<PathBuf>,
     /// Like --tls-allow-san, for the HTTP port.
-    #[arg(
-        long,
-        env = "TIDEGATE_HTTP_TLS_ALLOW_SAN",
-        value_name = "NAME",
-        value_delimiter = ',',
-        requires = "http_tls_client_ca"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "http_tls_client_ca")]
     http_tls_allow_san: Vec<San>,
 }
 

@@ -15,6 +15,7 @@ mod wrong_value;
 
 pub(in crate::cli) use effective::EffectiveSettings;
 pub(in crate::cli) use given::Given;
+pub(super) use variables::with_variable;
 
 use crate::cli::{
     Failure,

@@ -1,5 +1,6 @@
 //! The variables `TIDEGATE_…`: empty ones count as unset, booleans have the usual spellings, and unknown ones are reported.
 
+use super::given::variable_of;
 use clap::{Arg, ArgAction, Command, builder::BoolishValueParser, builder::Resettable};
 use std::{
     any::TypeId,
@@ -11,6 +12,18 @@ use std::{
 
 /// Variables besides those of flags: of shells' completions.
 const OTHERS: [&str; 1] = ["TIDEGATE_COMPLETE"];
+
+/// A flag of `serve` with the variable of its name. Flags without a place in a deployment have none.
+pub(in crate::cli::serve) fn with_variable(arg: Arg) -> Arg {
+    match arg.get_long() {
+        Some(flag) if flag != "check" && !arg.is_hide_set() && arg.get_env().is_none() => {
+            // A process builds the command a few times.
+            let name: &'static str = variable_of(flag).leak();
+            arg.env(name)
+        }
+        _ => arg,
+    }
+}
 
 /// The command and all below it, in which empty variables are unset, and switches accept `1`, `yes` and `True` too.
 pub(super) fn adjusted(command: Command, variable: impl Fn(&OsStr) -> Option<OsString> + Copy) -> Command {
