@@ -1,6 +1,8 @@
 //! The audit log: what is written to it, and `ListAudit`.
 
-use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
+use super::{
+    caller::ControlApi, convert::timestamp, error::Error, method::Handled, rules::page_size, try_json,
+};
 use crate::api::pb::control as pb;
 use serde_json::Value;
 use tidegate_core::{
@@ -8,7 +10,7 @@ use tidegate_core::{
     rules::{DomainRules, RuleSet},
 };
 use tidegate_http2::grpc::status_name;
-use tidegate_operations::control::{AuditEntry, AuditEvent, Caller, INTENT};
+use tidegate_operations::control::{AuditEntry, AuditEvent, Caller, INTENT, Role};
 use tonic::Code;
 
 const ENTRIES_DEFAULT: usize = 100;
@@ -16,17 +18,17 @@ const ENTRIES_MAX: usize = 1_000;
 
 impl ControlApi {
     /// Makes a change in a task of its own, which goes on if the call is cancelled: its intent is in the audit log before, its
-    /// outcome afterwards. A change whose intent cannot be written is refused. `text` is the request as JSON; none for methods
-    /// that change nothing.
-    pub(super) async fn perform<R: Send + 'static>(
+    /// outcome afterwards. A change whose intent cannot be written is refused. Other methods change nothing, and leave no line.
+    pub(super) async fn perform<M: Handled>(
         &self,
         caller: &Caller,
-        method: &'static str,
-        text: Option<Vec<u8>>,
-        change: impl Future<Output = Result<R, Error>> + Send + 'static,
-    ) -> Result<R, Error> {
-        let Some(text) = text else { return change.await };
-        let (api, event) = (self.clone(), self.intent(caller, method, &text));
+        request: M,
+    ) -> Result<M::Response, Error> {
+        if M::ROLE != Role::Operate {
+            return request.handle(self, caller).await;
+        }
+        let event = self.intent(caller, M::METHOD, &try_json(&request)?);
+        let (api, caller) = (self.clone(), caller.clone());
         let changed = tokio::spawn(async move {
             let log = api.control.audit_log();
             let intent = log.append(event.clone(), api.control.now()).await;
@@ -34,7 +36,7 @@ impl ControlApi {
                 let message = format!("{error}; nothing was changed: make room for it, then repeat the call");
                 Error::new(Code::Unavailable, message)
             })?;
-            let changed = change.await;
+            let changed = request.handle(&api, &caller).await;
             let outcome = changed.as_ref().map_or_else(name_of, |_| "OK").to_owned();
             let event = AuditEvent { outcome, intent: Some(intent), ..event };
             // The intent is there: without this line, the change may have been made.

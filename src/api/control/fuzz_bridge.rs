@@ -12,8 +12,8 @@ macro_rules! bridge {
         pub fn control_json(method: &str, body: &[u8]) -> Option<Vec<u8>> {
             match method {
                 $(stringify!($name) => {
-                    let request = json::decode::<messages::$request>(stringify!($request), body).ok()?;
-                    json::try_json(stringify!($request), &request).ok()
+                    let request = json::decode::<messages::$request>(body).ok()?;
+                    json::try_json(&request).ok()
                 })*
                 _ => None,
             }

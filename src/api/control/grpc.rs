@@ -1,13 +1,13 @@
 //! The control API over gRPC.
 
-use super::{TAIL, caller::ControlApi, for_each_method, try_json};
+use super::{TAIL, caller::ControlApi, for_each_method};
 use crate::api::{
     grpc::BoxedResponse,
     pb::control::{self as messages, control_server},
     routed_peer::RoutedPeer,
 };
 use std::{future::ready, pin::Pin};
-use tidegate_operations::control::{Caller, Role};
+use tidegate_operations::control::Caller;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
@@ -39,12 +39,7 @@ macro_rules! service {
             $(fn $handler(&self, request: Request<messages::$request>) -> BoxedResponse<'_, messages::$response> {
                 Box::pin(async move {
                     let caller = self.admit(&request, stringify!($name))?;
-                    let request = request.into_inner();
-                    let text = (Role::$role == Role::Operate).then(|| try_json(stringify!($request), &request));
-                    let text = text.transpose().map_err(super::Error::from)?;
-                    let (api, of) = (self.0.clone(), caller.clone());
-                    let call = async move { api.$handler(&of, request).await };
-                    Ok(Response::new(self.0.perform(&caller, stringify!($name), text, call).await?))
+                    Ok(Response::new(self.0.perform(&caller, request.into_inner()).await?))
                 })
             })*
         }

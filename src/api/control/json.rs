@@ -4,16 +4,16 @@ use super::{
     caller::{ControlApi, Recheck},
     error::Error,
     for_each_method,
+    method::Named,
 };
 use crate::api::pb::{self, control as messages};
 use bytes::Bytes;
-use prost::Message;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage as _, Value,
 };
 use serde::Serialize as _;
 use std::{fmt, sync::LazyLock};
-use tidegate_operations::control::{Caller, Role};
+use tidegate_operations::control::Caller;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
 
@@ -32,13 +32,8 @@ pub(in crate::api) async fn call(
         ($($name:ident $handler:ident $request:ident $response:ident $role:ident;)*) => {
             match method {
                 $(stringify!($name) => {
-                    let request = decode::<messages::$request>(stringify!($request), body)?;
-                    let text = (Role::$role == Role::Operate).then(|| try_json(stringify!($request), &request));
-                    let text = text.transpose()?;
-                    let (of_call, of) = (api.clone(), caller.clone());
-                    let call = async move { of_call.$handler(&of, request).await };
-                    let response = api.perform(caller, stringify!($name), text, call).await?;
-                    Ok(to_json(stringify!($response), &response))
+                    let response = api.perform(caller, decode::<messages::$request>(body)?).await?;
+                    Ok(to_json(&response))
                 })*
                 _ => Err(Error::not_found(format!("there is no method {method:?}"))),
             }
@@ -53,32 +48,32 @@ pub(in crate::api) fn tail(
     recheck: Recheck,
     body: &[u8],
 ) -> Result<impl Stream<Item = Vec<u8>> + Send + use<>, Error> {
-    let responses = api.tail(recheck, decode("TailRequest", body)?)?;
+    let responses = api.tail(recheck, decode(body)?)?;
     Ok(ReceiverStream::new(responses).map(|response| {
-        let mut line = to_json("TailResponse", &response);
+        let mut line = to_json(&response);
         line.push(b'\n');
         line
     }))
 }
 
-fn descriptor(message: &str) -> MessageDescriptor {
-    let found = POOL.get_message_by_name(&format!("tidegate.v1.{message}"));
+fn descriptor<M: Named>() -> MessageDescriptor {
+    let found = POOL.get_message_by_name(&format!("tidegate.v1.{}", M::NAME));
     found.expect("the descriptors were compiled with this crate")
 }
 
-/// The message of that name in the body; an empty body is an empty message.
-pub(super) fn decode<M: Message + Default>(name: &str, body: &[u8]) -> Result<M, Error> {
+/// The message in the body; an empty body is an empty message.
+pub(super) fn decode<M: Named + Default>(body: &[u8]) -> Result<M, Error> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     let malformed = |error: &dyn fmt::Display| {
-        let text = format!("the body is not a {name} in the JSON mapping of protobuf: {error}");
-        match serde_json::from_slice(body).ok().and_then(|body| malformed_field(&descriptor(name), &body)) {
+        let text = format!("the body is not a {} in the JSON mapping of protobuf: {error}", M::NAME);
+        match serde_json::from_slice(body).ok().and_then(|body| malformed_field(&descriptor::<M>(), &body)) {
             Some(field) => Error::invalid(field, text),
             None => Error::new(Code::InvalidArgument, text),
         }
     };
     let mut json = serde_json::Deserializer::from_slice(body);
     let message =
-        DynamicMessage::deserialize(descriptor(name), &mut json).map_err(|error| malformed(&error))?;
+        DynamicMessage::deserialize(descriptor::<M>(), &mut json).map_err(|error| malformed(&error))?;
     json.end().map_err(|error| malformed(&error))?;
     message.transcode_to().map_err(|error| malformed(&error))
 }
@@ -165,12 +160,12 @@ fn out_of_range(message: &DynamicMessage) -> Option<OutOfRange> {
     })
 }
 
-/// The JSON text of a message of that name, in which lists of the message itself are there also when they are empty: for programs that read the
+/// The JSON text of a message, in which lists of the message itself are there also when they are empty: for programs that read the
 /// output of commands.
-pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Result<Vec<u8>, OutOfRange> {
-    let mut text = try_json(name, message)?;
+pub(crate) fn to_json_with_lists<M: Named>(message: &M) -> Result<Vec<u8>, OutOfRange> {
+    let mut text = try_json(message)?;
     let present: serde_json::Value = serde_json::from_slice(&text).expect("it was just written");
-    for list in descriptor(name).fields().filter(FieldDescriptor::is_list) {
+    for list in descriptor::<M>().fields().filter(FieldDescriptor::is_list) {
         if present.get(list.json_name()).is_none() {
             text.pop();
             let separator = if text.len() > 1 { "," } else { "" };
@@ -180,14 +175,14 @@ pub(crate) fn to_json_with_lists(name: &str, message: &impl Message) -> Result<V
     Ok(text)
 }
 
-/// The JSON text of a message of that name that this server made: its times are in range.
-pub(in crate::api) fn to_json(name: &str, message: &impl Message) -> Vec<u8> {
-    try_json(name, message).expect("the conversions of this server make times within the JSON mapping")
+/// The JSON text of a message that this server made: its times are in range.
+pub(in crate::api) fn to_json(message: &impl Named) -> Vec<u8> {
+    try_json(message).expect("the conversions of this server make times within the JSON mapping")
 }
 
-/// The JSON text of a message of that name, which another program made.
-pub(crate) fn try_json(name: &str, message: &impl Message) -> Result<Vec<u8>, OutOfRange> {
-    let mut dynamic = DynamicMessage::new(descriptor(name));
+/// The JSON text of a message that another program made.
+pub(crate) fn try_json<M: Named>(message: &M) -> Result<Vec<u8>, OutOfRange> {
+    let mut dynamic = DynamicMessage::new(descriptor::<M>());
     dynamic.transcode_from(message).expect("the descriptor is that of the message");
     if let Some(error) = out_of_range(&dynamic) {
         return Err(error);
@@ -217,16 +212,16 @@ mod tests {
 
     #[test]
     fn empty_lists_are_there_where_programs_read_the_output_of_commands() {
-        let empty = to_json_with_lists("ListBlocksResponse", &messages::ListBlocksResponse::default());
+        let empty = to_json_with_lists(&messages::ListBlocksResponse::default());
         assert_eq!(String::from_utf8(empty.unwrap()).unwrap(), r#"{"blocks":[]}"#);
         let keys = messages::TopKeysResponse { total: 2, ..Default::default() };
-        let keys = to_json_with_lists("TopKeysResponse", &keys);
+        let keys = to_json_with_lists(&keys);
         assert_eq!(String::from_utf8(keys.unwrap()).unwrap(), r#"{"total":"2","keys":[]}"#);
     }
 
     #[test]
     fn bodies_are_read_in_both_spellings_and_errors_have_a_place() {
-        let read = |body: &str| decode::<messages::ListRulesRequest>("ListRulesRequest", body.as_bytes());
+        let read = |body: &str| decode::<messages::ListRulesRequest>(body.as_bytes());
         for body in [r#"{"pageSize":7}"#, r#"{"page_size":"7"}"#] {
             assert_eq!(read(body).unwrap().page_size, 7, "{body}");
         }
@@ -245,7 +240,7 @@ mod tests {
             started: Some(started),
             ..messages::StatusResponse::default()
         };
-        let text = String::from_utf8(to_json("StatusResponse", &status)).unwrap();
+        let text = String::from_utf8(to_json(&status)).unwrap();
         assert_eq!(
             text,
             r#"{"started":"2023-11-14T22:13:20Z","decisions":{"admitted":"1152921504606846976"}}"#

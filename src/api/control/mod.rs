@@ -14,6 +14,7 @@ mod json;
 mod leases;
 mod live;
 mod log_level;
+mod method;
 #[cfg(test)]
 mod openapi;
 mod overlays;
@@ -29,6 +30,7 @@ pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
 pub(crate) use json::{OutOfRange, to_json_with_lists, try_json};
 pub(in crate::api) use json::{call, tail, to_json};
+pub(crate) use method::{Method, Named};
 
 use tidegate_operations::control::Role;
 

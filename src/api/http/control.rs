@@ -73,7 +73,7 @@ pub(super) async fn call(
 fn refusal(error: &Error) -> Response {
     let status = error.http_status();
     let content = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    let text = to_json("Error", &error.to_message());
+    let text = to_json(&error.to_message());
     let mut response = (status, content, text).into_response();
     if status == StatusCode::UNAUTHORIZED {
         let challenge = HeaderValue::from_static(r#"Bearer realm="tidegate""#);

@@ -48,8 +48,7 @@ fn fetch(words: Vec<String>) -> Option<Vec<pb::Rule>> {
     let listed = runtime.block_on(async {
         tokio::time::timeout(DEADLINE, async {
             let mut caller = connection.caller().await.ok()?;
-            let request = caller.timed(pb::ListRulesRequest::default());
-            Some(caller.client.list_rules(request).await.ok()?.into_inner().rules)
+            Some(caller.call(pb::ListRulesRequest::default()).await.ok()?.rules)
         })
         .await
     });

@@ -1,13 +1,13 @@
 //! The connection of `tidegate ctl` to a server, and the calls' credentials.
 
 use crate::{
-    api::pb::control::control_client::ControlClient,
+    api::{control::Method, pb::control::control_client::ControlClient},
     cli::{Failure, arguments::client_tls::ClientTlsFlags, commands::target},
     server::ListenAddress,
 };
 use clap::Args;
 use std::{path::PathBuf, time::Duration};
-use tonic::{Request, Status, metadata::MetadataValue, transport::Channel};
+use tonic::{Request, Response, Status, metadata::MetadataValue, transport::Channel};
 
 /// The server, the caller, and the form of the output.
 #[derive(Args)]
@@ -73,10 +73,12 @@ impl Caller<'_> {
         request
     }
 
-    pub(super) fn timed<M>(&self, message: M) -> Request<M> {
+    /// Calls the method of a request.
+    pub(super) async fn call<M: Method>(&mut self, message: M) -> Result<M::Response, Failure> {
         let mut request = self.request(message);
         request.set_timeout(self.connection.timeout);
-        request
+        let called = M::call(&mut self.client, request).await;
+        called.map(Response::into_inner).map_err(|status| self.failure(&status))
     }
 
     pub(super) fn failure(&self, status: &Status) -> Failure {

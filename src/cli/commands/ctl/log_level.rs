@@ -20,10 +20,8 @@ impl Caller<'_> {
     pub(super) async fn log_level(&mut self, set: &LogLevel) -> Result<Shown, Failure> {
         let LogLevel { level, reason } = set;
         let message = pb::SetLogLevelRequest { level: level.clone(), reason: reason.reason.clone() };
-        let request = self.timed(message);
-        let called = self.client.set_log_level(request).await.map_err(|status| self.failure(&status))?;
-        let response = called.into_inner();
+        let response = self.call(message).await?;
         let text = format!("log level {}, before {}", response.level, response.former);
-        Ok(Shown::new("SetLogLevelResponse", &response, text))
+        Ok(Shown::new(&response, text))
     }
 }

@@ -190,7 +190,7 @@ impl Ctl {
             return caller.tail(self.command.tail_request()).await;
         }
         loop {
-            let shown = caller.call(&self.command).await?;
+            let shown = caller.run(&self.command).await?;
             if let (Some(_), false) = (connection.watch, connection.json) {
                 // Clears the screen.
                 table::print("\x1b[H\x1b[2J");
@@ -206,82 +206,77 @@ impl Ctl {
 }
 
 impl Caller<'_> {
-    async fn call(&mut self, command: &Command) -> Result<Shown, Failure> {
-        let called = match command {
-            Command::Status => {
-                let request = self.timed(pb::StatusRequest {});
-                self.client.status(request).await.map(|response| show::status(response.get_ref()))
-            }
+    async fn run(&mut self, command: &Command) -> Result<Shown, Failure> {
+        Ok(match command {
+            Command::Status => show::status(&self.call(pb::StatusRequest {}).await?),
             Command::Rules { domain, contains } => {
-                let message = pb::ListRulesRequest {
-                    domain: domain.clone(),
-                    contains: contains.clone(),
-                    ..pb::ListRulesRequest::default()
-                };
-                return self.rules(message).await;
+                let (domain, contains) = (domain.clone(), contains.clone());
+                self.rules(pb::ListRulesRequest { domain, contains, ..pb::ListRulesRequest::default() })
+                    .await?
             }
-            Command::Explain(of) => self.explain(of).await,
-            Command::Peek(of) => self.peek(of).await,
-            Command::Counters(of) => self.counters(of).await,
+            Command::Explain(of) => {
+                let (domain, descriptors) = of.wire();
+                let response = self.call(pb::ExplainRequest { domain, descriptors }).await?;
+                show::explained(&of.descriptors, &response)
+            }
+            Command::Peek(of) => {
+                let (domain, descriptors) = of.wire();
+                let response = self.call(pb::PeekRequest { domain, descriptors }).await?;
+                Shown::new(&response, show::statuses(&of.descriptors, &response.statuses))
+            }
+            Command::Counters(of) => {
+                let (domain, descriptors) = of.wire();
+                show::counters(&self.call(pb::ListCountersRequest { domain, descriptors }).await?)
+            }
             Command::Leases { limit } => {
-                let request = self.timed(pb::ListLeasesRequest { limit: *limit });
-                self.client.list_leases(request).await.map(|response| show::leases(response.get_ref()))
+                show::leases(&self.call(pb::ListLeasesRequest { limit: *limit }).await?)
             }
             Command::Quotas { domain, limit, contains } => {
                 let (domain, contains) = (domain.clone(), contains.clone());
-                let request = self.timed(pb::ListQuotasRequest { domain, contains, limit: *limit });
-                self.client.list_quotas(request).await.map(|response| show_quotas::quotas(response.get_ref()))
+                let request = pb::ListQuotasRequest { domain, contains, limit: *limit };
+                show_quotas::quotas(&self.call(request).await?)
             }
             Command::Unlimited { domain, limit } => {
-                let request = self.timed(pb::ListUnlimitedRequest { domain: domain.clone(), limit: *limit });
-                let response = self.client.list_unlimited(request).await;
-                response.map(|response| show_unlimited::unlimited(response.get_ref()))
+                let request = pb::ListUnlimitedRequest { domain: domain.clone(), limit: *limit };
+                show_unlimited::unlimited(&self.call(request).await?)
             }
             Command::Reset { domain, descriptors, rule, all: _, reason } => {
-                let message = pb::ResetRequest {
-                    domain: domain.clone(),
-                    descriptors: wire(descriptors),
-                    rule: rule.clone().unwrap_or_default(),
-                    reason: reason.reason.clone(),
+                let (domain, descriptors) = (domain.clone(), wire(descriptors));
+                let (rule, reason) = (rule.clone().unwrap_or_default(), reason.reason.clone());
+                let response = self.call(pb::ResetRequest { domain, descriptors, rule, reason }).await?;
+                let text = match response.in_new_keys {
+                    true => "counters reset: here now, on other servers within a second".to_owned(),
+                    false => format!("{} counters reset", response.counters),
                 };
-                self.reset(message).await
+                Shown::new(&response, text)
             }
-            Command::GiveBack { request: of, hits, reason } => self.give_back(of, *hits, reason).await,
+            Command::GiveBack { request: of, hits, reason } => {
+                let ((domain, descriptors), reason) = (of.wire(), reason.reason.clone());
+                let request = pb::GiveBackRequest { domain, descriptors, hits: *hits, reason };
+                let response = self.call(request).await?;
+                Shown::new(&response, show::statuses(&of.descriptors, &response.statuses))
+            }
             Command::Top { domain, rule, admitted, hour, limit } => {
                 let (window, outcome) = (i32::from(*hour), i32::from(*admitted));
                 let (domain, rule) = (domain.clone(), rule.clone());
-                let request = self.timed(pb::TopKeysRequest { window, outcome, domain, rule, limit: *limit });
-                self.client.top_keys(request).await.map(|response| show::top_keys(response.get_ref()))
+                let request = pb::TopKeysRequest { window, outcome, domain, rule, limit: *limit };
+                show::top_keys(&self.call(request).await?)
             }
-            Command::Override(command) => return self.overrides(command).await,
-            Command::Block(command) => return self.blocks(command).await,
-            Command::LogLevel(set) => return self.log_level(set).await,
+            Command::Override(command) => self.overrides(command).await?,
+            Command::Block(command) => self.blocks(command).await?,
+            Command::LogLevel(set) => self.log_level(set).await?,
             Command::Audit { limit } => {
-                let request = self.timed(pb::ListAuditRequest { limit: *limit, before: 0 });
-                self.client.list_audit(request).await.map(|response| show::audit(response.get_ref()))
+                show::audit(&self.call(pb::ListAuditRequest { limit: *limit, before: 0 }).await?)
             }
             Command::Tail { .. } => return Err(Failure("a stream has no single response".into())),
-        };
-        called.map_err(|status| self.failure(&status))
-    }
-
-    async fn reset(&mut self, message: pb::ResetRequest) -> Result<Shown, tonic::Status> {
-        let request = self.timed(message);
-        let response = self.client.reset(request).await?.into_inner();
-        let text = match response.in_new_keys {
-            true => "counters reset: here now, on other servers within a second".to_owned(),
-            false => format!("{} counters reset", response.counters),
-        };
-        Ok(Shown::new("ResetResponse", &response, text))
+        })
     }
 
     /// All pages of rules.
     async fn rules(&mut self, mut message: pb::ListRulesRequest) -> Result<Shown, Failure> {
         let mut all = pb::ListRulesResponse::default();
         loop {
-            let request = self.timed(message.clone());
-            let page = self.client.list_rules(request).await;
-            let page = page.map_err(|status| self.failure(&status))?.into_inner();
+            let page = self.call(message.clone()).await?;
             all.rules.extend(page.rules);
             all.total = page.total;
             if page.next_page_token.is_empty() {
@@ -299,7 +294,7 @@ impl Caller<'_> {
             match (&response.event, self.connection.json) {
                 (None, _) => {}
                 (Some(_), true) => {
-                    table::print_line(String::from_utf8_lossy(&try_json("TailResponse", &response)?));
+                    table::print_line(String::from_utf8_lossy(&try_json(&response)?));
                 }
                 (Some(Event::Decision(decision)), false) => {
                     table::print_line(plain_lines(&show::decision(decision)))

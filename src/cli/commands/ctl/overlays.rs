@@ -2,6 +2,7 @@
 
 use super::{
     connection::Caller,
+    of_request::entries,
     show,
     shown::{Shown, entry},
 };
@@ -15,7 +16,6 @@ use crate::{
 use clap::{ArgGroup, Args, Subcommand};
 use std::time::Duration;
 use tidegate_core::limit::DescriptorText;
-use tonic::Response;
 
 #[derive(Subcommand)]
 pub(super) enum OverrideCommand {
@@ -145,21 +145,16 @@ impl Circumstances {
 
 impl Caller<'_> {
     pub(super) async fn overrides(&mut self, command: &OverrideCommand) -> Result<Shown, Failure> {
-        let called = match command {
-            OverrideCommand::List => {
-                let request = self.timed(pb::ListOverridesRequest {});
-                self.client.list_overrides(request).await.map(|response| show::overrides(response.get_ref()))
-            }
+        Ok(match command {
+            OverrideCommand::List => show::overrides(&self.call(pb::ListOverridesRequest {}).await?),
             OverrideCommand::Set(set) => {
                 let SetOverride { domain, descriptor, unlimited, denied, circumstances, .. } = &**set;
-                let entry =
-                    |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
                 let mut limits = set.limits();
                 let limit = limits.next();
                 let of = pb::Override {
                     id: circumstances.id.clone(),
                     domain: domain.clone(),
-                    entries: descriptor.0.iter().map(entry).collect(),
+                    entries: entries(descriptor),
                     limit,
                     further_limits: limits.collect(),
                     unlimited: *unlimited,
@@ -168,46 +163,21 @@ impl Caller<'_> {
                     ..pb::Override::default()
                 };
                 let expires_in = circumstances.expires_in();
-                let request = self.timed(pb::SetOverrideRequest { r#override: Some(of), expires_in });
-                let set = self.client.set_override(request).await.map(Response::into_inner);
-                set.map(|response| {
-                    let id = response.r#override.as_ref().map_or("", |of| &of.id);
-                    let text = format!("override {id} set{}", warnings(&response.warnings));
-                    Shown::new("SetOverrideResponse", &response, text)
-                })
+                let response = self.call(pb::SetOverrideRequest { r#override: Some(of), expires_in }).await?;
+                let id = response.r#override.as_ref().map_or("", |of| &of.id);
+                let text = format!("override {id} set{}", warnings(&response.warnings));
+                Shown::new(&response, text)
             }
             OverrideCommand::Delete(Delete { id, reason }) => {
                 let message = pb::DeleteOverrideRequest { id: id.clone(), reason: reason.clone() };
-                let request = self.timed(message);
-                let deleted = self.client.delete_override(request).await;
-                deleted.map(|response| {
-                    let text = format!("override {id} deleted");
-                    Shown::new("DeleteOverrideResponse", response.get_ref(), text)
-                })
+                Shown::new(&self.call(message).await?, format!("override {id} deleted"))
             }
-        };
-        called.map_err(|status| self.failure(&status))
-    }
-
-    /// All pages of blocks.
-    async fn all_blocks(&mut self) -> Result<Shown, Failure> {
-        let (mut all, mut message) = (pb::ListBlocksResponse::default(), pb::ListBlocksRequest::default());
-        loop {
-            let request = self.timed(message.clone());
-            let page = self.client.list_blocks(request).await;
-            let page = page.map_err(|status| self.failure(&status))?.into_inner();
-            all.blocks.extend(page.blocks);
-            all.total = page.total;
-            if page.next_page_token.is_empty() {
-                return Ok(show::blocks(&all));
-            }
-            message.page_token = page.next_page_token;
-        }
+        })
     }
 
     pub(super) async fn blocks(&mut self, command: &BlockCommand) -> Result<Shown, Failure> {
-        let called = match command {
-            BlockCommand::List => return self.all_blocks().await,
+        Ok(match command {
+            BlockCommand::List => self.all_blocks().await?,
             BlockCommand::Set(set) => {
                 let SetBlock { entry: (key, value), cidr, domain, circumstances } = &**set;
                 let block = pb::Block {
@@ -220,22 +190,29 @@ impl Caller<'_> {
                     ..pb::Block::default()
                 };
                 let expires_in = circumstances.expires_in();
-                let request = self.timed(pb::SetBlockRequest { block: Some(block), expires_in });
-                let set = self.client.set_block(request).await.map(Response::into_inner);
-                set.map(|response| {
-                    let id = response.block.as_ref().map_or("", |block| &block.id);
-                    let text = format!("block {id} set{}", warnings(&response.warnings));
-                    Shown::new("SetBlockResponse", &response, text)
-                })
+                let response = self.call(pb::SetBlockRequest { block: Some(block), expires_in }).await?;
+                let id = response.block.as_ref().map_or("", |block| &block.id);
+                let text = format!("block {id} set{}", warnings(&response.warnings));
+                Shown::new(&response, text)
             }
             BlockCommand::Delete(Delete { id, reason }) => {
-                let request = self.timed(pb::DeleteBlockRequest { id: id.clone(), reason: reason.clone() });
-                let deleted = self.client.delete_block(request).await;
-                deleted.map(|response| {
-                    Shown::new("DeleteBlockResponse", response.get_ref(), format!("block {id} deleted"))
-                })
+                let message = pb::DeleteBlockRequest { id: id.clone(), reason: reason.clone() };
+                Shown::new(&self.call(message).await?, format!("block {id} deleted"))
             }
-        };
-        called.map_err(|status| self.failure(&status))
+        })
+    }
+
+    /// All pages of blocks.
+    async fn all_blocks(&mut self) -> Result<Shown, Failure> {
+        let (mut all, mut message) = (pb::ListBlocksResponse::default(), pb::ListBlocksRequest::default());
+        loop {
+            let page = self.call(message.clone()).await?;
+            all.blocks.extend(page.blocks);
+            all.total = page.total;
+            if page.next_page_token.is_empty() {
+                return Ok(show::blocks(&all));
+            }
+            message.page_token = page.next_page_token;
+        }
     }
 }

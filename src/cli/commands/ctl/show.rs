@@ -61,7 +61,7 @@ pub(super) fn status(status: &pb::StatusResponse) -> Shown {
             "learning: what a former process may have assigned counts for 16 s after the start",
         ]);
     }
-    Shown::new("StatusResponse", status, rows)
+    Shown::new(status, rows)
 }
 
 pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
@@ -91,7 +91,7 @@ pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
             ]);
         }
     }
-    Shown::new("ListRulesResponse", rules, rows)
+    Shown::new(rules, rows)
 }
 
 fn limit_text(limit: &pb::Limit) -> String {
@@ -137,7 +137,7 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
     if !response.counters_unknown.is_empty() {
         lines.push(format!("the counters are not known: {}", response.counters_unknown));
     }
-    Shown::new("ExplainResponse", response, lines.join("\n"))
+    Shown::new(response, lines.join("\n"))
 }
 
 /// ` because …`, if it is not its limit that denies or admits.
@@ -253,7 +253,7 @@ pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
             ]);
         }
     }
-    Shown::new("ListCountersResponse", response, rows)
+    Shown::new(response, rows)
 }
 
 /// A row for each status.
@@ -304,7 +304,7 @@ pub(super) fn top_keys(response: &pb::TopKeysResponse) -> Shown {
             format!("{:.1}", key.hits_per_second),
         ]);
     }
-    Shown::new("TopKeysResponse", response, rows)
+    Shown::new(response, rows)
 }
 
 /// The path of a rule, with the names of its limits where they are others.
@@ -358,7 +358,7 @@ pub(super) fn overrides(response: &pb::ListOverridesResponse) -> Shown {
             of.reason.clone(),
         ]);
     }
-    Shown::new("ListOverridesResponse", response, rows)
+    Shown::new(response, rows)
 }
 
 pub(super) fn blocks(response: &pb::ListBlocksResponse) -> Shown {
@@ -376,7 +376,7 @@ pub(super) fn blocks(response: &pb::ListBlocksResponse) -> Shown {
             of.reason.clone(),
         ]);
     }
-    Shown::new("ListBlocksResponse", response, rows)
+    Shown::new(response, rows)
 }
 
 pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
@@ -397,7 +397,7 @@ pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
     let nodes = counted(u64::from(*total), "node");
     let (leases, credits) = (counted(*leases, "lease"), counted(*credits, "credit"));
     let text = format!("{rows}\n{nodes}, {leases}, {credits} outstanding");
-    Shown::new("ListLeasesResponse", response, text)
+    Shown::new(response, text)
 }
 
 pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
@@ -415,7 +415,7 @@ pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
             entry.details.clone(),
         ]);
     }
-    Shown::new("ListAuditResponse", response, rows)
+    Shown::new(response, rows)
 }
 
 pub(super) fn entries(entries: &[pb::Entry]) -> String {

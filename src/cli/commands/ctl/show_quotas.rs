@@ -55,7 +55,7 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
         text +=
             "; the server has just started: for 16 s, what a former process may have assigned counts as used";
     }
-    Shown::new("ListQuotasResponse", response, text)
+    Shown::new(response, text)
 }
 
 /// A line of what several have, or may have.

@@ -16,7 +16,7 @@ pub(super) fn unlimited(response: &pb::ListUnlimitedResponse) -> Shown {
         true => "no descriptor was without a limit since the start".to_owned(),
         false => parts.join("\n\n"),
     };
-    Shown::new("ListUnlimitedResponse", response, text)
+    Shown::new(response, text)
 }
 
 fn without_limit(response: &pb::ListUnlimitedResponse) -> String {

@@ -1,6 +1,6 @@
 //! What the operations have in common: a response as it is shown, the reason for the audit log, and entries as they are written.
 
-use crate::api::control::{OutOfRange, to_json_with_lists};
+use crate::api::control::{Named, OutOfRange, to_json_with_lists};
 use clap::Args;
 
 #[derive(Args)]
@@ -27,7 +27,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) fn new(name: &str, message: &impl prost::Message, text: impl ToString) -> Self {
-        Self { json: to_json_with_lists(name, message), text: text.to_string() }
+    pub(super) fn new(message: &impl Named, text: impl ToString) -> Self {
+        Self { json: to_json_with_lists(message), text: text.to_string() }
     }
 }
