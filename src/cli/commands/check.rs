@@ -5,8 +5,7 @@ use crate::cli::{
     arguments::rule_files::ReadAs,
     output::{
         rule_text::{
-            algorithm_text, ban_text, calendar_text, condition_text, debt_text, limit_text, memory_text,
-            on_deny_text, reserve_text, schedule_text,
+            algorithm_text, condition_text, debt_text, limit_text, memory_text, on_deny_text, terms,
         },
         table,
     },
@@ -126,19 +125,12 @@ fn notes(rule: &Rule) -> String {
     ];
     let applying = all.iter().filter(|(applies, _)| *applies).map(|(_, note)| (*note).to_owned());
     let is_only = rule.limits.len() == 1;
-    let calendars = rule.limits.iter().filter_map(|limit| calendar_text(limit, is_only));
-    let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, is_only));
-    let bans = rule.limits.iter().filter_map(|limit| ban_text(limit, is_only));
     let debts = rule.limits.iter().filter_map(debt_text);
-    let reserves = rule.limits.iter().filter_map(|limit| reserve_text(limit, is_only));
     let memory = rule.limits.iter().filter_map(memory_text);
     let conditions = rule.limits.iter().filter_map(|limit| condition_text(limit, is_only));
     applying
-        .chain(calendars)
-        .chain(schedules)
-        .chain(bans)
+        .chain(terms(rule.limits.iter()))
         .chain(debts)
-        .chain(reserves)
         .chain(conditions)
         .chain(memory)
         .collect::<Vec<_>>()

@@ -4,10 +4,7 @@ use crate::cli::{
     Failure,
     arguments::rule_files::ReadAs,
     output::{
-        rule_text::{
-            algorithm_text, ban_text, calendar_text, debt_text, limit_text, on_deny_text, reserve_text,
-            schedule_text,
-        },
+        rule_text::{algorithm_text, debt_text, limit_text, on_deny_text, terms},
         table,
     },
 };
@@ -155,12 +152,7 @@ fn limit_line(applied: &AppliedLimit<'_>) -> String {
 /// Further effects of an exceeded limit.
 fn notes(applied: &Applied<'_>) -> Vec<String> {
     let Some(rule) = applied.rule() else { return Vec::new() };
-    let is_only = applied.limits.len() == 1;
-    let mut notes: Vec<String> =
-        applied.limits.iter().filter_map(|applied| calendar_text(&applied.limit, is_only)).collect();
-    notes.extend(applied.limits.iter().filter_map(|applied| schedule_text(&applied.limit, is_only)));
-    notes.extend(applied.limits.iter().filter_map(|applied| ban_text(&applied.limit, is_only)));
-    notes.extend(applied.limits.iter().filter_map(|applied| reserve_text(&applied.limit, is_only)));
+    let mut notes = terms(applied.limits.iter().map(|applied| &*applied.limit));
     if applied.is_shadow() {
         notes.push("shadow_mode: denies nothing".to_owned());
     }

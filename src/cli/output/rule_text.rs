@@ -34,18 +34,6 @@ pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
     }
 }
 
-/// `ban: 10m after 5 denials within 1m`, with the limit that it belongs to if the rule has several.
-pub(in crate::cli) fn ban_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
-    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
-    limit.ban().map(|ban| format!("ban{of}: {ban}"))
-}
-
-/// `reserve: 2000 for up to 10m, then kept`, with the limit that it belongs to if the rule has several.
-pub(in crate::cli) fn reserve_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
-    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
-    limit.reserve.map(|reserve| format!("reserve{of}: {reserve}"))
-}
-
 /// `debt_max: 2`, of a limit that counts beyond itself.
 pub(in crate::cli) fn debt_text(limit: &RuleLimit) -> Option<String> {
     let counts_beyond = limit.charge == ChargePolicy::Always || limit.reserve.is_some();
@@ -68,16 +56,21 @@ pub(in crate::cli) fn condition_text(limit: &RuleLimit, is_only: bool) -> Option
     })
 }
 
-/// `calendar: month from 17 06:00 in Europe/Berlin`, with the limit that it belongs to if the rule has several.
-pub(in crate::cli) fn calendar_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
-    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
-    limit.calendar().map(|calendar| format!("calendar{of}: {calendar}"))
-}
-
-/// `schedule: 50 mon-fri 08:00-18:00 UTC`, with the limit that it belongs to if the rule has several.
-pub(in crate::cli) fn schedule_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
-    let schedule = limit.schedule.as_ref()?;
-    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
-    let entries: Vec<String> = schedule.entries().map(|entry| entry.to_string()).collect();
-    Some(format!("schedule{of}: {}", entries.join("; ")))
+/// Further terms of limits, kind by kind, such as `ban: 10m after 5 denials within 1m`; with the limit that a term belongs to if there are several.
+pub(in crate::cli) fn terms<'l>(limits: impl Iterator<Item = &'l RuleLimit> + Clone) -> Vec<String> {
+    let kinds: [(&str, fn(&RuleLimit) -> Option<String>); 4] = [
+        ("calendar", |limit| limit.calendar()),
+        ("schedule", |limit| {
+            let entries = limit.schedule.as_ref()?.entries().map(|entry| entry.to_string());
+            Some(entries.collect::<Vec<_>>().join("; "))
+        }),
+        ("ban", |limit| limit.ban().map(|ban| ban.to_string())),
+        ("reserve", |limit| limit.reserve.map(|reserve| reserve.to_string())),
+    ];
+    let is_only = limits.clone().count() == 1;
+    let of = |limit| if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
+    let terms = kinds.iter().flat_map(|(kind, term)| {
+        limits.clone().filter_map(move |limit| Some(format!("{kind}{}: {}", of(limit), term(limit)?)))
+    });
+    terms.collect()
 }

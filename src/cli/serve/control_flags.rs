@@ -1,7 +1,13 @@
 //! Flags of the control API.
 
-use crate::{cli::Failure, server::ListenAddress};
-use clap::{Args, ValueEnum};
+use crate::{
+    cli::{
+        Failure,
+        arguments::{Choice, choice},
+    },
+    server::ListenAddress,
+};
+use clap::Args;
 use std::path::{Path, PathBuf};
 use tidegate_operations::control::{ControlSettings, Reach};
 
@@ -10,34 +16,20 @@ use tidegate_operations::control::{ControlSettings, Reach};
 pub(super) struct ControlFlags {
     /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
     /// loopback.
-    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
-    control: Option<ReachChoice>,
+    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback", value_parser = choice(REACH))]
+    control: Option<Reach>,
     /// File of the audit log, to which each change by the control API is appended; by default DIR/audit.jsonl of --data.
     #[arg(long, value_name = "FILE", requires = "control")]
     audit_log: Option<PathBuf>,
 }
 
 /// Where callers may be.
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum ReachChoice {
-    /// On this machine only.
-    Loopback,
-    /// Anywhere.
-    Any,
-}
-
-impl From<ReachChoice> for Reach {
-    fn from(choice: ReachChoice) -> Self {
-        match choice {
-            ReachChoice::Loopback => Self::Loopback,
-            ReachChoice::Any => Self::Any,
-        }
-    }
-}
+pub(super) const REACH: [Choice<Reach>; 2] =
+    [("loopback", "On this machine only", Reach::Loopback), ("any", "Anywhere", Reach::Any)];
 
 impl ControlFlags {
     /// Serves the API to callers with a role.
-    pub(super) fn open(&mut self, reach: ReachChoice) {
+    pub(super) fn open(&mut self, reach: Reach) {
         self.control = Some(reach);
     }
 
@@ -64,7 +56,7 @@ impl ControlFlags {
 
     /// The settings, for a server with this data directory.
     pub(super) fn settings(&self, data: Option<&Path>) -> Option<ControlSettings> {
-        let reach = self.control?.into();
+        let reach = self.control?;
         let kept = |name| data.map(|directory| directory.join(name));
         let audit_log = self.audit_log.clone().or_else(|| kept("audit.jsonl"));
         Some(ControlSettings { reach, audit_log, overlays: kept("overrides.json") })

@@ -1,8 +1,12 @@
 //! Flags of `serve` for the data directory, and restoring from it.
 
-use crate::cli::{Failure, arguments::interval, output::progress};
+use crate::cli::{
+    Failure,
+    arguments::{Choice, choice, interval},
+    output::progress,
+};
 use crate::server::Start;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,18 +29,15 @@ pub(super) struct DataDir {
     #[arg(long, default_value = "10s", value_parser = interval)]
     snapshot_timeout: Duration,
     /// Action on a snapshot that is damaged or of a newer format.
-    #[arg(long, default_value = "refuse")]
-    on_bad_snapshot: OnBadChoice,
+    #[arg(long, default_value = "refuse", value_parser = choice(ON_BAD))]
+    on_bad_snapshot: OnBadSnapshot,
 }
 
 /// Action on a bad snapshot.
-#[derive(Clone, Copy, ValueEnum)]
-enum OnBadChoice {
-    /// Refuse to start.
-    Refuse,
-    /// Move it to DIR/bad-… and start without counters.
-    Discard,
-}
+const ON_BAD: [Choice<OnBadSnapshot>; 2] = [
+    ("refuse", "Refuse to start", OnBadSnapshot::Refuse),
+    ("discard", "Move it to DIR/bad-… and start without counters", OnBadSnapshot::Discard),
+];
 
 impl DataDir {
     /// The directory, if there is one.
@@ -62,12 +63,7 @@ impl DataDir {
             tracing::info!("no --data: counters are kept in memory only, and forgotten at the end");
             return Ok(Start::Fresh(Box::new({ build }(seed))));
         };
-        let on_bad = match self.on_bad_snapshot {
-            OnBadChoice::Refuse => OnBadSnapshot::Refuse,
-            OnBadChoice::Discard => OnBadSnapshot::Discard,
-        };
-        let clock = Arc::clone(clock);
-        let timeout = self.snapshot_timeout;
+        let (clock, on_bad, timeout) = (Arc::clone(clock), self.on_bad_snapshot, self.snapshot_timeout);
         Ok(Start::Restored(Box::new(move || {
             let (limiter, writer) = restore(&directory, on_bad, seed, build, &*clock)?;
             Ok((limiter, writer.with_timeout(timeout)))

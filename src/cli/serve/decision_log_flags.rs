@@ -1,7 +1,10 @@
 //! Flags of `serve` for the decision log.
 
-use crate::cli::Failure;
-use clap::{Args, ValueEnum};
+use crate::cli::{
+    Failure,
+    arguments::{Choice, choice},
+};
+use clap::Args;
 use std::{path::PathBuf, sync::Arc};
 use tidegate_core::{
     clock::Clock,
@@ -33,40 +36,36 @@ pub(super) struct DecisionLogFlags {
     #[arg(long, requires = "decision_log", value_name = "N", default_value_t = 5)]
     decision_log_keep: u32,
     /// Values of keys for which no rule has `log`.
-    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "plain")]
-    decision_log_values: Values,
+    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "plain", value_parser = choice(VALUES))]
+    decision_log_values: Redaction,
     /// File with the secret of hashed values; by default a random one, so that hashes differ after a restart.
     #[arg(long, requires = "decision_log", value_name = "PATH")]
     decision_log_salt_file: Option<PathBuf>,
     /// How the rules in force are written, at the start of each file and when they change.
-    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "auto")]
-    decision_log_rules: Rules,
+    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "auto", value_parser = choice(RULES))]
+    decision_log_rules: RulesText,
     /// Bytes of queued decisions for each worker; decisions beyond are missing in the log, and counted.
     #[arg(long, requires = "decision_log", value_name = "BYTES", default_value_t = 2 << 20)]
     decision_log_queue_bytes: usize,
 }
 
 /// How much of the rules in force is written.
-#[derive(Clone, Copy, ValueEnum)]
-enum Rules {
-    /// Their texts, or if values of any key are hashed or omitted, the hashes of the texts.
-    Auto,
-    /// Their texts.
-    Text,
-    /// The hashes of their texts.
-    Hash,
-}
+const RULES: [Choice<RulesText>; 3] = [
+    (
+        "auto",
+        "Their texts, or if values of any key are hashed or omitted, the hashes of the texts",
+        RulesText::Auto,
+    ),
+    ("text", "Their texts", RulesText::Full),
+    ("hash", "The hashes of their texts", RulesText::Hash),
+];
 
 /// How values are written.
-#[derive(Clone, Copy, ValueEnum)]
-enum Values {
-    /// As they are.
-    Plain,
-    /// As keyed hashes.
-    Hash,
-    /// Not at all.
-    Omit,
-}
+const VALUES: [Choice<Redaction>; 3] = [
+    ("plain", "As they are", Redaction::Plain),
+    ("hash", "As keyed hashes", Redaction::Hash),
+    ("omit", "Not at all", Redaction::Omit),
+];
 
 impl DecisionLogFlags {
     /// Starts the log, if there is to be one.
@@ -93,17 +92,9 @@ impl DecisionLogFlags {
             sample_denials: self.decision_log_sample_denials,
             rotation: Rotation { bytes_max: self.decision_log_max_bytes, files_kept: self.decision_log_keep },
             queue_bytes: self.decision_log_queue_bytes,
-            values: match self.decision_log_values {
-                Values::Plain => Redaction::Plain,
-                Values::Hash => Redaction::Hash,
-                Values::Omit => Redaction::Omit,
-            },
+            values: self.decision_log_values,
             salt,
-            rules_text: match self.decision_log_rules {
-                Rules::Auto => RulesText::Auto,
-                Rules::Text => RulesText::Full,
-                Rules::Hash => RulesText::Hash,
-            },
+            rules_text: self.decision_log_rules,
         }))
     }
 }

@@ -1,10 +1,6 @@
 //! `serve --demo`: the demo rules with a console that anybody on this machine can open by a printed link, and traffic to look at.
 
-use super::{
-    control_flags::{ControlFlags, ReachChoice},
-    http_flags::HttpFlags,
-    rule_flags::RuleFlags,
-};
+use super::{control_flags::ControlFlags, http_flags::HttpFlags, rule_flags::RuleFlags};
 use crate::{
     api::{
         NewToken,
@@ -24,7 +20,7 @@ use std::{
     process,
     time::Duration,
 };
-use tidegate_operations::control::Role;
+use tidegate_operations::control::{Reach, Role};
 use tidegate_threads::{BackgroundThread, Priority};
 use tonic::transport::Endpoint;
 
@@ -88,7 +84,7 @@ impl DemoFlags {
         }
         let address = http.http_listen[0].clone();
         http.open_console(file);
-        control.open(ReachChoice::Loopback);
+        control.open(Reach::Loopback);
         rules.serve_demo();
         run.link = format!("Console: http://{address}/console#token={}", token.text());
         if self.demo_traffic {

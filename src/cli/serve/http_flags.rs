@@ -2,9 +2,10 @@
 
 use crate::{
     api::http::{HttpBounds, MetricsPath},
+    cli::arguments::{Choice, choice, interval},
     server::{HttpSettings, ListenAddress},
 };
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 use tidegate_core::rules::Expression;
 use tidegate_service::{LimitadorLabels, LimitadorSettings};
@@ -30,10 +31,10 @@ pub(super) struct HttpFlags {
     #[arg(long, value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
     http_max_body_bytes: usize,
     /// Time for each of: the headers of an HTTP request, its body, its wait in a queue of its rule, the writing of its response.
-    #[arg(long, value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "10s")]
     http_timeout: Duration,
     /// Time after which an HTTP connection without requests is closed.
-    #[arg(long, value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "2m")]
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "2m")]
     http_idle_timeout: Duration,
     /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local,
     /// .local, .internal,
@@ -44,8 +45,8 @@ pub(super) struct HttpFlags {
     #[arg(long, value_name = "PATH", requires = "http_listen")]
     metrics_path: Option<MetricsPath>,
     /// Serve Limitador's HTTP API and its metrics at the HTTP port, and accept requests in the forms that it accepts (docs/migrate.md).
-    #[arg(long, value_name = "LABELS", requires = "http_listen")]
-    limitador_api: Option<LimitadorLabelsChoice>,
+    #[arg(long, value_name = "LABELS", requires = "http_listen", value_parser = choice(LIMITADOR_LABELS))]
+    limitador_api: Option<LimitadorLabels>,
     /// Expression in CEL that makes further labels of Limitador's metrics: a map of names to values, such as descriptors[1].
     #[arg(long, value_name = "EXPRESSION", value_parser = Expression::parse, requires = "limitador_api")]
     limitador_labels: Option<Expression>,
@@ -55,22 +56,15 @@ pub(super) struct HttpFlags {
 }
 
 /// Labels of Limitador's metrics.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LimitadorLabelsChoice {
-    /// The namespace.
-    Namespace,
-    /// The name of the limit too, of denied calls.
-    LimitName,
-}
+const LIMITADOR_LABELS: [Choice<LimitadorLabels>; 2] = [
+    ("namespace", "The namespace", LimitadorLabels::Namespace),
+    ("limit-name", "The name of the limit too, of denied calls", LimitadorLabels::LimitName),
+];
 
 impl HttpFlags {
     /// The settings of Limitador's metrics, if its API is served.
     pub(super) fn limitador(&self) -> Option<LimitadorSettings> {
-        let labels = match self.limitador_api? {
-            LimitadorLabelsChoice::Namespace => LimitadorLabels::Namespace,
-            LimitadorLabelsChoice::LimitName => LimitadorLabels::LimitName,
-        };
-        Some(LimitadorSettings { labels, expression: self.limitador_labels.clone() })
+        Some(LimitadorSettings { labels: self.limitador_api?, expression: self.limitador_labels.clone() })
     }
 
     /// Serves the console to callers with a token of this file.

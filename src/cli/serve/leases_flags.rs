@@ -1,7 +1,10 @@
 //! Flag of leases.
 
-use super::control_flags::ReachChoice;
-use crate::{cli::Failure, server::ListenAddress};
+use super::control_flags::REACH;
+use crate::{
+    cli::{Failure, arguments::choice},
+    server::ListenAddress,
+};
 use clap::Args;
 use tidegate_operations::control::Reach;
 
@@ -9,8 +12,8 @@ use tidegate_operations::control::Reach;
 #[derive(Args)]
 pub(super) struct LeasesFlags {
     /// Grant leases of the counters on the gRPC port, to callers with the role lease; by default none are. Without a value: loopback.
-    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
-    leases: Option<ReachChoice>,
+    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback", value_parser = choice(REACH))]
+    leases: Option<Reach>,
 }
 
 impl LeasesFlags {
@@ -31,6 +34,6 @@ impl LeasesFlags {
 
     /// Where holders may be; none if no leases are granted.
     pub(super) fn reach(&self) -> Option<Reach> {
-        self.leases.map(Reach::from)
+        self.leases
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::cli::{
     Failure,
-    arguments::{interval, rule_files::Compat},
+    arguments::{Choice, choice, interval, rule_files::Compat},
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::time::Duration;
 use tidegate_counts::DurationBounds;
 use tidegate_operations::telemetry::{StatsdFormat, StatsdSettings, StatsdTransport};
@@ -36,11 +36,11 @@ pub(super) struct MetricsFlags {
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     statsd: Option<String>,
     /// Transport of statsd.
-    #[arg(long, default_value = "udp", requires = "statsd")]
-    statsd_transport: StatsdTransportChoice,
+    #[arg(long, default_value = "udp", value_parser = choice(TRANSPORTS), requires = "statsd")]
+    statsd_transport: StatsdTransport,
     /// Dialect of statsd.
-    #[arg(long, default_value = "statsd", requires = "statsd")]
-    statsd_format: StatsdFormatChoice,
+    #[arg(long, default_value = "statsd", value_parser = choice(FORMATS), requires = "statsd")]
+    statsd_format: StatsdFormat,
     /// Time between pushes to statsd.
     #[arg(long, default_value = "10s", value_parser = interval, requires = "statsd")]
     statsd_interval: Duration,
@@ -53,22 +53,16 @@ pub(super) struct MetricsFlags {
 }
 
 /// Transport of statsd.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StatsdTransportChoice {
-    /// Packets, of which any may be lost.
-    Udp,
-    /// A connection for each push.
-    Tcp,
-}
+const TRANSPORTS: [Choice<StatsdTransport>; 2] = [
+    ("udp", "Packets, of which any may be lost", StatsdTransport::Udp),
+    ("tcp", "A connection for each push", StatsdTransport::Tcp),
+];
 
 /// Dialect of statsd.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StatsdFormatChoice {
-    /// Labels are parts of the name.
-    Statsd,
-    /// Labels are tags, as Datadog's agent reads them.
-    Dogstatsd,
-}
+const FORMATS: [Choice<StatsdFormat>; 2] = [
+    ("statsd", "Labels are parts of the name", StatsdFormat::Statsd),
+    ("dogstatsd", "Labels are tags, as Datadog's agent reads them", StatsdFormat::DogStatsd),
+];
 
 fn host_and_port(text: &str) -> Result<String, String> {
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -89,16 +83,14 @@ fn tag(text: &str) -> Result<(String, String), String> {
 impl MetricsFlags {
     pub(super) fn statsd(&self) -> Option<StatsdSettings> {
         let address = self.statsd.clone()?;
-        let format = match self.statsd_format {
-            StatsdFormatChoice::Statsd => StatsdFormat::Statsd,
-            StatsdFormatChoice::Dogstatsd => StatsdFormat::DogStatsd,
-        };
-        let transport = match self.statsd_transport {
-            StatsdTransportChoice::Udp => StatsdTransport::Udp,
-            StatsdTransportChoice::Tcp => StatsdTransport::Tcp,
-        };
-        let (prefix, tags) = (self.statsd_prefix.clone(), self.statsd_tags.clone());
-        Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags, transport })
+        Some(StatsdSettings {
+            address,
+            format: self.statsd_format,
+            interval: self.statsd_interval,
+            prefix: self.statsd_prefix.clone(),
+            tags: self.statsd_tags.clone(),
+            transport: self.statsd_transport,
+        })
     }
 
     pub(super) fn meters(

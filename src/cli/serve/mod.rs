@@ -24,7 +24,7 @@ use crate::{
     cli::{
         Failure,
         arguments::{
-            at_least_one,
+            Choice, at_least_one, choice,
             rule_files::{Compat, ReadAs},
         },
     },
@@ -100,8 +100,8 @@ pub(in crate::cli) struct Serve {
     #[arg(long, help_heading = "Counters", value_name = "N")]
     max_counters: Option<NonZeroUsize>,
     /// Verdict for a request that needs a new counter when the maximum is reached.
-    #[arg(long, help_heading = "Counters", default_value = "deny")]
-    on_full: OnFullChoice,
+    #[arg(long, help_heading = "Counters", default_value = "deny", value_parser = choice(ON_FULL))]
+    on_full: OnFull,
     /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
     #[arg(long, help_heading = "Queues", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_queued: usize,
@@ -173,13 +173,10 @@ enum EnvChoice {
 }
 
 /// Verdict when there is no room for a new counter.
-#[derive(Clone, Copy, ValueEnum)]
-enum OnFullChoice {
-    /// Deny: no limit is exceeded.
-    Deny,
-    /// Admit without counting.
-    Allow,
-}
+const ON_FULL: [Choice<OnFull>; 2] = [
+    ("deny", "Deny: no limit is exceeded", OnFull::Deny),
+    ("allow", "Admit without counting", OnFull::Allow),
+];
 
 impl Serve {
     /// Serves until a signal. With `--log-format json` a fatal error is a log line, so that standard error holds JSON alone.
@@ -266,11 +263,8 @@ impl Serve {
             );
         }
         let counters_max = self.counters_max(&rules);
-        let on_full = match self.on_full {
-            OnFullChoice::Deny => OnFull::Deny,
-            OnFullChoice::Allow => OnFull::Allow,
-        };
-        let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
+        let (on_full, global_shadow, max_queued, margin) =
+            (self.on_full, self.global_shadow, self.max_queued, self.queue_margin);
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
             let limiter = Limiter::new(rules.clone(), store, global_shadow)

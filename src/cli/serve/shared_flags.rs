@@ -2,9 +2,9 @@
 
 use crate::cli::{
     Failure,
-    arguments::{interval, store_flags::StoreFlags},
+    arguments::{Choice, choice, interval, store_flags::StoreFlags},
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::time::Duration;
 use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress};
 
@@ -27,37 +27,31 @@ pub(super) struct SharedFlags {
     /// Leases: with auto, this server takes credits of counters in high demand and decides by itself until they are spent or
     /// expire. The same for all servers of a store. By default auto; off in a cluster and with --compat reference, where nothing
     /// can be leased.
-    #[arg(long, value_name = "MODE", requires = "counters")]
-    lease: Option<LeaseChoice>,
+    #[arg(long, value_name = "MODE", value_parser = choice(LEASE), requires = "counters")]
+    lease: Option<bool>,
     /// Length of a lease, 10 ms to 10 s. The same for all servers of a store.
     #[arg(long, value_name = "TIME", value_parser = lease_length, default_value = "200ms", requires = "counters")]
     lease_length: Duration,
     /// Decision while the store does not decide.
-    #[arg(long, default_value = "local", requires = "counters")]
-    on_store_failure: OnFailureChoice,
+    #[arg(long, default_value = "local", value_parser = choice(ON_FAILURE), requires = "counters")]
+    on_store_failure: OnFailure,
 }
 
 /// Decision while the store does not decide.
-#[derive(Clone, Copy, ValueEnum)]
-enum OnFailureChoice {
-    /// Deny.
-    Deny,
-    /// Admit without counting.
-    Allow,
-    /// Decide over local counters, by an equal share of each limit for each server that shares the store.
-    Local,
-    /// Fail the call (UNAVAILABLE), so that the proxy's failure mode decides.
-    Error,
-}
+const ON_FAILURE: [Choice<OnFailure>; 4] = [
+    ("deny", "Deny", OnFailure::Deny),
+    ("allow", "Admit without counting", OnFailure::Allow),
+    (
+        "local",
+        "Decide over local counters, by an equal share of each limit for each server that shares the store",
+        OnFailure::Local,
+    ),
+    ("error", "Fail the call (UNAVAILABLE), so that the proxy's failure mode decides", OnFailure::Error),
+];
 
 /// Which counters are leased.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LeaseChoice {
-    /// None: the store makes every decision.
-    Off,
-    /// Those in high demand.
-    Auto,
-}
+const LEASE: [Choice<bool>; 2] =
+    [("off", "None: the store makes every decision", false), ("auto", "Those in high demand", true)];
 
 fn lease_length(text: &str) -> Result<Duration, String> {
     let length = interval(text)?;
@@ -76,7 +70,7 @@ impl SharedFlags {
 
     /// Whether the counters of a store are leased because --lease auto is set.
     pub(super) fn leases_on_demand(&self) -> bool {
-        self.is_shared() && matches!(self.lease, Some(LeaseChoice::Auto))
+        self.is_shared() && self.lease == Some(true)
     }
 
     /// Whether the counters of a store are leased.
@@ -100,20 +94,11 @@ impl SharedFlags {
     /// The settings, if counters are in a store.
     pub(super) fn settings(&self, is_reference: bool) -> Result<Option<SharedSettings>, Failure> {
         let Some(url) = &self.counters else { return Ok(None) };
-        let on_failure = match self.on_store_failure {
-            OnFailureChoice::Deny => OnFailure::Deny,
-            OnFailureChoice::Allow => OnFailure::Allow,
-            OnFailureChoice::Local => OnFailure::Local,
-            OnFailureChoice::Error => OnFailure::Error,
-        };
-        let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
+        let (timeout, on_failure) = (self.counters_timeout, self.on_store_failure);
+        let allow_eviction = self.counters_allow_eviction;
         let settings = self.store.settings(url)?;
         let can_lease = !is_reference && !matches!(settings.address, StoreAddress::Cluster(_));
-        let lease_length = match self.lease {
-            Some(LeaseChoice::Auto) => self.lease_length,
-            None if can_lease => self.lease_length,
-            Some(LeaseChoice::Off) | None => Duration::ZERO,
-        };
+        let lease_length = if self.lease.unwrap_or(can_lease) { self.lease_length } else { Duration::ZERO };
         Ok(Some(SharedSettings { timeout, on_failure, lease_length, allow_eviction, ..settings }))
     }
 }

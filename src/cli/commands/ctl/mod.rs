@@ -16,9 +16,10 @@ use crate::api::{
 };
 use crate::cli::{
     Failure,
+    arguments::choice,
     output::{plain_lines, table},
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
 use of_request::{RequestArgs, wire};
@@ -136,8 +137,8 @@ enum Command {
         #[arg(long, default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Only these.
-        #[arg(long)]
-        code: Option<CodeChoice>,
+        #[arg(long, value_parser = choice([("ok", "", pb::Code::Ok), ("over-limit", "", pb::Code::OverLimit)]))]
+        code: Option<pb::Code>,
         /// Only requests with this entry; `*` in the value matches any text.
         #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
         entry: Option<(String, String)>,
@@ -159,12 +160,6 @@ enum Command {
         #[arg(long, short = 'n', default_value_t = 100)]
         limit: u32,
     },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum CodeChoice {
-    Ok,
-    OverLimit,
 }
 
 impl Ctl {
@@ -321,13 +316,9 @@ impl Command {
         let Self::Tail { domain, rule, code, entry, sample } = self else {
             return pb::TailRequest::default();
         };
-        let code = match code {
-            None => pb::Code::Unknown,
-            Some(CodeChoice::Ok) => pb::Code::Ok,
-            Some(CodeChoice::OverLimit) => pb::Code::OverLimit,
-        };
         let (key, value) = entry.clone().unwrap_or_default();
-        let (domain, rule, code) = (domain.clone(), rule.clone(), code.into());
+        let code = code.unwrap_or(pb::Code::Unknown).into();
+        let (domain, rule) = (domain.clone(), rule.clone());
         pb::TailRequest { domain, rule, code, key, value, sample: *sample }
     }
 }

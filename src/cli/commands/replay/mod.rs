@@ -7,10 +7,14 @@ mod lines;
 mod report;
 mod sort;
 
-use crate::cli::{Failure, arguments::rule_files::ReadAs, output::progress};
+use crate::cli::{
+    Failure,
+    arguments::{choice, rule_files::ReadAs},
+    output::progress,
+};
 use crate::server;
 use access_log::{AccessLogFlags, MAPPED};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::ProgressBar;
 use input::{Counts, Format, LogFile, Stop};
 use report::Facts;
@@ -72,14 +76,8 @@ struct Suggest {
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share)]
     suggest_share: f64,
     /// Whether the share is of keys (denied at least once) or of hits.
-    #[arg(long, value_enum, default_value_t = SuggestOf::Keys)]
-    suggest_of: SuggestOf,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum SuggestOf {
-    Keys,
-    Hits,
+    #[arg(long, default_value = "keys", value_parser = choice([("keys", "", ShareOf::Keys), ("hits", "", ShareOf::Hits)]))]
+    suggest_of: ShareOf,
 }
 
 fn share(text: &str) -> Result<f64, &'static str> {
@@ -93,11 +91,7 @@ impl Suggest {
         if self.rules.is_empty() {
             return Ok(None);
         }
-        let of = match self.suggest_of {
-            SuggestOf::Keys => ShareOf::Keys,
-            SuggestOf::Hits => ShareOf::Hits,
-        };
-        let demand = Demand::new(proposed, &self.rules, self.suggest_share, of);
+        let demand = Demand::new(proposed, &self.rules, self.suggest_share, self.suggest_of);
         demand.map(Some).map_err(|error| Failure(format!("--suggest: {error}")))
     }
 }

@@ -6,10 +6,10 @@
 use super::matchers::{self, KeyInput};
 use crate::cli::{
     Failure,
-    arguments::rule_files::ReadAs,
+    arguments::{Choice, choice, rule_files::ReadAs},
     output::{table, yaml::Yaml},
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use tidegate_core::{
     limit::{OnDeny, Reply},
@@ -45,18 +45,13 @@ pub(super) struct EnvoyConfig {
     input: Vec<KeyInput>,
     /// Verdict on requests of a bucket before its first assignment, and when Tidegate cannot be reached for longer than an assignment
     /// holds.
-    #[arg(long, value_enum, default_value_t = Fallback::Allow)]
-    fallback: Fallback,
+    #[arg(long, default_value = "allow", value_parser = choice(FALLBACKS))]
+    fallback: &'static str,
 }
 
 /// Requests without an assignment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Fallback {
-    /// Admit them.
-    Allow,
-    /// Deny them.
-    Deny,
-}
+const FALLBACKS: [Choice<&'static str>; 2] =
+    [("allow", "Admit them", "ALLOW_ALL"), ("deny", "Deny them", "DENY_ALL")];
 
 impl EnvoyConfig {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
@@ -126,11 +121,7 @@ impl EnvoyConfig {
 
     /// The settings of a bucket with these values.
     fn action(&self, path: &DeclaredPath<'_>, values: Yaml) -> Yaml {
-        let blanket = match self.fallback {
-            Fallback::Allow => "ALLOW_ALL",
-            Fallback::Deny => "DENY_ALL",
-        };
-        let fallback = || Yaml::map([("blanket_rule", Yaml::text(blanket))]);
+        let fallback = || Yaml::map([("blanket_rule", Yaml::text(self.fallback))]);
         let interval = Yaml::Text(format!("{}s", REPORT_INTERVAL.as_secs()));
         let expired = Yaml::map([
             ("expired_assignment_behavior_timeout", interval),

@@ -10,14 +10,13 @@ mod tests;
 use crate::cli::{
     Failure,
     serve::{
-        reference_env::{Flags, start_again},
-        settings::Given,
+        reference_env::start_again,
+        settings::{Environment, Flags, Given, Selection, arguments},
     },
 };
 use arguments::{LimitadorServer, Storage};
 use clap::{CommandFactory as _, FromArgMatches as _};
-use std::{collections::BTreeMap, path::Path};
-use tidegate_shared::without_userinfo;
+use std::collections::BTreeMap;
 
 /// The name under which Limitador is started in containers.
 const PROGRAM: &str = "limitador-server";
@@ -28,25 +27,11 @@ const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Limitador's arguments, and its variables for those that are not given.
 struct Settings<'v> {
     arguments: LimitadorServer,
-    variables: &'v BTreeMap<String, String>,
+    environment: Environment<'v>,
 }
 
-/// The arguments after the program's name, if that is Limitador's.
-fn own(args: &[String]) -> Option<&[String]> {
-    let is_program = |path: &String| Path::new(path).file_name().is_some_and(|name| name == PROGRAM);
-    match args {
-        [program, own @ ..] if is_program(program) => Some(own),
-        // The command of a container whose image has an entry point is its first argument.
-        [_, program, own @ ..] if is_program(program) => Some(own),
-        _ => None,
-    }
-}
-
-/// Whether `--env limitador` selects the variables.
-fn is_selected(own: &[String], variables: &BTreeMap<String, String>) -> bool {
-    own.iter().any(|arg| arg == "--env=limitador")
-        || own.windows(2).any(|pair| pair == ["--env", "limitador"])
-        || variables.get("TIDEGATE_ENV").is_some_and(|value| value == "limitador")
+fn selection<'a>(args: &'a [String], variables: &BTreeMap<String, String>) -> Option<Selection<'a>> {
+    Selection::of(args, variables, (PROGRAM, "limitador"))
 }
 
 /// Parses Limitador's arguments. Ends the process after wrong ones, and after `--help`.
@@ -59,14 +44,9 @@ fn parse(own: &[String]) -> LimitadorServer {
 
 /// The settings of this process: none if it is not in Limitador's place.
 fn settings<'v>(args: &[String], variables: &'v BTreeMap<String, String>) -> Option<Settings<'v>> {
-    let arguments = match (own(args), args) {
-        (Some(own), _) => parse(own),
-        (None, [_, command, own @ ..]) if command == "serve" && is_selected(own, variables) => {
-            LimitadorServer::default()
-        }
-        _ => return None,
-    };
-    Some(Settings { arguments, variables })
+    let Selection { own, is_program, .. } = selection(args, variables)?;
+    let arguments = if is_program { parse(own) } else { LimitadorServer::default() };
+    Some(Settings { arguments, environment: Environment(variables) })
 }
 
 /// The arguments of `serve`, or of `check` for `--validate`, instead of Limitador's; none if the program has another name.
@@ -74,36 +54,33 @@ pub(super) fn command(
     args: &[String],
     variables: &BTreeMap<String, String>,
 ) -> Result<Option<Vec<String>>, Failure> {
-    let Some(settings) = own(args).and_then(|_| settings(args, variables)) else { return Ok(None) };
+    let is_program = selection(args, variables).is_some_and(|selected| selected.is_program);
+    let Some(settings) = settings(args, variables).filter(|_| is_program) else { return Ok(None) };
     if settings.arguments.validate {
         return Ok(Some(vec!["tidegate".to_owned(), "check".to_owned(), settings.limits_file()?]));
     }
-    let flags = settings.flags()?.into_iter();
-    let flags =
-        flags.map(|(flag, value)| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
     let begin = ["tidegate", "serve", "--env=limitador"].map(str::to_owned);
-    Ok(Some(begin.into_iter().chain(flags).collect()))
+    Ok(Some(begin.into_iter().chain(arguments(settings.flags()?)).collect()))
 }
 
 /// The flags that the variables stand for with `--env limitador`, without those that flags and `TIDEGATE_` variables of the user give,
 /// or a file of settings; none if it is not selected.
-pub(super) fn flags(given: &Given<'_>, is_in_file: impl Fn(&str) -> bool) -> Result<Option<Flags>, Failure> {
-    if !is_selected(given.own, given.variables) {
+pub(super) fn flags(
+    args: &[String],
+    given: &Given<'_>,
+    is_in_file: impl Fn(&str) -> bool,
+) -> Result<Option<Flags>, Failure> {
+    if selection(args, given.variables).is_none() {
         return Ok(None);
     }
-    let settings = Settings { arguments: LimitadorServer::default(), variables: given.variables };
-    // Images set TIDEGATE_LISTEN; a variable that names the port overrides that.
-    let names_port = ["ENVOY_RLS_HOST", "ENVOY_RLS_PORT"].iter().any(|name| settings.text(name).is_some());
-    let is_given = |flag: &str| {
-        let has_variable = !(flag == "--listen" && names_port) && given.has_variable(flag);
-        given.has_flag(flag) || has_variable || is_in_file(flag)
-    };
-    let mut flags = match is_given("--rules") {
+    let environment = Environment(given.variables);
+    let names_port = environment.has_any(&["ENVOY_RLS_HOST", "ENVOY_RLS_PORT"]);
+    let settings = Settings { arguments: LimitadorServer::default(), environment };
+    let flags = match given.has("--rules") || is_in_file("--rules") {
         true => settings.flags_for("")?,
         false => settings.flags()?,
     };
-    flags.retain(|(flag, _)| !is_given(flag));
-    Ok(Some(flags))
+    Ok(Some(given.without_given(flags, names_port, is_in_file)))
 }
 
 /// Starts the program again, as the same process, with the variables of OpenTelemetry for the endpoint of traces.
@@ -130,9 +107,8 @@ pub(super) fn warnings(args: &[String], variables: &BTreeMap<String, String>) ->
 }
 
 impl Settings<'_> {
-    /// The value of the variable; none if it is empty.
     fn text(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.environment.text(name)
     }
 
     fn is_on(&self, name: &str) -> bool {
@@ -177,7 +153,7 @@ impl Settings<'_> {
         match headers {
             None | Some("NONE") => {}
             Some("DRAFT_VERSION_03") => flags.push(("--response-headers", Some("draft03".to_owned()))),
-            Some(_) => return Err(self.wrong("RATE_LIMIT_HEADERS", "NONE or DRAFT_VERSION_03")),
+            Some(_) => return Err(self.environment.wrong("RATE_LIMIT_HEADERS", "NONE or DRAFT_VERSION_03")),
         }
         for flag in ["--max-descriptors", "--max-entries", "--max-text-bytes", "--max-message-bytes"] {
             flags.push((flag, Some(MESSAGE_BYTES_MAX.to_string())));
@@ -232,7 +208,9 @@ impl Settings<'_> {
         let host = host.as_deref().or_else(|| self.text(host_variable)).unwrap_or("0.0.0.0");
         let port = match (port, self.text(port_variable)) {
             (Some(port), _) => port,
-            (None, Some(text)) => text.parse().map_err(|_| self.wrong(port_variable, "a port"))?,
+            (None, Some(text)) => {
+                text.parse().map_err(|_| self.environment.wrong(port_variable, "a port"))?
+            }
             (None, None) => default_port,
         };
         let is_bare = host.contains(':') && !host.starts_with('[');
@@ -313,10 +291,5 @@ impl Settings<'_> {
             None => self.text("REDIS_URL").is_some(),
             Some(storage) => matches!(storage, Storage::Redis { .. } | Storage::RedisCached { .. }),
         }
-    }
-
-    fn wrong(&self, name: &str, remedy: &str) -> Failure {
-        let value = without_userinfo(self.text(name).unwrap_or_default());
-        Failure(format!("the variable {name} is {value:?}; write {remedy}"))
     }
 }

@@ -113,21 +113,22 @@ fn with_the_variables_alone_flags_of_the_user_take_precedence() {
         ("TIDEGATE_LISTEN", "0.0.0.0:8081"),
         ("ENVOY_RLS_PORT", "9"),
     ]);
-    let own = ["--env", "limitador", "--rules=own.yaml"].map(str::to_owned);
-    let given = Given { own: &own, variables: &variables };
-    let flags = flags(&given, |_| false).unwrap().expect("it is selected");
+    let args = ["tidegate", "serve", "--env", "limitador", "--rules=own.yaml"].map(str::to_owned);
+    let given = Given { own: &args[2..], variables: &variables };
+    let flags = flags(&args, &given, |_| false).unwrap().expect("it is selected");
     let of =
         |name: &str| flags.iter().find(|(flag, _)| *flag == name).and_then(|(_, value)| value.as_deref());
     assert_eq!((of("--rules"), of("--http-listen"), of("--listen")), (None, None, Some("0.0.0.0:9")));
     let given = Given { own: &[], variables: &variables };
-    assert!(super::flags(&given, |_| false).unwrap().is_none());
+    assert!(super::flags(&args[..2], &given, |_| false).unwrap().is_none());
 }
 
 #[test]
 fn the_endpoint_of_traces_is_that_of_open_telemetry() {
     let endpoint = |pairs: &[(&str, &str)]| {
         let variables = variables(pairs);
-        Settings { arguments: LimitadorServer::default(), variables: &variables }.tracing_endpoint()
+        Settings { arguments: LimitadorServer::default(), environment: Environment(&variables) }
+            .tracing_endpoint()
     };
     assert_eq!(endpoint(&[("TRACING_ENDPOINT", "rpc://c:4317")]).as_deref(), Some("http://c:4317"));
     assert_eq!(endpoint(&[("TRACING_ENDPOINT", "grpc://c:4317")]).as_deref(), Some("http://c:4317"));

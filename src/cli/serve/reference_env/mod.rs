@@ -11,11 +11,13 @@ mod tracing;
 
 pub(super) use names::{READ, overlooked, warnings};
 
-use crate::cli::{Failure, serve::settings::Given};
+use crate::cli::{
+    Failure,
+    serve::settings::{Environment, Flags, Given, Selection},
+};
 use std::{
     collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration,
 };
-use tidegate_shared::without_userinfo;
 
 /// The name under which the reference server is started in containers.
 const PROGRAM: &str = "ratelimit";
@@ -42,9 +44,6 @@ fn without_resolver(target: &str) -> &str {
     }
 }
 
-/// Variables of the process, and what follows from them.
-struct Environment<'v>(&'v BTreeMap<String, String>);
-
 /// The variables of this process, those that are UTF-8.
 pub(super) fn variables() -> BTreeMap<String, String> {
     std::env::vars_os()
@@ -52,24 +51,12 @@ pub(super) fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether `--env reference`, the name of the program or its first argument selects the variables: the arguments after the
-/// command, and whether `--env` is among them.
+/// Whether `--env reference`, the name of the program or its first argument selects the variables.
 pub(super) fn selection<'a>(
     args: &'a [String],
     variables: &BTreeMap<String, String>,
-) -> Option<(&'a [String], bool)> {
-    let is_program = |path: &String| Path::new(path).file_name().is_some_and(|name| name == PROGRAM);
-    let (own, is_named) = match args {
-        [program, own @ ..] if is_program(program) => (own, true),
-        // The command of a container whose image has an entry point is its first argument.
-        [_, program, own @ ..] if is_program(program) => (own, true),
-        [_, command, own @ ..] if command == "serve" => (own, false),
-        _ => return None,
-    };
-    let is_selected = own.iter().any(|arg| arg == "--env=reference")
-        || own.windows(2).any(|pair| pair == ["--env", "reference"])
-        || variables.get("TIDEGATE_ENV").is_some_and(|value| value == "reference");
-    (is_named || is_selected).then_some((own, is_selected))
+) -> Option<Selection<'a>> {
+    Selection::of(args, variables, (PROGRAM, "reference"))
 }
 
 /// Starts the program again, as the same process, with the variables of OpenTelemetry that follow from those of the
@@ -99,21 +86,13 @@ pub(super) fn start_again(args: &[String], derived: BTreeMap<&'static str, Strin
 /// The flags that the variables stand for, without those that flags and `TIDEGATE_` variables of the user give, or a file of settings.
 pub(super) fn flags(given: &Given<'_>, is_in_file: impl Fn(&str) -> bool) -> Result<Flags, Failure> {
     let environment = Environment(given.variables);
-    // Images set TIDEGATE_LISTEN; a variable that names the port overrides that.
-    let names_port =
-        ["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"].iter().any(|name| environment.text(name).is_some());
-    let is_given = |flag: &str| {
-        let has_variable = !(flag == "--listen" && names_port) && given.has_variable(flag);
-        given.has_flag(flag) || has_variable || is_in_file(flag)
-    };
-    let mut flags = environment.flags()?;
-    environment.require_certificate(|flag| is_given(flag) || flags.iter().any(|(name, _)| *name == flag))?;
-    flags.retain(|(flag, _)| !is_given(flag));
-    Ok(flags)
+    let names_port = environment.has_any(&["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"]);
+    let flags = environment.flags()?;
+    environment.require_certificate(|flag| {
+        given.has(flag) || is_in_file(flag) || flags.iter().any(|(name, _)| *name == flag)
+    })?;
+    Ok(given.without_given(flags, names_port, is_in_file))
 }
-
-/// Flags and their values.
-pub(super) type Flags = Vec<(&'static str, Option<String>)>;
 
 impl Environment<'_> {
     fn flags(&self) -> Result<Flags, Failure> {
@@ -280,11 +259,6 @@ impl Environment<'_> {
         Ok(())
     }
 
-    /// The value; none if it is empty.
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
-
     fn is_on(&self, name: &str) -> Result<bool, Failure> {
         crate::cli::serve::response_options::boolean(name, self.text(name))
     }
@@ -313,11 +287,5 @@ impl Environment<'_> {
             "error" | "warn" | "info" | "debug" | "trace" => Ok(level),
             _ => Err(self.wrong("LOG_LEVEL", "error, warn, info, debug or trace")),
         }
-    }
-
-    fn wrong(&self, name: &str, remedy: &str) -> Failure {
-        // A password is in REDIS_URL.
-        let value = without_userinfo(self.text(name).unwrap_or_default());
-        Failure(format!("the variable {name} is {value:?}; write {remedy}"))
     }
 }

@@ -1,6 +1,7 @@
 //! The names of the reference server's variables: those that are read, and those that have no effect.
 
-use super::{Environment, PROGRAM};
+use super::PROGRAM;
+use crate::cli::serve::settings::Environment;
 use std::collections::BTreeMap;
 
 /// Variables that are read.

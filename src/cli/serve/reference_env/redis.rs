@@ -1,7 +1,9 @@
 //! The variables of Redis, as flags of shared counters.
 
-use super::{Environment, Flags};
-use crate::cli::Failure;
+use crate::cli::{
+    Failure,
+    serve::settings::{Environment, Flags},
+};
 
 /// A store of the reference server that keeps nothing: counters are in memory.
 pub(super) const UNUSED: &str = "unused:";

@@ -1,7 +1,9 @@
 //! The variables of statsd, as flags of the push of metrics.
 
-use super::{Environment, Flags};
-use crate::cli::Failure;
+use crate::cli::{
+    Failure,
+    serve::settings::{Environment, Flags},
+};
 
 impl Environment<'_> {
     /// Metrics are pushed only where a variable requests it: the reference server's default, a statsd on this machine, is

@@ -1,7 +1,6 @@
 //! The variables of traces, as those of OpenTelemetry.
 
-use super::Environment;
-use crate::cli::Failure;
+use crate::cli::{Failure, serve::settings::Environment};
 use std::collections::BTreeMap;
 
 impl Environment<'_> {

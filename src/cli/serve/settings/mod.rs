@@ -14,7 +14,7 @@ mod variables;
 mod wrong_value;
 
 pub(in crate::cli) use effective::EffectiveSettings;
-pub(in crate::cli) use given::Given;
+pub(in crate::cli) use given::{Environment, Flags, Given, Selection, arguments};
 pub(super) use variables::with_variable;
 
 use crate::cli::{
@@ -72,7 +72,7 @@ pub(in crate::cli) fn expand(
     if selected.is_none() && !is_serve {
         return Ok((args, Inserted::default()));
     }
-    let own = selected.map_or_else(|| args[2..].to_vec(), |(own, _)| own.to_vec());
+    let own = selected.as_ref().map_or_else(|| args[2..].to_vec(), |selected| selected.own.to_vec());
     let given = Given { own: &own, variables };
     let (path, entries) = match file::path(&given) {
         None => (None, Vec::new()),
@@ -80,22 +80,19 @@ pub(in crate::cli) fn expand(
     };
     let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
     let mut inserted = Inserted { file: path, ..Inserted::default() };
-    if let Some((_, is_selected)) = selected {
-        if !is_selected {
+    let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
+    let names = |flags: &Flags| flags.iter().map(|(flag, _)| flag[2..].to_owned()).collect();
+    if let Some(selected) = selected {
+        if !selected.is_chosen {
             expanded.push("--env=reference".to_owned());
         }
-        let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
-        for (flag, value) in reference_env::flags(&given, is_in_file)? {
-            inserted.reference.insert(flag[2..].to_owned());
-            expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
-        }
+        let flags = reference_env::flags(&given, is_in_file)?;
+        inserted.reference = names(&flags);
+        expanded.extend(arguments(flags));
     }
-    let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
-    if !is_complete && let Some(flags) = limitador_env::flags(&given, is_in_file)? {
-        for (flag, value) in flags {
-            inserted.limitador.insert(flag[2..].to_owned());
-            expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
-        }
+    if !is_complete && let Some(flags) = limitador_env::flags(&args, &given, is_in_file)? {
+        inserted.limitador = names(&flags);
+        expanded.extend(arguments(flags));
     }
     for entry in entries.into_iter().filter(|entry| !given.has(&entry.flag)) {
         inserted.of_file.insert(entry.flag[2..].to_owned());
