@@ -1,4 +1,4 @@
-//! The encoding of protobuf: fields of a message, read and written one by one.
+//! The encoding of protobuf: fields of a message, read and written one by one (docs/decisions/0017-the-module-reads-protobuf-itself.md).
 
 /// A value as the wire has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,12 +89,12 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// A message that `write` writes.
     /// Fields that are encoded already.
     pub(crate) fn encoded(&mut self, fields: &[u8]) {
         self.0.extend_from_slice(fields);
     }
 
+    /// A message that `write` writes.
     pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         write(&mut inner);

@@ -188,6 +188,16 @@ fn bytes_and_json_are_read_alike() {
     }
 }
 
+/// A newer Envoy may have it for a reason that this module would ignore.
+#[test]
+fn a_field_that_this_module_does_not_know_is_refused() {
+    let problems = Problems::default();
+    let domain_and_field_100 = b"\x0a\x01d\xa0\x06\x01";
+    from_bytes(domain_and_field_100, &RATE_LIMIT_FILTER, String::new(), &problems);
+    let error = problems.or(()).unwrap_err();
+    assert!(error.contains("field 100 is not known to this module"), "{error}");
+}
+
 #[test]
 fn no_bytes_make_the_reader_panic() {
     let problems = Problems::default();
