@@ -14,7 +14,8 @@ mod shard;
 pub use figures::{LeaseCounts, LeaseEvent};
 
 use super::lease::{
-    Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Terms,
+    Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic, NodeId, ResponseState, Settings,
+    StoreDenial, Terms,
 };
 use hashbrown::{
     HashMap,
@@ -330,15 +331,21 @@ impl Holders {
         self.due(now)
     }
 
-    /// Takes the response to a request.
-    pub fn accept(&self, due: &DueRequest, response: &LeaseResponse, now: Monotonic) {
+    /// Takes the response to a request, with the counter by which the store responded, if it is known.
+    pub fn accept(
+        &self,
+        due: &DueRequest,
+        response: &LeaseResponse,
+        counter: Option<ResponseState>,
+        now: Monotonic,
+    ) {
         self.saw_epoch(response.epoch);
         let Shard { entries, look_at, .. } = &mut *self.shards[shard_of(due.key)].lock();
         if let Some(Entry { holder, algorithm, .. }) = entries.get_mut(&due.key)
             && *algorithm == due.algorithm
             && holder.id() == due.request.holder
         {
-            holder.accept(response, now);
+            holder.accept_with(response, counter, now);
             *look_at = holder.next_look().min(*look_at);
         }
     }

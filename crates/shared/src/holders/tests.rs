@@ -74,7 +74,7 @@ impl World {
             let counter = self.store.entry(due.key).or_default();
             let epoch = Epoch { id: 1, began: Timestamp::EPOCH };
             let response = counter.lease(terms, epoch, &due.request, store_now);
-            self.holders.accept(due, &response.unwrap(), now);
+            self.holders.accept(due, &response.unwrap(), None, now);
         }
         due.len()
     }

@@ -1,8 +1,8 @@
 //! A node's side: the credits that it holds on one counter, and the denials that it keeps.
 
 use super::{
-    HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, demand::Demand, message::less_drift,
-    terms::REPORT_NANOS_MIN,
+    HolderTerms, LeaseRequest, LeaseResponse, Monotonic, NodeId, ResponseState, Supply, demand::Demand,
+    message::less_drift, terms::REPORT_NANOS_MIN,
 };
 use std::time::Duration;
 use tidegate_core::{
@@ -55,6 +55,8 @@ pub struct Holder {
     free: u64,
     /// Time at which the whole limit would be free, as of the last response.
     full_at: Monotonic,
+    /// The counter, as of the last response, if it had its state; and the time of that response.
+    counter: Option<(ResponseState, Monotonic)>,
 }
 
 /// Hits beyond which the store is asked for all of them again, once it has admitted some after a denial.
@@ -84,6 +86,8 @@ enum Covers {
     Nothing,
     /// By the state of the counter, received at this moment.
     State(CounterState, Monotonic),
+    /// By the counter as of the last response, if it is known.
+    Response,
     /// They are denied while the store is asked for no more.
     All,
 }
@@ -152,6 +156,7 @@ impl Holder {
             denial: None,
             free: 0,
             full_at: Monotonic::ORIGIN,
+            counter: None,
         }
     }
 
@@ -198,13 +203,17 @@ impl Holder {
             return HolderDecision::Covered;
         }
         if let Some(denial) = self.kept_denial(hits, now) {
-            return HolderDecision::Denied { until: denial.reset, remaining: denial.remaining };
+            let remaining = match denial.covers {
+                Covers::All => denial.allowance,
+                Covers::Nothing | Covers::State(..) | Covers::Response => denial.remaining,
+            };
+            return HolderDecision::Denied { until: denial.reset, remaining };
         }
         let is_scarce = self.supply == Supply::Scarce
             && hits <= self.allotted.max(1)
             && now < self.sent.plus(self.terms.settings.length);
         match is_scarce {
-            true => HolderDecision::Denied { until: self.next_poll(), remaining: self.remaining(now) },
+            true => HolderDecision::Denied { until: self.next_poll(), remaining: self.credits(now) },
             false => HolderDecision::Undecided,
         }
     }
@@ -221,15 +230,29 @@ impl Holder {
         self.denial.as_ref().filter(denies)
     }
 
-    /// Hits that remain, and the wait for these, which a kept denial denies: none if the state that it was made by is not known. A counter
-    /// of the holder counts by this algorithm.
+    /// Hits that remain, and the wait for these, which are denied: none if the state of the counter is not known. A counter of the holder
+    /// counts by this algorithm.
     pub fn denied(&self, hits: u64, algorithm: &Algorithm, now: Monotonic) -> Option<(u64, Reset)> {
-        let Covers::State(CounterState { state, at }, received) = &self.kept_denial(hits, now)?.covers else {
-            return None;
+        let (remaining, wait, until) = match self.kept_denial(hits, now) {
+            Some(HolderDenial {
+                covers: Covers::State(CounterState { state, at }, received), until, ..
+            }) => {
+                let then = at.saturating_add_nanos(now.nanos_since(*received));
+                let wait = algorithm.until_admits(state, hits, then);
+                (algorithm.remaining(state, then), Some(wait).filter(|&wait| wait != Reset::NOW)?, *until)
+            }
+            Some(HolderDenial { covers: Covers::Response, until, remaining, .. }) => {
+                (*remaining, self.wait_by_response(hits, algorithm, now)?, *until)
+            }
+            Some(HolderDenial { covers: Covers::Nothing | Covers::All, .. }) => return None,
+            None => (self.credits(now), self.wait_by_response(hits, algorithm, now)?, self.next_poll()),
         };
-        let now = at.saturating_add_nanos(now.nanos_since(*received));
-        let wait = algorithm.until_admits(state, hits, now);
-        (wait != Reset::NOW).then(|| (algorithm.remaining(state, now), wait))
+        Some((remaining, wait.max(Reset::After(Duration::from_nanos(until.nanos_since(now).max(1))))))
+    }
+
+    fn wait_by_response(&self, hits: u64, algorithm: &Algorithm, now: Monotonic) -> Option<Reset> {
+        let (counter, received) = self.counter.as_ref()?;
+        Some(counter.until_admits(hits, algorithm, now.nanos_since(*received)))
     }
 
     /// Spends credits that cover the hits.
@@ -319,7 +342,7 @@ impl Holder {
 
     /// Drops the denial that is kept: hits were given back, the counter was reset, or its rule changed.
     pub fn drop_denial(&mut self) {
-        self.denial = None;
+        (self.denial, self.counter) = (None, None);
     }
 
     /// The request that is due, if there is one.
@@ -390,6 +413,16 @@ impl Holder {
 
     /// Takes a response; false if it is not the one to the last request.
     pub fn accept(&mut self, response: &LeaseResponse, now: Monotonic) -> bool {
+        self.accept_with(response, None, now)
+    }
+
+    /// As [`Self::accept`], with the counter by which the store responded: waits of denials follow from it.
+    pub fn accept_with(
+        &mut self,
+        response: &LeaseResponse,
+        counter: Option<ResponseState>,
+        now: Monotonic,
+    ) -> bool {
         let is_last = response.sequence == self.sequence;
         let Some(spent) = self.pending.filter(|_| is_last) else { return false };
         self.pending = None;
@@ -411,8 +444,12 @@ impl Holder {
                 let denied =
                     StoreDenial { hits: 1, remaining: 0, denied_for: wait, reset: wait, state: None };
                 self.keep_denial(denied, self.sent, now);
+                if let Some(denial) = self.denial.as_mut().filter(|_| counter.is_some()) {
+                    denial.covers = Covers::Response;
+                }
             }
         }
+        self.counter = counter.map(|counter| (counter, now));
         let pause = match response.supply {
             Supply::Scarce if self.allotted == 0 => {
                 self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)

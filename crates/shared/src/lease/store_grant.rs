@@ -1,7 +1,7 @@
 //! The response that a node computes from the script's part of it.
 
 use super::{
-    LeaseRequest, LeaseResponse, Supply, Terms,
+    LeaseRequest, LeaseResponse, ResponseState, Supply, Terms,
     shared_counter::{empty_for, until_worthwhile},
 };
 use std::time::Duration;
@@ -50,5 +50,17 @@ impl StoreGrant {
             empty_for: empty_for(terms, state, now),
             until_full: algorithm.until_full(state, now),
         }
+    }
+
+    /// The counter at this time, if its state is small.
+    pub fn counter(&self, terms: Terms<'_>, now: Timestamp) -> Option<ResponseState> {
+        if !terms.algorithm.keeps_words() {
+            return None;
+        }
+        // No lease is longer than one that is granted now, or ends in another window.
+        let longest = || now.saturating_add_nanos(terms.settings.length_nanos());
+        let end = terms.end(&self.state, now).unwrap_or_else(longest);
+        let (state, outstanding) = (self.state.clone(), self.outstanding);
+        Some(ResponseState { state, at: now, outstanding, end })
     }
 }

@@ -1,8 +1,8 @@
 //! Scenarios of one counter, one or two nodes and a store.
 
 use super::{
-    CounterState, Epoch, ExactDecision, Holder, HolderDecision, LeaseRequest, Monotonic, NodeId, Settings,
-    SharedCounter, StoreDenial, Supply, Terms,
+    CounterState, Epoch, ExactDecision, Holder, HolderDecision, LeaseRequest, LeaseResponse, Monotonic,
+    NodeId, ResponseState, Settings, SharedCounter, StoreDenial, Supply, Terms,
 };
 use proptest::prelude::*;
 use std::{num::NonZeroU32, time::Duration};
@@ -166,7 +166,8 @@ fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
     holder.admitted(2, clock(207));
     let after = [decide(&mut holder, 207), decide(&mut holder, 207)];
     assert_eq!(after, [HolderDecision::Undecided; 2], "the store had two left");
-    assert!(matches!(decide(&mut holder, 208), HolderDecision::Denied { .. }));
+    let HolderDecision::Denied { remaining, .. } = decide(&mut holder, 208) else { panic!("it had no more") };
+    assert_eq!(remaining, 0);
 }
 
 /// A client that waits for the reset is admitted.
@@ -441,4 +442,36 @@ fn a_kept_denial_denies_more_hits_by_their_own_numbers() {
     holder.keep_denial(denied(5, second), clock(0), clock(0));
     assert!(matches!(holder.decide(5, clock(1)), HolderDecision::Denied { .. }));
     assert_eq!(holder.decide(8, clock(1)), HolderDecision::Undecided);
+}
+
+/// A bucket of 1,000 per minute, of which 960 are used and 40 are credits of others: one hit is free 60 ms after all of these were
+/// spent, and not at the next report.
+#[test]
+fn a_denial_for_lack_of_credits_states_a_wait_that_holds_if_others_spend_all_of_theirs() {
+    let rate = Rate::new(NonZeroU32::new(1_000).unwrap(), minute());
+    let algorithm = Algorithm::TokenBucket(TokenBucket { size: 1_000, refill: Refill::Greedy(rate) });
+    let (mut holder, mut counter) = leased(terms(&algorithm));
+    holder.spend(holder.credits(clock(30)), clock(30));
+    let request = holder.poll(NODE, clock(40)).unwrap();
+    let mut response = counter.lease(terms(&algorithm), OLD, &request, at(41)).unwrap();
+    (response.supply, response.spend_to, response.free) = (Supply::Scarce, request.spent, 7);
+    response.report_after = Duration::from_millis(1);
+    let state = algorithm.add(State::EMPTY, 960, at(41));
+    let known = ResponseState { state, at: at(41), outstanding: 40, end: at(241) };
+    assert!(holder.accept_with(&response, Some(known.clone()), clock(42)));
+    let HolderDecision::Denied { remaining, .. } = holder.decide(1, clock(43)) else {
+        panic!("credits are scarce, and there are none");
+    };
+    assert_eq!(remaining, 0, "those that are free are not for this server");
+    let wait = Reset::After(Duration::from_millis(59));
+    assert_eq!(holder.denied(1, &algorithm, clock(43)), Some((0, wait)));
+    // Nothing can be granted for 5 ms, and a hit is free after ten.
+    response.empty_for = Duration::from_millis(5);
+    let request = holder.poll(NODE, clock(90)).unwrap();
+    let none = LeaseResponse { sequence: request.sequence, spend_to: request.spent, ..response };
+    let full = ResponseState { at: at(91), ..known };
+    assert!(holder.accept_with(&none, Some(full), clock(91)));
+    assert!(matches!(holder.decide(1, clock(91)), HolderDecision::Denied { .. }));
+    let denied = holder.denied(1, &algorithm, clock(91)).expect("the counter is known");
+    assert!(denied >= (0, Reset::After(Duration::from_millis(10))), "{denied:?}");
 }

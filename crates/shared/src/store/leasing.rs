@@ -129,7 +129,8 @@ async fn call(
         match grant.decode(&due.algorithm) {
             Ok(grant) => {
                 let terms = Terms { algorithm: &due.algorithm, settings };
-                holders.accept(due, &grant.response(terms, &due.request, reply.epoch, reply.now), now);
+                let response = grant.response(terms, &due.request, reply.epoch, reply.now);
+                holders.accept(due, &response, grant.counter(terms, reply.now), now);
             }
             Err(error) => tracing::error!(%error, "a grant of the shared store is not used"),
         }
