@@ -10,11 +10,11 @@ use std::fmt::Write;
 
 /// The rules of the domain `sim`; rule number `n` matches the key `kn`.
 #[derive(Clone, Debug)]
-pub struct Rules(pub Vec<Rule>);
+pub struct Rules<L = Limit>(pub Vec<Rule<L>>);
 
 #[derive(Clone, Debug)]
-pub struct Rule {
-    pub limits: Vec<Limit>,
+pub struct Rule<L = Limit> {
+    pub limits: Vec<L>,
     pub shadow: bool,
     pub quota: bool,
 }
@@ -45,6 +45,41 @@ pub struct QueueLimits {
     pub hits: u64,
 }
 
+/// Limits are references to their keys in the file.
+impl<L: AsRef<str> + Clone> Rules<L> {
+    /// The same rules with one limit replaced; `make` gets the former one, and whether it is of a quota.
+    pub fn with_one_limit_changed(&self, rng: &mut Rng, make: impl FnOnce(&mut Rng, &L, bool) -> L) -> Self {
+        let mut changed = self.clone();
+        let rule = rng.below(changed.0.len() as u64) as usize;
+        let Rule { limits, quota, .. } = &mut changed.0[rule];
+        let limit = rng.below(limits.len() as u64) as usize;
+        limits[limit] = make(rng, &limits[limit], *quota);
+        changed
+    }
+
+    /// The rule file.
+    pub fn yaml(&self) -> String {
+        let mut yaml = String::from("domain: sim\ndescriptors:\n");
+        for (number, rule) in self.0.iter().enumerate() {
+            let Rule { limits, shadow, quota } = rule;
+            let _ = writeln!(
+                yaml,
+                "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
+            );
+            for (limit, keys) in limits.iter().map(AsRef::as_ref).enumerate() {
+                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}}}");
+            }
+        }
+        yaml
+    }
+}
+
+impl AsRef<str> for Limit {
+    fn as_ref(&self) -> &str {
+        &self.keys
+    }
+}
+
 impl Rules {
     pub fn random(rng: &mut Rng, settings: Settings) -> Self {
         let rule = |rng: &mut Rng, number| {
@@ -59,30 +94,8 @@ impl Rules {
         Self((0..rng.between(1, most)).map(|number| rule(rng, number)).collect())
     }
 
-    /// The same rules with one limit replaced.
-    pub fn with_one_limit_changed(&self, rng: &mut Rng, settings: Settings) -> Self {
-        let mut changed = self.clone();
-        let rule = rng.below(changed.0.len() as u64) as usize;
-        let Rule { limits, quota, .. } = &mut changed.0[rule];
-        let limit = rng.below(limits.len() as u64) as usize;
-        limits[limit] = Limit::random(rng, settings, *quota);
-        changed
-    }
-
-    /// The rule file.
-    pub fn yaml(&self) -> String {
-        let mut yaml = String::from("domain: sim\ndescriptors:\n");
-        for (number, rule) in self.0.iter().enumerate() {
-            let Rule { limits, shadow, quota } = rule;
-            let _ = writeln!(
-                yaml,
-                "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
-            );
-            for (limit, Limit { keys, .. }) in limits.iter().enumerate() {
-                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}}}");
-            }
-        }
-        yaml
+    pub fn changed(&self, rng: &mut Rng, settings: Settings) -> Self {
+        self.with_one_limit_changed(rng, |rng, _, is_quota| Limit::random(rng, settings, is_quota))
     }
 
     /// The length of some window, in nanoseconds: the scale of the gaps between requests.

@@ -154,13 +154,13 @@ fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, 
     let (waiting, length) = (naive.remaining_waits(now).len() as u64, rules.some_length(rng));
     if waiting > 0 && rng.once_in(5) {
         return match rng.below(8) {
-            0 => Event::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+            0 => Event::ChangeRules(rules.changed(rng, settings)),
             1..4 => Event::Release,
             _ => Event::Cancel(rng.below(waiting) as usize),
         };
     }
     match rng.below(40) {
-        0 => Event::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+        0 => Event::ChangeRules(rules.changed(rng, settings)),
         1 => Event::Sweep,
         2 => Event::Snapshot,
         3 => Event::Restart(random_start(rng, rules, now)),
@@ -179,7 +179,7 @@ fn random_reload(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive
     if rng.once_in(8) {
         return Event::FreeLimits;
     }
-    let changed = (!rng.once_in(4)).then(|| rules.with_one_limit_changed(rng, settings));
+    let changed = (!rng.once_in(4)).then(|| rules.changed(rng, settings));
     let (mut naive, mut meanwhile) = (naive.clone(), Vec::new());
     for _ in 0..rng.below(4) {
         let length = rules.some_length(rng);

@@ -58,7 +58,7 @@ const FAULTS: [Fault; 10] = [
 #[test]
 fn decisions_with_estimates_are_those_of_a_list_of_charges() {
     check_seeds(SEEDS, &[399, 561, 562, 6_740, 29_986], |rng| {
-        let rules = Rules::random(rng);
+        let rules = Rules::with_estimates(rng);
         let trace = traffic::random(rng, &rules);
         check(&rules, trace)
     });
@@ -69,7 +69,7 @@ fn planted_faults_of_estimates_are_found() {
     for fault in FAULTS {
         let is_found = (0..SEEDS_WITH_FAULT).any(|seed| {
             let mut rng = Rng::of_seed(seed);
-            let rules = Rules::random(&mut rng);
+            let rules = Rules::with_estimates(&mut rng);
             compare(&rules, &traffic::random(&mut rng, &rules), Some(fault)).is_err()
         });
         assert!(is_found, "{fault:?} is not found");

@@ -3,6 +3,7 @@
 use crate::{
     oracle::Model,
     rng::Rng,
+    rules::Rule,
     schedule::{Schedule, is_window},
 };
 use std::fmt::Write;
@@ -50,19 +51,10 @@ struct Counting {
     size: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct Rule {
-    pub limits: Vec<Limit>,
-    pub shadow: bool,
-    pub quota: bool,
-}
-
-/// Rule number `n` matches the key `kn`.
-#[derive(Clone, Debug)]
-pub struct Rules(pub Vec<Rule>);
+pub type Rules = crate::rules::Rules<Limit>;
 
 impl Rules {
-    pub fn random(rng: &mut Rng) -> Self {
+    pub fn with_estimates(rng: &mut Rng) -> Self {
         let rule = |rng: &mut Rng| {
             let (shadow, quota) = (rng.once_in(8), rng.once_in(6));
             let limits = (0..rng.pick(&[1, 1, 2])).map(|_| Limit::random(rng, quota)).collect();
@@ -71,36 +63,15 @@ impl Rules {
         Self((0..rng.between(1, 3)).map(|_| rule(rng)).collect())
     }
 
-    /// The same rules with one limit replaced, often by one that counts in the same way.
-    pub fn with_one_limit_changed(&self, rng: &mut Rng) -> Self {
-        let mut changed = self.clone();
-        let rule = rng.below(changed.0.len() as u64) as usize;
-        let Rule { limits, quota, .. } = &mut changed.0[rule];
-        let limit = rng.below(limits.len() as u64) as usize;
-        let counting = if rng.once_in(2) { limits[limit].counting } else { Counting::random(rng) };
-        // The ends of estimates that are still open would be bounded by the default of `debt_max`, which a list of charges is not.
-        let may_owe = counting.is_bucket();
-        limits[limit] = Limit::of(counting, rng, *quota, may_owe);
-        changed
-    }
-
     /// Whether a request may have a ticket.
     pub fn give_tickets(&self) -> bool {
         self.0.iter().flat_map(|rule| &rule.limits).any(|limit| limit.reserve.is_some())
     }
+}
 
-    pub fn yaml(&self) -> String {
-        let mut yaml = String::from("domain: sim\ndescriptors:\n");
-        for (number, Rule { limits, shadow, quota }) in self.0.iter().enumerate() {
-            let _ = writeln!(
-                yaml,
-                "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
-            );
-            for (limit, Limit { keys, .. }) in limits.iter().enumerate() {
-                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}}}");
-            }
-        }
-        yaml
+impl AsRef<str> for Limit {
+    fn as_ref(&self) -> &str {
+        &self.keys
     }
 }
 
@@ -149,6 +120,13 @@ impl Limit {
     fn random(rng: &mut Rng, is_quota: bool) -> Self {
         let counting = Counting::random(rng);
         Self::of(counting, rng, is_quota, false)
+    }
+
+    /// One that replaces another one, and often counts in the same way.
+    pub fn instead_of(rng: &mut Rng, former: &Self, is_quota: bool) -> Self {
+        let counting = if rng.once_in(2) { former.counting } else { Counting::random(rng) };
+        // The ends of estimates that are still open would be bounded by the default of `debt_max`, which a list of charges is not.
+        Self::of(counting, rng, is_quota, counting.is_bucket())
     }
 
     /// Quotas have no bans.

@@ -1,7 +1,7 @@
 //! Random traffic: starts, their ends, which are lost, repeated or late, and requests that give hits back; with other rules and disruptions
 //! in between.
 
-use super::rules::{MILLI, Rules};
+use super::rules::{Limit, MILLI, Rules};
 use crate::{
     machine::Disruption,
     outcome::{DescriptorHits, Hits},
@@ -57,7 +57,7 @@ pub fn random(rng: &mut Rng, rules: &Rules) -> Vec<Step> {
     let mut step = |rng: &mut Rng| {
         let after = after(rng);
         if has_reloads && rng.once_in(12) {
-            rules = rules.with_one_limit_changed(rng);
+            rules = rules.with_one_limit_changed(rng, Limit::instead_of);
             return Step { after, event: Event::Rules(rules.clone()) };
         }
         Step { after, event: event(rng, &rules) }

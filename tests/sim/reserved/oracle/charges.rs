@@ -4,7 +4,8 @@ use super::{Key, Oracle, counter::Number};
 use crate::{
     oracle::{Model, Oracle as Plain},
     outcome::{DescriptorHits, Hits, gives, takes},
-    reserved::rules::{Estimate, Limit, Reserve, Rule},
+    reserved::rules::{Estimate, Limit, Reserve},
+    rules::Rule,
     schedule::{Schedule, with_limit},
 };
 use std::collections::BTreeSet;

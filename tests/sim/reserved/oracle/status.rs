@@ -5,7 +5,8 @@ use crate::{
     naive::resets::first_under_schedules,
     oracle::first,
     outcome::{Hits, Status, Tightest, Wait, gives, takes},
-    reserved::rules::{Estimate, Rule},
+    reserved::rules::Estimate,
+    rules::Rule,
     schedule::Schedule,
 };
 
