@@ -53,6 +53,8 @@ pub(super) struct ServerPart {
     pub(super) end: Timestamp,
     /// What it is to be, by the last response.
     aim: Part,
+    /// Whether that was decided before it was known what requests demand.
+    is_provisional: bool,
     pub(super) others: Vec<OtherPart>,
     /// Hits by which bursts of all can grow.
     free: u64,
@@ -84,6 +86,7 @@ impl ServerPart {
             part: Part::default(),
             end: now,
             aim: Part::default(),
+            is_provisional: true,
             others: Vec::new(),
             free: 0,
             direct: None,
@@ -196,7 +199,8 @@ impl ServerPart {
                 now,
             );
         }
-        self.aim = self.aim_of(rates, claim);
+        self.aim = self.aim_of(rates, claim, former);
+        self.is_provisional = !self.direct.is_some_and(|direct| direct.is_measured());
         if self.direct.is_none() {
             self.aim = Part::default();
         }
@@ -310,7 +314,7 @@ impl ServerPart {
 
     /// What the part is to be: max-min over the demands of all servers, by their numbers of clients, requests to servers being one more
     /// claimant.
-    fn aim_of(&self, rates: &Rates, this: Claimant) -> Part {
+    fn aim_of(&self, rates: &Rates, this: Claimant, former: Part) -> Part {
         let has_vanished = |other: &&OtherPart| Duration::from_micros(other.ends_in) < VANISHED_BEFORE;
         let vanished = self.others.iter().filter(has_vanished);
         let (rate, burst_of_vanished) = vanished.fold((0, 0), |(rate, burst): (u64, u64), other| {
@@ -323,8 +327,8 @@ impl ServerPart {
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
         claimants.push(this);
-        // As much as a client, as long as it is not known.
-        let wanted = |direct: Direct| match direct.is_measured() {
+        // As much as a client, as long as it is not known. What they had beside the former part is not taken.
+        let wanted = |direct: Direct| match direct.is_measured() || former != Part::default() {
             true => direct.wanted(rates.of_limit()),
             false => rates.of_limit(),
         };
@@ -358,8 +362,11 @@ impl ServerPart {
         missing > rates.terms.burst / 8 && self.free < missing / 2
     }
 
-    /// The aim, or the one before if they differ by little.
+    /// The aim, or the one before if they differ by little. A provisional one is less than it could be, and would stay so.
     fn steady(&self, aim: Part) -> Part {
+        if self.is_provisional {
+            return aim;
+        }
         let is_near = |aim: u64, before: u64, parts: u64| aim > 0 && aim.abs_diff(before) <= before / parts;
         Part {
             rate: if is_near(aim.rate, self.aim.rate, 128) { self.aim.rate } else { aim.rate },

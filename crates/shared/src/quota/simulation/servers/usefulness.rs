@@ -291,13 +291,41 @@ fn part_of(quota: &Quota) -> PartView {
 /// As much as at a single server, about.
 #[test]
 fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
-    for (limit, least) in [
-        (Limit::log(6_000, 60), [0.97, 0.97, 0.9, 0.9]),
-        (Limit::fixed(1_000, 10), [0.95, 0.92, 0.81, 0.82]),
-        (Limit::log(100, 1), [0.43, 0.43, 0.39, 0.44]),
-    ] {
-        spends_at_least(&limit, &[(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)], least);
+    for (limit, least) in
+        [(Limit::log(6_000, 60), [0.97, 0.97, 0.9, 0.9]), (Limit::fixed(1_000, 10), [0.95, 0.92, 0.81, 0.82])]
+    {
+        spends_at_least(&limit, &RATE_WORLDS, least);
     }
+}
+
+/// Servers, clients, and hot ones among these.
+const RATE_WORLDS: [(usize, usize, usize); 5] = [(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)];
+
+/// What clients get of so few requests depends on chance: by up to 0.08 in a world, and 0.01 in all of these.
+#[test]
+fn a_second_with_few_requests_is_spent_as_far_as_chance_permits() {
+    for (load, least) in [(0.3, 0.68), (0.7, 0.66), (1.0, 0.54), (5.0, 0.61)] {
+        let worlds = RATE_WORLDS.iter().flat_map(|&world| (0..4).map(move |seed| (world, seed)));
+        let parts = worlds.map(|((servers, clients, hot), seed)| {
+            let limit = Limit::log(100, 1);
+            let conditions = StoreConditions { limit, ..StoreConditions::calm(servers, clients, hot, load) };
+            let mut world = World::new(conditions, Rng::of_seed(seed));
+            world.run_for(40 * SECOND);
+            let part = world.part_of_possible(60 * SECOND);
+            assert_eq!(
+                world.excess.0, 0,
+                "{servers} servers, {clients} clients, {hot} hot, load {load}, seed {seed}"
+            );
+            part
+        });
+        let mean = mean(&parts.collect::<Vec<_>>());
+        println!("load {load}: {mean:.3}");
+        assert!(mean >= least, "load {load}: {mean}");
+    }
+}
+
+fn mean(parts: &[f64]) -> f64 {
+    parts.iter().sum::<f64>() / parts.len() as f64
 }
 
 /// The rate that moves to other servers is not held twice: it is spent again as soon as clients have it.
@@ -333,32 +361,33 @@ fn the_rate_of_a_window_moves_to_other_servers_while_the_window_lasts() {
 /// were denied, although 4 % of the limit were demanded.
 #[test]
 fn a_server_that_starts_again_takes_its_former_part_and_leaves_the_rest() {
-    let mut sum = 0.0;
-    for seed in 0..6 {
-        let limit = match seed % 3 {
-            0 => Limit::bucket("token_bucket", 200, 300),
-            1 => Limit::bucket("token_bucket", 1_000, 1_000),
-            _ => Limit::bucket("leaky_bucket", 1_000, 1_000),
-        };
-        let rate = limit.rate;
-        let conditions = StoreConditions { limit, direct: 0.3, ..StoreConditions::calm(1, 4, 4, 0.04) };
-        let mut world = World::new(conditions, Rng::of_seed(seed));
-        world.run_for(60 * SECOND);
-        let id = world.servers[0].id;
-        world.kill(0);
-        world.run_for(SECOND);
-        world.start_again(id);
-        let before = (world.direct_admitted, world.admitted());
-        world.run_for(16 * SECOND);
-        let direct = (world.direct_admitted - before.0) as f64 / (0.3 * rate * 16.0);
-        let by_clients = (world.admitted() - before.1) as f64 / (0.04 * rate * 16.0);
-        println!("{}: requests {direct:.3}, clients {by_clients:.3}", world.conditions.limit.rule);
-        assert_eq!(world.excess.0, 0);
-        assert!(direct >= 0.98, "{direct}");
-        sum += by_clients;
+    for limit in [
+        Limit::bucket("token_bucket", 200, 300),
+        Limit::bucket("token_bucket", 1_000, 1_000),
+        Limit::bucket("leaky_bucket", 1_000, 1_000),
+    ] {
+        let (rule, rate) = (limit.rule.clone(), limit.rate);
+        let by_clients = (0..24).map(|seed| {
+            let limit = limit.clone();
+            let conditions = StoreConditions { limit, direct: 0.3, ..StoreConditions::calm(1, 4, 4, 0.04) };
+            let mut world = World::new(conditions, Rng::of_seed(seed));
+            world.run_for(60 * SECOND);
+            let id = world.servers[0].id;
+            world.kill(0);
+            world.run_for(SECOND);
+            world.start_again(id);
+            let before = (world.direct_admitted, world.admitted());
+            world.run_for(16 * SECOND);
+            let direct = (world.direct_admitted - before.0) as f64 / (0.3 * rate * 16.0);
+            assert_eq!(world.excess.0, 0, "{rule}, seed {seed}");
+            assert!(direct >= 0.98, "{rule}, seed {seed}: requests {direct}");
+            (world.admitted() - before.1) as f64 / (0.04 * rate * 16.0)
+        });
+        // What clients get in so short a time depends on when they report: by 0.2 in a world.
+        let by_clients = mean(&by_clients.collect::<Vec<_>>());
+        println!("{rule}: clients {by_clients:.3}");
+        assert!(by_clients >= 0.65, "{rule}: clients {by_clients}");
     }
-    // What clients get in so short a time depends on when they report.
-    assert!(sum / 6.0 >= 0.5, "{sum}");
 }
 
 /// A server without a data directory has another number after a restart. The part of the former one counts until its end, and the new one took
