@@ -1,5 +1,5 @@
 //! The record of what quotas have assigned, in the data directory: `quotas`, a file of lines. By it a process knows what the one before it may
-//! have assigned: after a stop in order what its counters have, else no more of each limit than its rule's ceiling.
+//! have assigned, as [`Record`] states.
 //!
 //! Invariant: a ceiling is in the file, on the disk, before clients are assigned what it permits.
 
@@ -19,7 +19,7 @@ use tidegate_core::{limit::Timestamp, rules::Percent};
 use tidegate_service::Quotas;
 use tidegate_shared::{
     lease::NodeId,
-    quota::{Former, RuleId, Settings},
+    quota::{Before, Ceiling, Former, Record, RuleId, Settings},
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
@@ -35,39 +35,43 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct QuotaRecordSettings {
     path: PathBuf,
-    /// Whether the data directory did not exist before: no process had a record there.
+    /// Whether the data directory has no files: no process used it before.
     is_new: bool,
 }
 
 impl QuotaRecordSettings {
-    /// In this data directory. To be called before it is made.
+    /// In this data directory. To be called before anything is written there. Services and containers start with an empty directory, or one that
+    /// has a folder of the file system.
     pub fn of(directory: &Path) -> Self {
-        Self { path: directory.join(FILE), is_new: !directory.exists() }
+        let is_file = |entry: io::Result<fs::DirEntry>| {
+            entry.and_then(|entry| entry.file_type()).map_or(true, |kind| !kind.is_dir())
+        };
+        let has_files = match fs::read_dir(directory) {
+            Ok(mut entries) => entries.any(is_file),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        Self { path: directory.join(FILE), is_new: !has_files }
     }
 }
 
 /// The content of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Record {
-    is_stopped: bool,
-    /// Until then, what a process before this one assigned is not known.
-    unknown_until: Timestamp,
+struct Content {
+    record: Record,
     server: NodeId,
     /// Where that number is valid: see [`place_of`].
     place: u64,
-    ceilings: Vec<(RuleId, Percent)>,
 }
 
 /// Ceilings on their way to the thread that writes them.
-type ToWrite = mpsc::Sender<Vec<(RuleId, Percent)>>;
+type ToWrite = mpsc::Sender<Vec<(RuleId, Ceiling)>>;
 
 /// The record of a running process.
 pub(super) struct QuotaRecord {
     path: PathBuf,
-    last: Arc<Mutex<Record>>,
+    last: Arc<Mutex<Content>>,
     writer: Option<(ToWrite, BackgroundThread)>,
-    /// From then on, the counters have all that is assigned: until then a client that has not reported yet may have more of the former
-    /// process.
+    /// See [`Former::in_counters_from`].
     in_counters_from: Timestamp,
     is_in_counters: bool,
 }
@@ -75,7 +79,7 @@ pub(super) struct QuotaRecord {
 /// What a process begins with.
 pub(super) struct Begun {
     pub(super) former: Former,
-    pub(super) ceilings: Vec<(RuleId, Percent)>,
+    pub(super) ceilings: Vec<(RuleId, Ceiling)>,
     /// The number of this server in a store, which is that of the process before it.
     pub(super) server: NodeId,
     /// Whether the process before it had that number.
@@ -90,45 +94,40 @@ impl QuotaRecord {
         now: Timestamp,
     ) -> io::Result<(Self, Begun)> {
         let known = match fs::read_to_string(&settings.path) {
-            Ok(text) => Record::parse(&text),
+            Ok(text) => Content::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let of_quota = Settings::default();
-        let known_at = now.saturating_add(of_quota.ttl + of_quota.round_trip);
-        let (former, unknown_until) = match &known {
-            // Not for longer: what processes assigned after the one that is not known is recorded.
-            Some(record) if now < record.unknown_until => (Former::Unknown, record.unknown_until),
-            Some(record) if record.is_stopped => (Former::InCounters, Timestamp::EPOCH),
-            Some(record) => (Former::Recorded(record.ceilings.iter().copied().collect()), Timestamp::EPOCH),
-            None if settings.is_new => (Former::Unrecorded, known_at),
-            None => (Former::Unknown, known_at),
-        };
         let place = place_of(&settings.path);
-        let had_number = known.as_ref().is_some_and(|record| record.place == place);
-        let server = known.as_ref().filter(|_| had_number).map_or(server, |record| record.server);
-        let ceilings = known.map_or(Vec::new(), |record| record.ceilings);
-        let record = Record { is_stopped: false, unknown_until, server, place, ceilings: ceilings.clone() };
-        write(&settings.path, &record)?;
-        let last = Arc::new(Mutex::new(record));
-        let in_counters_from = if former.is_estimate() { known_at } else { Timestamp::EPOCH };
-        let (path, writer) = (settings.path.clone(), None);
-        let begun = Begun { former, ceilings, server, had_number };
-        Ok((Self { path, last, writer, in_counters_from, is_in_counters: false }, begun))
+        let numbered = known.as_ref().filter(|known| known.place == place);
+        let (had_number, server) = (numbered.is_some(), numbered.map_or(server, |known| known.server));
+        let before = if settings.is_new { Before::Unrecorded } else { Before::Unknown };
+        let of_quota = Settings::default();
+        let (record, former) = Record::begin(known.map(|known| known.record), before, &of_quota, now);
+        let in_counters_from = former.in_counters_from(&of_quota, now);
+        let begun = Begun { former, ceilings: record.ceilings.clone(), server, had_number };
+        let content = Content { record, server, place };
+        write(&settings.path, &content)?;
+        let (path, last) = (settings.path.clone(), Arc::new(Mutex::new(content)));
+        Ok((Self { path, last, writer: None, in_counters_from, is_in_counters: false }, begun))
     }
 
     /// Starts the thread that writes; returns what passes it the ceilings to be recorded.
     pub(super) fn start(
         &mut self,
         quotas: Quotas,
-    ) -> Result<impl Fn(Vec<(RuleId, Percent)>) + Send + 'static, StartError> {
+    ) -> Result<impl Fn(Vec<(RuleId, Ceiling)>) + Send + 'static, StartError> {
         let (ceilings, to_write) = mpsc::channel();
         let (path, last) = (self.path.clone(), Arc::clone(&self.last));
         let run = move || {
-            let record = |ceilings: Vec<(RuleId, Percent)>| Record { ceilings, ..last.lock().clone() };
-            follow(&to_write, &path, record, |record| {
-                quotas.recorded(record.ceilings.clone());
-                *last.lock() = record;
+            let content = |ceilings: Vec<(RuleId, Ceiling)>| {
+                let mut content = last.lock().clone();
+                content.record.ceilings = ceilings;
+                content
+            };
+            follow(&to_write, &path, content, |content| {
+                quotas.recorded(content.record.ceilings.clone());
+                *last.lock() = content;
             });
         };
         let thread = BackgroundThread::start("quota-record", Priority::Full, run)?;
@@ -147,24 +146,25 @@ impl QuotaRecord {
 
     /// Notes that the counters are in the last snapshot, if they have all that was assigned.
     pub(super) fn stopped_in_order(self) {
-        let record = Record { is_stopped: self.is_in_counters, ..self.last.lock().clone() };
-        if let Err(error) = write(&self.path, &record) {
+        let mut content = self.last.lock().clone();
+        content.record.is_stopped = self.is_in_counters;
+        if let Err(error) = write(&self.path, &content) {
             tracing::warn!(%error, "cannot write the end of the record of quotas; the next start treats this stop as a crash");
         }
     }
 }
 
-/// Writes each record that arrives, until it is written or the server stops.
+/// Writes the content with each of the ceilings that arrive, until it is written or the server stops.
 fn follow(
-    to_write: &mpsc::Receiver<Vec<(RuleId, Percent)>>,
+    to_write: &mpsc::Receiver<Vec<(RuleId, Ceiling)>>,
     path: &Path,
-    record: impl Fn(Vec<(RuleId, Percent)>) -> Record,
-    written: impl Fn(Record),
+    content: impl Fn(Vec<(RuleId, Ceiling)>) -> Content,
+    written: impl Fn(Content),
 ) {
     let mut is_failing = false;
     while let Ok(ceilings) = to_write.recv() {
-        let record = record(ceilings);
-        while let Err(error) = write(path, &record) {
+        let content = content(ceilings);
+        while let Err(error) = write(path, &content) {
             if !std::mem::replace(&mut is_failing, true) {
                 tracing::error!(%error, path = %path.display(), "cannot write the record of quotas; shares of limits do not grow beyond it");
             }
@@ -174,7 +174,7 @@ fn follow(
             }
         }
         is_failing = false;
-        written(record);
+        written(content);
     }
 }
 
@@ -188,56 +188,69 @@ fn place_of(path: &Path) -> u64 {
 }
 
 /// Replaces the file: a reader finds the former content or this.
-fn write(path: &Path, record: &Record) -> io::Result<()> {
+fn write(path: &Path, content: &Content) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
-    file.write_all(record.text().as_bytes())?;
+    file.write_all(content.text().as_bytes())?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-impl Record {
+impl Content {
     fn text(&self) -> String {
-        let state = if self.is_stopped { "stopped" } else { "running" };
-        let (until, server, place) = (self.unknown_until.as_nanos(), self.server.0, self.place);
-        let rule = |(RuleId(rule), percent): &(RuleId, Percent)| format!("rule {rule} {}\n", percent.get());
-        let rules: String = self.ceilings.iter().map(rule).collect();
+        let Self { record, server: NodeId(server), place } = self;
+        let state = if record.is_stopped { "stopped" } else { "running" };
+        let (before, until) = (name_of(record.before), record.before_until.as_nanos());
+        let rule = |(RuleId(rule), Ceiling { rate, burst }): &(RuleId, Ceiling)| {
+            format!("rule {rule} {} {}\n", rate.get(), burst.get())
+        };
+        let rules: String = record.ceilings.iter().map(rule).collect();
         format!(
-            "{HEAD}\nstate {state}\nunknown-until {until}\nserver {server}\nplace {place}\n{rules}{TAIL}\n"
+            "{HEAD}\nstate {state}\n{before}-until {until}\nserver {server}\nplace {place}\n{rules}{TAIL}\n"
         )
     }
 
     /// None for anything but a whole record.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.strip_suffix('\n')?.lines();
-        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
-        if value("tidegate").is_none_or(|rest| format!("tidegate {rest}") != HEAD) {
+        if lines.next()? != HEAD {
             return None;
         }
-        let is_stopped = match &*value("state")? {
-            "stopped" => true,
-            "running" => false,
+        let mut line = || lines.next()?.split_once(' ');
+        let is_stopped = match line()? {
+            ("state", "stopped") => true,
+            ("state", "running") => false,
             _ => return None,
         };
-        let unknown_until = Timestamp::from_nanos(value("unknown-until")?.parse().ok()?);
-        let server = NodeId(value("server")?.parse().ok()?);
-        let place = value("place")?.parse().ok()?;
+        let (before, until) = line()?;
+        let is_named = |it: &Before| before.strip_suffix("-until") == Some(name_of(*it));
+        let before = [Before::Unknown, Before::Unrecorded].into_iter().find(is_named)?;
+        let before_until = Timestamp::from_nanos(until.parse().ok()?);
+        let ("server", server) = line()? else { return None };
+        let ("place", place) = line()? else { return None };
+        let (server, place) = (NodeId(server.parse().ok()?), place.parse().ok()?);
         let mut ceilings = Vec::new();
         loop {
             let line = lines.next()?;
             if line == TAIL {
-                return lines.next().is_none().then_some(Self {
-                    is_stopped,
-                    unknown_until,
-                    server,
-                    place,
-                    ceilings,
-                });
+                let record = Record { is_stopped, before, before_until, ceilings };
+                return lines.next().is_none().then_some(Self { record, server, place });
             }
-            let (rule, percent) = line.strip_prefix("rule ")?.split_once(' ')?;
-            ceilings.push((RuleId(rule.parse().ok()?), Percent::new(percent.parse().ok()?)?));
+            let (rule, ceiling) = line.strip_prefix("rule ")?.split_once(' ')?;
+            // Tidegate 0.9.0 wrote one part for both.
+            let (rate, burst) = ceiling.split_once(' ').unwrap_or((ceiling, ceiling));
+            let [rate, burst] = [rate, burst].map(|part| Percent::new(part.parse().ok()?));
+            ceilings.push((RuleId(rule.parse().ok()?), Ceiling { rate: rate?, burst: burst? }));
         }
+    }
+}
+
+/// Its name in the file.
+fn name_of(before: Before) -> &'static str {
+    match before {
+        Before::Unknown => "unknown",
+        Before::Unrecorded => "unrecorded",
     }
 }
 
@@ -255,6 +268,7 @@ mod tests {
         match former {
             Former::Unknown => "unknown",
             Former::Unrecorded => "unrecorded",
+            Former::RecordedOrUnrecorded(_) => "recorded or unrecorded",
             Former::Recorded(_) => "recorded",
             Former::InCounters => "counters",
         }
@@ -267,18 +281,18 @@ mod tests {
         let later = |secs| NOW.saturating_add(Duration::from_secs(secs));
         let (_, first) = begin(&settings(true), 1, NOW);
         assert_eq!((kind(&first.former), first.server, first.had_number), ("unrecorded", NodeId(1), false));
-        // What the one before the first had is not known yet.
-        assert_eq!(kind(&begin(&settings(false), 2, later(15)).1.former), "unknown");
+        // What the one before the first had may still be in force.
+        assert_eq!(kind(&begin(&settings(false), 2, later(15)).1.former), "recorded or unrecorded");
         let (mut record, second) = begin(&settings(false), 2, later(60));
         assert_eq!((kind(&second.former), second.server, second.had_number), ("recorded", NodeId(1), true));
-        record.last.lock().ceilings.push((RuleId(9), Percent::ALL));
+        record.last.lock().record.ceilings.push((RuleId(9), Ceiling::ALL));
         record.stop(later(80));
         record.stopped_in_order();
         let (_, third) = begin(&settings(false), 3, later(81));
-        assert_eq!((kind(&third.former), &*third.ceilings), ("counters", &[(RuleId(9), Percent::ALL)][..]));
+        assert_eq!((kind(&third.former), &*third.ceilings), ("counters", &[(RuleId(9), Ceiling::ALL)][..]));
         // The third was killed.
         let (_, fourth) = begin(&settings(false), 4, later(82));
-        assert_eq!((kind(&fourth.former), &*fourth.ceilings), ("recorded", &[(RuleId(9), Percent::ALL)][..]));
+        assert_eq!((kind(&fourth.former), &*fourth.ceilings), ("recorded", &[(RuleId(9), Ceiling::ALL)][..]));
         // A copy elsewhere has another number: two servers with one number would have one part twice.
         let copy = tempfile::tempdir().expect("a folder");
         fs::copy(folder.path().join(FILE), copy.path().join(FILE)).expect("copied");
@@ -304,17 +318,16 @@ mod tests {
         assert_eq!(lives, ["recorded", "recorded", "counters", "counters"]);
     }
 
-    /// Starts within 16 s of each other denied requests for as long as they went on.
+    /// Services and containers start with a directory that is there: all of each limit counted as assigned.
     #[test]
-    fn starts_again_and_again_make_nothing_unknown_for_longer_than_the_first() {
+    fn a_directory_without_files_is_a_new_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        let settings = |is_new| QuotaRecordSettings { path: folder.path().join(FILE), is_new };
-        let kinds = (0..6).map(|start| {
-            let now = NOW.saturating_add(Duration::from_secs(5 * start));
-            kind(&begin(&settings(start == 0), 1, now).1.former)
-        });
-        let expected = ["unrecorded", "unknown", "unknown", "unknown", "recorded", "recorded"];
-        assert_eq!(kinds.collect::<Vec<_>>(), expected);
+        let is_new = |directory: &Path| QuotaRecordSettings::of(directory).is_new;
+        assert!(is_new(&folder.path().join("absent")) && is_new(folder.path()));
+        fs::create_dir(folder.path().join("lost+found")).expect("a folder");
+        assert!(is_new(folder.path()));
+        fs::write(folder.path().join("lock"), "").expect("a file");
+        assert!(!is_new(folder.path()));
     }
 
     #[test]

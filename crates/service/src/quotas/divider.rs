@@ -23,12 +23,14 @@ use tidegate_core::{
     algorithm::Algorithm,
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
-    rules::{DomainRules, Percent},
+    rules::DomainRules,
     store::Key,
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{Action, PartRequest, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage},
+    quota::{
+        Action, Ceiling, PartRequest, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage,
+    },
     store::PartCall,
 };
 
@@ -225,7 +227,7 @@ impl Divider {
     }
 
     /// What is to be recorded before clients get more.
-    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Ceiling)>> {
         self.quota.take_record(now)
     }
 

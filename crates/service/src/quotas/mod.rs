@@ -29,11 +29,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
     mpsc::{Receiver, Sender, channel},
 };
-use tidegate_core::{limit::Timestamp, rules::Percent, store::Key};
+use tidegate_core::{limit::Timestamp, store::Key};
 use tidegate_shared::{
     PeerId, PeerIds,
     lease::NodeId,
-    quota::{Former, InForce, PartGrant, QuotaCounts, RuleId, Usage},
+    quota::{Ceiling, Former, InForce, PartGrant, QuotaCounts, RuleId, Usage},
     store::PartCalls,
 };
 use tokio::sync::oneshot;
@@ -96,7 +96,7 @@ pub struct QuotaFigures {
 }
 
 /// Writes the parts of limits that clients may have, by rule.
-pub type Recorder = dyn Fn(Vec<(RuleId, Percent)>) + Send;
+pub type Recorder = dyn Fn(Vec<(RuleId, Ceiling)>) + Send;
 
 /// What the thread starts with.
 pub struct QuotaStart {
@@ -105,7 +105,7 @@ pub struct QuotaStart {
     /// What is known of the assignments of the process before this one.
     pub former: Former,
     /// What is recorded, if what is assigned is.
-    pub ceilings: Option<Vec<(RuleId, Percent)>>,
+    pub ceilings: Option<Vec<(RuleId, Ceiling)>>,
     /// Records more, and calls [`Quotas::recorded`] then.
     pub record: Box<Recorder>,
     /// The shared store, if there is one, and this server's number there.
@@ -163,7 +163,7 @@ enum Event {
         stream: u64,
     },
     /// What was to be recorded is.
-    Recorded(Vec<(RuleId, Percent)>),
+    Recorded(Vec<(RuleId, Ceiling)>),
     /// A store has responded to a request for this server's part of a bucket.
     Granted {
         bucket: Key,
@@ -265,7 +265,7 @@ impl Quotas {
     }
 
     /// Notes that what was to be recorded is.
-    pub fn recorded(&self, parts: Vec<(RuleId, Percent)>) {
+    pub fn recorded(&self, parts: Vec<(RuleId, Ceiling)>) {
         self.send(Event::Recorded(parts));
     }
 

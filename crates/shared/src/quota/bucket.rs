@@ -3,7 +3,7 @@
 use super::{
     InForce, Push, Reporter, Settings, StreamId,
     allocation::Claimant,
-    ceilings::{Ceilings, RuleId},
+    ceilings::{Ceiling, Ceilings, RuleId},
     claim::{Claim, Usage},
     debts::Debts,
     growth::reserve_one,
@@ -125,8 +125,8 @@ impl Bucket {
         })
     }
 
-    /// The part of the limit that clients may have.
-    pub(super) fn set_ceiling(&mut self, ceiling: Percent) {
+    /// What clients may have of the limit.
+    pub(super) fn set_ceiling(&mut self, ceiling: Ceiling) {
         if let Kind::Rates(rates) = &mut self.kind {
             rates.ceiling = ceiling;
         }
@@ -320,7 +320,8 @@ impl Bucket {
         self.is_dirty |= !self.assign_one(index, wanted, rates, settings, now, pushes);
         let member = &mut self.members[index];
         if has_former && !member.is_assigned {
-            let mut had = rates.had(usage.allowed, elapsed, clients, settings);
+            let had = rates.had(usage.allowed, elapsed, clients, settings);
+            let mut had = had.min(rates.below_ceiling(self.assigned()));
             let peers = Peers::of(&self.members, &self.remnants, &self.debts, rates, self.share_max);
             let member = &mut self.members[index];
             if let Some(peers) = peers {

@@ -12,10 +12,52 @@ use tidegate_core::{limit::Timestamp, rules::Percent};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RuleId(pub u64);
 
-/// The ceiling of rules of which no more is demanded; others have one of a few.
-pub const CEILING_MIN: Percent = percent(50);
+/// The most that clients are assigned together, of the rate and of the burst of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ceiling {
+    /// Of the rate.
+    pub rate: Percent,
+    /// Of the burst: more than of the rate after a start, when tokens of a former process are not free yet.
+    pub burst: Percent,
+}
 
-/// Others are multiples of this: a record is written rarely, and has little more than was assigned.
+impl Ceiling {
+    /// All of a limit.
+    pub const ALL: Self = Self::of_both(Percent::ALL);
+
+    /// That of rules of which no more is demanded.
+    pub const MIN: Self = Self::of_both(percent(50));
+
+    /// The same part of both.
+    pub const fn of_both(part: Percent) -> Self {
+        Self { rate: part, burst: part }
+    }
+
+    /// The lowest for so many hundredths of the rate and of the burst.
+    pub(super) fn least(rate: u64, burst: u64) -> Self {
+        let least = |hundredths: u64, min: Percent| {
+            let ceiling = hundredths.next_multiple_of(STEP).clamp(min.get().into(), 100);
+            Percent::new(ceiling as u32).unwrap_or(Percent::ALL)
+        };
+        Self { rate: least(rate, Self::MIN.rate), burst: least(burst, Self::MIN.burst) }
+    }
+
+    /// No less than either.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { rate: self.rate.max(other.rate), burst: self.burst.max(other.burst) }
+    }
+
+    fn min(self, other: Self) -> Self {
+        Self { rate: self.rate.min(other.rate), burst: self.burst.min(other.burst) }
+    }
+
+    fn is_within(self, other: Self) -> bool {
+        self.max(other) == other
+    }
+}
+
+/// Ceilings are multiples of this: a record is written rarely, and has little more than was assigned.
 const STEP: u64 = 5;
 
 /// Time in which a ceiling is not needed before it is lowered. Each bucket is divided within it.
@@ -37,10 +79,10 @@ pub(super) enum Ceilings {
     Recorded(Recorded),
 }
 
-/// Ceilings that are recorded; rules that are not listed have [`CEILING_MIN`].
+/// Ceilings that are recorded; rules that are not listed have [`Ceiling::MIN`].
 #[derive(Debug)]
 pub(super) struct Recorded {
-    rules: HashMap<RuleId, Ceiling, RandomState>,
+    rules: HashMap<RuleId, OfRule, RandomState>,
     period_ends: Timestamp,
     is_changed: bool,
     /// Whether it is not known that the last ones are recorded.
@@ -48,28 +90,28 @@ pub(super) struct Recorded {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ceiling {
+struct OfRule {
     /// The one in force: at most that which is recorded.
-    goal: Percent,
-    recorded: Percent,
-    wanted: Percent,
+    goal: Ceiling,
+    recorded: Ceiling,
+    wanted: Ceiling,
     /// What was needed, and what clients had, in this period at most.
-    needed: Percent,
-    had: Percent,
+    needed: Ceiling,
+    had: Ceiling,
 }
 
 impl Ceilings {
     /// Of a process that records them, after one that had recorded these.
-    pub(super) fn recorded(former: Vec<(RuleId, Percent)>, now: Timestamp) -> Self {
-        let ceiling = |recorded| Ceiling {
+    pub(super) fn recorded(former: Vec<(RuleId, Ceiling)>, now: Timestamp) -> Self {
+        let of_rule = |recorded| OfRule {
             goal: recorded,
             recorded,
             wanted: recorded,
-            needed: CEILING_MIN,
+            needed: Ceiling::MIN,
             // The former process had.
             had: recorded,
         };
-        let rules = former.into_iter().map(|(rule, recorded)| (rule, ceiling(recorded))).collect();
+        let rules = former.into_iter().map(|(rule, recorded)| (rule, of_rule(recorded))).collect();
         let period_ends = now.saturating_add(PERIOD);
         Self::Recorded(Recorded { rules, period_ends, is_changed: false, is_awaited: false })
     }
@@ -79,34 +121,35 @@ impl Ceilings {
     }
 
     /// The ceiling of a rule.
-    pub(super) fn of(&self, rule: RuleId, unrecorded: Percent) -> Percent {
+    pub(super) fn of(&self, rule: RuleId, unrecorded: Percent) -> Ceiling {
         match self {
-            Self::None => Percent::ALL,
-            Self::Unrecorded => unrecorded,
-            Self::Recorded(recorded) => recorded.rules.get(&rule).map_or(CEILING_MIN, |ceiling| ceiling.goal),
+            Self::None => Ceiling::ALL,
+            Self::Unrecorded => Ceiling::of_both(unrecorded),
+            Self::Recorded(recorded) => {
+                recorded.rules.get(&rule).map_or(Ceiling::MIN, |of_rule| of_rule.goal)
+            }
         }
     }
 
-    /// Notes what a bucket of a rule needs, and what its clients may have, in hundredths of the limit.
-    pub(super) fn note(&mut self, rule: RuleId, needed: u64, had: u64) {
+    /// Notes what a bucket of a rule needs, and what its clients may have.
+    pub(super) fn note(&mut self, rule: RuleId, needed: Ceiling, had: Ceiling) {
         let Self::Recorded(recorded) = self else { return };
-        let (needed, had) = (least(needed), least(had));
-        if needed == CEILING_MIN && had == CEILING_MIN && !recorded.rules.contains_key(&rule) {
+        if needed == Ceiling::MIN && had == Ceiling::MIN && !recorded.rules.contains_key(&rule) {
             return;
         }
-        let [goal, recorded_yet, wanted] = [CEILING_MIN; 3];
-        let unlisted = Ceiling { goal, recorded: recorded_yet, wanted, needed, had };
-        let ceiling = recorded.rules.entry(rule).or_insert(unlisted);
-        (ceiling.needed, ceiling.had) = (ceiling.needed.max(needed), ceiling.had.max(had));
-        ceiling.goal = ceiling.goal.max(needed.min(ceiling.recorded));
-        if needed > ceiling.wanted {
-            ceiling.wanted = needed;
+        let [goal, recorded_yet, wanted] = [Ceiling::MIN; 3];
+        let unlisted = OfRule { goal, recorded: recorded_yet, wanted, needed, had };
+        let of_rule = recorded.rules.entry(rule).or_insert(unlisted);
+        (of_rule.needed, of_rule.had) = (of_rule.needed.max(needed), of_rule.had.max(had));
+        of_rule.goal = of_rule.goal.max(needed.min(of_rule.recorded));
+        if !needed.is_within(of_rule.wanted) {
+            of_rule.wanted = of_rule.wanted.max(needed);
             recorded.is_changed = true;
         }
     }
 
     /// What is to be recorded, if that has changed. The rest waits until that is done.
-    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
+    pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Ceiling)>> {
         let Self::Recorded(recorded) = self else { return None };
         if recorded.is_awaited {
             return None;
@@ -119,20 +162,20 @@ impl Ceilings {
             return None;
         }
         recorded.is_awaited = true;
-        Some(recorded.rules.iter().map(|(rule, ceiling)| (*rule, ceiling.wanted)).collect())
+        Some(recorded.rules.iter().map(|(rule, of_rule)| (*rule, of_rule.wanted)).collect())
     }
 
     /// Notes that the last ones are recorded. Returns the rules whose ceilings are higher now.
-    pub(super) fn note_recorded(&mut self, ceilings: &[(RuleId, Percent)]) -> Vec<RuleId> {
+    pub(super) fn note_recorded(&mut self, ceilings: &[(RuleId, Ceiling)]) -> Vec<RuleId> {
         let Self::Recorded(recorded) = self else { return Vec::new() };
         recorded.is_awaited = false;
         let mut raised = Vec::new();
-        for (rule, percent) in ceilings {
-            if let Some(ceiling) = recorded.rules.get_mut(rule) {
-                ceiling.recorded = *percent;
-                let before = ceiling.goal;
-                ceiling.goal = before.max(ceiling.needed.min(*percent));
-                raised.extend((ceiling.goal > before).then_some(*rule));
+        for (rule, ceiling) in ceilings {
+            if let Some(of_rule) = recorded.rules.get_mut(rule) {
+                of_rule.recorded = *ceiling;
+                let before = of_rule.goal;
+                of_rule.goal = before.max(of_rule.needed.min(*ceiling));
+                raised.extend((of_rule.goal != before).then_some(*rule));
             }
         }
         raised
@@ -142,22 +185,16 @@ impl Ceilings {
 impl Recorded {
     /// Lowers ceilings that clients are below, and then those that they do not need: they give up what is beyond first.
     fn lower(&mut self) {
-        for ceiling in self.rules.values_mut() {
-            if ceiling.had <= ceiling.goal && ceiling.goal < ceiling.recorded {
-                (ceiling.recorded, ceiling.wanted) = (ceiling.goal, ceiling.goal);
+        for of_rule in self.rules.values_mut() {
+            if of_rule.had.is_within(of_rule.goal) && of_rule.goal != of_rule.recorded {
+                (of_rule.recorded, of_rule.wanted) = (of_rule.goal, of_rule.goal);
                 self.is_changed = true;
             }
-            ceiling.goal = ceiling.goal.min(ceiling.needed);
-            (ceiling.needed, ceiling.had) = (CEILING_MIN, CEILING_MIN);
+            of_rule.goal = of_rule.goal.min(of_rule.needed);
+            (of_rule.needed, of_rule.had) = (Ceiling::MIN, Ceiling::MIN);
         }
-        self.rules.retain(|_, ceiling| ceiling.goal > CEILING_MIN || ceiling.wanted > CEILING_MIN);
+        self.rules.retain(|_, of_rule| of_rule.goal != Ceiling::MIN || of_rule.wanted != Ceiling::MIN);
     }
-}
-
-/// The lowest ceiling for so many hundredths.
-fn least(hundredths: u64) -> Percent {
-    let ceiling = hundredths.next_multiple_of(STEP).clamp(CEILING_MIN.get().into(), 100);
-    Percent::new(ceiling as u32).unwrap_or(Percent::ALL)
 }
 
 #[cfg(test)]
@@ -170,34 +207,41 @@ mod tests {
         Timestamp::from_millis(1_000_000 + secs * 1_000)
     }
 
-    fn of(ceilings: &Ceilings) -> u8 {
-        ceilings.of(RULE, Percent::ALL).get()
+    fn of(ceilings: &Ceilings) -> (u8, u8) {
+        let Ceiling { rate, burst } = ceilings.of(RULE, Percent::ALL);
+        (rate.get(), burst.get())
+    }
+
+    /// Notes the need of a rate and of a burst, and what clients have of both.
+    fn note(ceilings: &mut Ceilings, (rate, burst): (u64, u64), had: u64) {
+        ceilings.note(RULE, Ceiling::least(rate, burst), Ceiling::least(had, had));
     }
 
     #[test]
     fn a_ceiling_is_raised_once_it_is_recorded_and_recorded_as_lower_once_clients_have_less() {
         let mut ceilings = Ceilings::recorded(Vec::new(), at(0));
-        ceilings.note(RULE, 50, 50);
-        assert_eq!((of(&ceilings), ceilings.take_record(at(1))), (50, None));
-        ceilings.note(RULE, 72, 50);
+        note(&mut ceilings, (50, 50), 50);
+        assert_eq!((of(&ceilings), ceilings.take_record(at(1))), ((50, 50), None));
+        note(&mut ceilings, (50, 72), 50);
         let raised = ceilings.take_record(at(1)).expect("it is needed");
-        assert_eq!((of(&ceilings), &*raised), (50, &[(RULE, percent(75))][..]));
-        ceilings.note(RULE, 99, 50);
+        let ceiling = |rate, burst| Ceiling { rate: percent(rate), burst: percent(burst) };
+        assert_eq!((of(&ceilings), &*raised), ((50, 50), &[(RULE, ceiling(50, 75))][..]));
+        note(&mut ceilings, (99, 60), 50);
         assert_eq!(ceilings.take_record(at(2)), None, "one after the other");
         ceilings.note_recorded(&raised);
-        assert_eq!(of(&ceilings), 75);
+        assert_eq!(of(&ceilings), (50, 75));
         let raised = ceilings.take_record(at(3)).expect("more is needed");
         ceilings.note_recorded(&raised);
-        assert_eq!((of(&ceilings), &*raised), (100, &[(RULE, Percent::ALL)][..]));
+        assert_eq!((of(&ceilings), &*raised), ((100, 75), &[(RULE, ceiling(100, 75))][..]));
         // No longer needed: first it is not in force, and recorded once clients have no more.
-        ceilings.note(RULE, 61, 90);
-        assert_eq!((ceilings.take_record(at(20)), of(&ceilings)), (None, 100));
-        ceilings.note(RULE, 61, 90);
-        assert_eq!((ceilings.take_record(at(40)), of(&ceilings)), (None, 65));
-        ceilings.note(RULE, 10, 90);
-        assert_eq!((ceilings.take_record(at(60)), of(&ceilings)), (None, 50));
-        ceilings.note(RULE, 10, 40);
+        note(&mut ceilings, (61, 61), 70);
+        assert_eq!((ceilings.take_record(at(20)), of(&ceilings)), (None, (100, 75)));
+        note(&mut ceilings, (61, 61), 70);
+        assert_eq!((ceilings.take_record(at(40)), of(&ceilings)), (None, (65, 65)));
+        note(&mut ceilings, (10, 10), 70);
+        assert_eq!((ceilings.take_record(at(60)), of(&ceilings)), (None, (50, 50)));
+        note(&mut ceilings, (10, 10), 40);
         assert_eq!(ceilings.take_record(at(80)), Some(Vec::new()));
-        assert_eq!(of(&ceilings), 50);
+        assert_eq!(of(&ceilings), (50, 50));
     }
 }

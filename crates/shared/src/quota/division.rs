@@ -4,6 +4,7 @@ use super::{
     Push, Settings,
     allocation::Level,
     bucket::Bucket,
+    ceilings::Ceiling,
     means::{Means, assign},
     member::{Member, Remnant},
     peers::Peers,
@@ -22,12 +23,13 @@ const LIVES_PER_TURN: u32 = 4;
 impl Bucket {
     /// What clients may have in force.
     pub(super) fn in_force(&self) -> (u64, u64) {
-        let members =
-            self.members.iter().map(|member| (member.counted.rate, u64::from(member.counted.tokens)));
         let remnants = self.remnants.iter().map(|remnant| (remnant.rate, remnant.tokens));
-        members.chain(remnants).fold((0, 0), |(rate, tokens): (u64, u64), more| {
-            (rate.saturating_add(more.0), tokens.saturating_add(more.1))
-        })
+        sum(remnants.chain([self.assigned()]))
+    }
+
+    /// What clients that report may have in force.
+    pub(super) fn assigned(&self) -> (u64, u64) {
+        sum(self.members.iter().map(|member| (member.counted.rate, member.counted.tokens.into())))
     }
 
     /// Ends what has ended, and drains the tokens that were given up before.
@@ -108,15 +110,15 @@ impl Bucket {
         is_met
     }
 
-    /// What clients need of a limit, in hundredths, if they may have all of it.
-    pub(super) fn needed_of(&self, rates: &Rates) -> u64 {
+    /// What clients need of a limit, if they may have all of it.
+    pub(super) fn needed_of(&self, rates: &Rates) -> Ceiling {
         let limit = rates.of_limit();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
         let most = |member: &Member| if member.is_measured { u64::MAX } else { limit / LIMIT_PER_NEW };
         let mut wanted: Vec<u64> =
             self.members.iter().map(|member| member.claim.wanted.min(most(member))).collect();
         let demand = wanted.iter().copied().fold(remnants, u64::saturating_add);
-        let needed = if demand <= rates.ceiling.of(limit) {
+        let needed = if demand <= rates.ceiling.rate.of(limit) {
             demand
         } else {
             let level = Level::of(&mut wanted, rates.direct.wanted(limit), limit.saturating_sub(remnants));
@@ -125,12 +127,13 @@ impl Bucket {
         let hundredths = |part: u64, of: u64| (u128::from(part) * 100).div_ceil(u128::from(of).max(1)) as u64;
         let needed = hundredths(needed, limit);
         if !self.has_former() {
-            return needed;
+            return Ceiling::least(needed, needed);
         }
         // Tokens of the former process are not free before its end, and each client needs some.
         let new = self.members.iter().filter(|member| !member.is_assigned).count() as u64;
         let of_new = new.min(LIMIT_PER_NEW).saturating_mul(rates.terms.burst / LIMIT_PER_NEW);
-        needed.max(hundredths(self.in_force().1.saturating_add(of_new), rates.terms.burst))
+        let tokens = hundredths(self.in_force().1.saturating_add(of_new), rates.terms.burst);
+        Ceiling::least(needed, needed.max(tokens))
     }
 
     /// The rate that each client is to have of a rate, a part of which requests to servers demand, and the level of the division.
@@ -199,6 +202,11 @@ impl Bucket {
         }
         Seats(Some(has_seat))
     }
+}
+
+/// The sum of rates, and that of tokens.
+fn sum(parts: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    parts.fold((0, 0), |sum, (rate, tokens)| (sum.0.saturating_add(rate), sum.1.saturating_add(tokens)))
 }
 
 /// The clients that can have a share, by index; none if all can.

@@ -1,16 +1,16 @@
 //! What a process knows of the assignments of the one before it, which may be in force for one life of an assignment after its start.
 
 use super::{
-    Reporter,
+    Reporter, Settings,
     bucket::Kind,
-    ceilings::{CEILING_MIN, RuleId},
+    ceilings::{Ceiling, RuleId},
     member::Remnant,
     rates::Rates,
 };
 use crate::PeerId;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use tidegate_core::{algorithm::Assigned, limit::Timestamp, rules::Percent};
+use tidegate_core::{algorithm::Assigned, limit::Timestamp};
 
 /// What is known of the assignments of a former process.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +20,10 @@ pub enum Former {
     Unknown,
     /// It recorded nothing, and has assigned no more than such a process does: [`Reporter::unrecorded`].
     Unrecorded,
-    /// It assigned these parts of limits at most, and [`CEILING_MIN`] of others.
-    Recorded(HashMap<RuleId, Percent, RandomState>),
+    /// It assigned this much of limits at most, and [`Ceiling::MIN`] of others.
+    Recorded(HashMap<RuleId, Ceiling, RandomState>),
+    /// The same, or more of limits of which [`Reporter::unrecorded`] is more: a process before it recorded nothing.
+    RecordedOrUnrecorded(HashMap<RuleId, Ceiling, RandomState>),
     /// It stopped in order: counters have what it had assigned.
     InCounters,
 }
@@ -30,6 +32,12 @@ impl Former {
     /// Whether what was assigned is not known exactly.
     pub fn is_estimate(&self) -> bool {
         !matches!(self, Self::InCounters)
+    }
+
+    /// Time from which on the counters have all that is assigned, of a process that began at `began`: until then a client that has not reported
+    /// yet may have more of the former process.
+    pub fn in_counters_from(&self, settings: &Settings, began: Timestamp) -> Timestamp {
+        if self.is_estimate() { settings.learned(began) } else { Timestamp::EPOCH }
     }
 
     /// What it may have assigned of a bucket until `end`; the counter has this for clients.
@@ -41,13 +49,15 @@ impl Former {
         end: Timestamp,
     ) -> Option<Remnant> {
         let held = assigned.map_or(0, |assigned| assigned.held);
+        let recorded = |parts: &HashMap<_, _, _>| parts.get(&reporter.rule).copied().unwrap_or(Ceiling::MIN);
         let (rate, tokens) = match (kind, self) {
             (Kind::Slices(_), _) => (0, held),
             (Kind::Rates(rates), Self::InCounters) => rates.of_counter(assigned?),
-            (Kind::Rates(rates), Self::Unknown) => rates.part(Percent::ALL),
-            (Kind::Rates(rates), Self::Unrecorded) => rates.part(reporter.unrecorded),
-            (Kind::Rates(rates), Self::Recorded(parts)) => {
-                rates.part(parts.get(&reporter.rule).copied().unwrap_or(CEILING_MIN))
+            (Kind::Rates(rates), Self::Unknown) => rates.part(Ceiling::ALL),
+            (Kind::Rates(rates), Self::Unrecorded) => rates.part(Ceiling::of_both(reporter.unrecorded)),
+            (Kind::Rates(rates), Self::Recorded(parts)) => rates.part(recorded(parts)),
+            (Kind::Rates(rates), Self::RecordedOrUnrecorded(parts)) => {
+                rates.part(recorded(parts).max(Ceiling::of_both(reporter.unrecorded)))
             }
         };
         let remnant = Remnant { peer: PeerId::NONE, is_former: true, end, rate, tokens };
@@ -57,8 +67,8 @@ impl Former {
 
 impl Rates {
     /// A part of what can be divided.
-    fn part(&self, part: Percent) -> (u64, u64) {
-        (part.of(self.of_limit()), part.of(self.terms.burst))
+    fn part(&self, Ceiling { rate, burst }: Ceiling) -> (u64, u64) {
+        (rate.of(self.of_limit()), burst.of(self.terms.burst))
     }
 
     /// What a counter has for clients, as a rate and a burst for which it holds no less.

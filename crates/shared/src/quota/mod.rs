@@ -44,9 +44,11 @@ mod growth;
 mod means;
 mod member;
 mod part;
+mod part_requests;
 mod peers;
 mod push;
 mod rates;
+mod record;
 mod room;
 mod send_times;
 mod server_part;
@@ -62,13 +64,14 @@ mod terms;
 mod view;
 
 pub use action::Action;
-pub use ceilings::{CEILING_MIN, RuleId};
+pub use ceilings::{Ceiling, RuleId};
 pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
 pub use former::Former;
 pub use member::SUBSCRIPTION_BYTES;
 pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{Push, Reporter, StreamId};
+pub use record::{Before, Record};
 pub use settings::{PART_LIFE, Settings};
 pub use terms::{Indivisible, RateTerms, SliceTerms, Terms};
 pub use view::{BucketView, PartView, ShareView};
@@ -84,7 +87,6 @@ use tidegate_core::{
     limit::Timestamp,
     limiter::{LeasableCharge, Pinned},
     prefetch::prefetch_element,
-    rules::Percent,
     store::Key,
 };
 
@@ -148,7 +150,7 @@ impl Quota {
             resumes: false,
             former: Former::Unknown,
             ceilings: Ceilings::None,
-            learned: began.saturating_add(settings.ttl + settings.round_trip),
+            learned: settings.learned(began),
             streams: Streams::default(),
             buckets: Buckets::default(),
             looked: began,
@@ -168,33 +170,6 @@ impl Quota {
     /// Resumes what a process with the same number had in the store, which has ended.
     pub fn resuming(self, resumes: bool) -> Self {
         Self { resumes, ..self }
-    }
-
-    /// After a process of which so much is known. This one records what it assigns, of which this much is recorded, or assigns no more than the
-    /// rules state.
-    pub fn after(self, former: Former, record: Option<Vec<(RuleId, Percent)>>) -> Self {
-        let ceilings = match record {
-            None => Ceilings::Unrecorded,
-            Some(parts) => Ceilings::recorded(parts, self.looked),
-        };
-        Self { former, ceilings, ..self }
-    }
-
-    /// The most that clients are assigned together of limits, by rule, if it is to be recorded. It is in force once [`Self::note_recorded`] is
-    /// called; nothing else is returned before.
-    pub fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Percent)>> {
-        self.ceilings.take_record(now)
-    }
-
-    /// Notes that what was returned last is recorded.
-    pub fn note_recorded(&mut self, parts: &[(RuleId, Percent)]) {
-        let raised = self.ceilings.note_recorded(parts);
-        if raised.is_empty() {
-            return;
-        }
-        // A client that has nothing yet denies all requests until it has.
-        let is_awaited = |bucket: &Bucket| raised.contains(&bucket.rule) && bucket.has_new();
-        self.buckets.change_all(|bucket| bucket.is_dirty |= is_awaited(bucket));
     }
 
     /// The settings.
@@ -446,53 +421,6 @@ impl Quota {
         }
         self.counts.count(&pushes);
         pushes
-    }
-
-    /// Requests to the store that are due, each with the key of its counter and the algorithm.
-    pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
-        let mut requests = Vec::new();
-        for number in self.buckets.due_requests(now) {
-            let next = self.buckets.change(number, |bucket| {
-                let request = bucket.request_part(&self.settings, now);
-                let part = bucket.part.as_ref()?;
-                requests.extend(request.map(|request| (bucket.key, part.algorithm.clone(), request)));
-                Some(part.next())
-            });
-            if let Some(next) = next.flatten() {
-                self.buckets.request_at(number, next);
-            }
-        }
-        requests
-    }
-
-    /// The last requests to the store, of a process that stops: what clients do not have is free for others. Nothing is to be sent afterwards.
-    pub fn release(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
-        let mut requests = Vec::new();
-        self.buckets.change_all(|bucket| {
-            let request = bucket.release_part(&self.settings, now);
-            if let (Some(request), Some(part)) = (request, &bucket.part) {
-                requests.push((bucket.key, part.algorithm.clone(), request));
-            }
-        });
-        requests
-    }
-
-    /// Takes in the response to a request.
-    pub fn accept(&mut self, bucket: Key, sequence: u64, grant: &PartGrant, now: Timestamp) {
-        let Some(number) = self.buckets.number(bucket) else { return };
-        let next = self.buckets.change(number, |bucket| {
-            let part = bucket.part.as_mut()?;
-            let accepted = part.accept(sequence, grant, now);
-            let next = part.next();
-            if let Some(former) = accepted.filter(|_| now < self.learned) {
-                bucket.follow_former_part(former, self.learned);
-            }
-            bucket.is_dirty |= accepted.is_some();
-            Some(next)
-        });
-        if let Some(next) = next.flatten() {
-            self.buckets.request_at(number, next);
-        }
     }
 
     /// Removes a bucket that no client has. What was held for clients counts as spent now.

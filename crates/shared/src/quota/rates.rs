@@ -12,6 +12,7 @@
 use super::{
     Push, Settings,
     action::Fill,
+    ceilings::Ceiling,
     debts::Debts,
     member::{Member, Remnant, Share},
     part::Part,
@@ -21,7 +22,6 @@ use crate::{PeerId, lease};
 use tidegate_core::{
     algorithm::{Algorithm, Lease, Leased},
     limit::Timestamp,
-    rules::Percent,
 };
 
 /// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
@@ -53,8 +53,8 @@ pub(super) struct Rates {
     /// The rate that clients had in force after the last division. Until the next one it becomes no more.
     pub(super) in_force: u64,
     pub(super) direct: Direct,
-    /// The part of it that clients may have together.
-    pub(super) ceiling: Percent,
+    /// What clients may have of it together.
+    pub(super) ceiling: Ceiling,
     /// The most that may be divided, if the server has a part of the limit only.
     pub(super) bound: Option<u64>,
     /// The first of the clients that have a share if not all can have one, and the time of the next.
@@ -133,7 +133,7 @@ impl Rates {
             settled: now,
             in_force: 0,
             direct,
-            ceiling: Percent::ALL,
+            ceiling: Ceiling::ALL,
             bound,
             turn: 0,
             turn_ends: now,
@@ -147,13 +147,22 @@ impl Rates {
 
     /// The rate that can be divided here.
     pub(super) fn divisible(&self) -> u64 {
-        self.bound.unwrap_or(u64::MAX).min(self.ceiling.of(self.of_limit()))
+        self.bound.unwrap_or(u64::MAX).min(self.ceiling.rate.of(self.of_limit()))
     }
 
-    /// What clients may have of the limit, in hundredths.
-    pub(super) fn had_of_limit(&self) -> u64 {
+    /// What clients may have of the limit.
+    pub(super) fn had_of_limit(&self) -> Ceiling {
         let hundredths = |part: u64, of: u64| (u128::from(part) * 100).div_ceil(u128::from(of).max(1)) as u64;
-        hundredths(self.rate, self.of_limit()).max(hundredths(self.burst, self.terms.burst))
+        Ceiling::least(hundredths(self.rate, self.of_limit()), hundredths(self.burst, self.terms.burst))
+    }
+
+    /// What clients can be assigned beside this, so that they have no more than is recorded.
+    pub(super) fn below_ceiling(&self, (rate, tokens): (u64, u64)) -> Share {
+        let tokens = self.ceiling.burst.of(self.terms.burst).saturating_sub(tokens);
+        Share {
+            rate: self.ceiling.rate.of(self.of_limit()).saturating_sub(rate),
+            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+        }
     }
 
     /// Counts tokens that a client of a peer gave up. They have not drained before.
@@ -194,7 +203,7 @@ impl Rates {
 
     /// Demand of a client that is not known: an equal share.
     pub(super) fn guess(&self, clients: usize) -> u64 {
-        self.ceiling.of(self.of_limit()) / (clients as u64 + 1)
+        self.ceiling.rate.of(self.of_limit()) / (clients as u64 + 1)
     }
 
     /// Rate and tokens that a client of a former process certainly had, by what it admitted.
@@ -232,13 +241,13 @@ impl Rates {
         let most = held + free;
         // Tokens that were given up count until they have drained.
         let least = tokens.saturating_add(self.debt.div_ceil(1_000)).min(self.burst);
-        self.burst = self.ceiling.of(self.terms.burst).min(most).max(least);
+        self.burst = self.ceiling.burst.of(self.terms.burst).min(most).max(least);
         self.rate = desired.min(self.terms.rate_within(most.saturating_sub(self.burst))).max(rate_in_force);
         let end = now.saturating_add(settings.part_life());
         let accrued = if self.terms.accrues { self.rate } else { 0 };
         let part = self.terms.held(self.rate, self.burst);
         leased.assign(algorithm, part, accrued, end, now);
-        let burst = (self.ceiling.of(self.terms.burst) / 2).max(self.burst).max(1);
+        let burst = (self.ceiling.burst.of(self.terms.burst) / 2).max(self.burst).max(1);
         let needed = if is_starved { self.terms.held(desired, burst) } else { 0 };
         self.ahead = needed.saturating_sub(part);
         leased.assigned.iter_mut().for_each(|assigned| assigned.held += self.ahead);

@@ -39,6 +39,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Time from which on nothing is in force that a process before this one assigned, which began at `began`.
+    pub fn learned(&self, began: Timestamp) -> Timestamp {
+        began.saturating_add(self.ttl + self.round_trip)
+    }
+
     /// The least time between two divisions of a bucket with so many clients, each of which takes time.
     pub(super) fn spacing(&self, clients: usize) -> Duration {
         (Duration::from_micros(100) * clients as u32).min(self.round_trip)

@@ -9,6 +9,8 @@ pub(super) enum Fault {
     ForgetsClosed,
     /// A process begins as if there had been none before it.
     NoLearning,
+    /// A process does not know that the one before the former recorded nothing.
+    ForgetsUnrecorded,
     /// The counter holds nothing for clients.
     HoldsNothing,
     /// Shares grow into what others were only sent to give up.

@@ -164,11 +164,7 @@ impl Node {
 /// Each of the three gets a part, and together they keep the limit.
 #[test]
 fn clients_of_quota_holders_of_leases_and_requests_share_one_limit() {
-    use super::{
-        limit::Limit,
-        usefulness::calm,
-        world::{Conditions, World},
-    };
+    use super::{conditions::Conditions, limit::Limit, usefulness::calm, world::World};
     for (limit, rate) in [
         (Limit::bucket("token_bucket", 1_000, 1_000), 1_000),
         (Limit::bucket("leaky_bucket", 2_000, 1_000), 2_000),

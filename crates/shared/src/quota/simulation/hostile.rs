@@ -3,10 +3,11 @@
 use super::{
     super::Usage,
     client::{MILLIS, SECOND},
+    conditions::Conditions,
     fault::Fault,
     limit::Limit,
     usefulness::calm,
-    world::{Conditions, World},
+    world::World,
 };
 use crate::lease::simulation::rng::Rng;
 use tidegate_core::rules::Percent;

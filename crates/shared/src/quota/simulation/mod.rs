@@ -5,10 +5,13 @@
 //! `TIDEGATE_QUOTA_WORLDS=10000` runs as many, `TIDEGATE_QUOTA_FIRST=7` starts at 7 instead of 0.
 
 mod client;
+mod conditions;
 mod fault;
 mod holders;
 mod hostile;
 mod limit;
+mod network;
+mod process;
 mod servers;
 mod starts;
 mod usefulness;
@@ -17,9 +20,12 @@ mod worst_case;
 
 use crate::lease::simulation::rng::Rng;
 use client::SECOND;
+use conditions::Conditions;
 use fault::Fault;
+use process::Memory;
 use std::env;
-use world::{Conditions, World};
+use tidegate_core::rules::Percent;
+use world::World;
 
 /// Worlds of an ordinary test run.
 const WORLDS: u64 = 100;
@@ -41,6 +47,12 @@ fn run(seed: u64, kinds: &[u64], fault: Option<Fault>) -> World {
         (conditions.close_gap, conditions.stall_gap) = (8 * SECOND, 8 * SECOND);
         (conditions.join_gap, conditions.move_gap) = (10 * SECOND, 15 * SECOND);
         (conditions.restart_gap, conditions.keeps_counters) = (30 * SECOND, true);
+        if fault == Some(Fault::ForgetsUnrecorded) {
+            // Restarts before anything is recorded.
+            (conditions.memory, conditions.unrecorded) = (Memory::New, Percent::ALL);
+            (conditions.restart_gap, conditions.down_max) = (5 * SECOND, SECOND);
+            conditions.write_max = 20 * SECOND;
+        }
     }
     let length = conditions.length;
     let mut world = World::new(conditions, rng);
@@ -82,6 +94,11 @@ fn forgetting_clients_that_are_gone_is_found() {
 #[test]
 fn a_start_without_a_learning_phase_is_found() {
     assert!(finds(Fault::NoLearning, BUCKETS));
+}
+
+#[test]
+fn a_start_that_forgets_what_a_process_without_a_record_assigned_is_found() {
+    assert!(finds(Fault::ForgetsUnrecorded, BUCKETS));
 }
 
 #[test]

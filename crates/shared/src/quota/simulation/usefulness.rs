@@ -2,8 +2,10 @@
 
 use super::{
     client::{MILLIS, SECOND},
+    conditions::Conditions,
     limit::Limit,
-    world::{Conditions, Memory, World},
+    process::Memory,
+    world::World,
 };
 use crate::lease::simulation::rng::Rng;
 use tidegate_core::rules::Percent;
@@ -30,8 +32,11 @@ pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) ->
         stall_gap: 0,
         lost_report_gap: 0,
         restart_gap: 0,
+        down_max: 12 * SECOND,
         keeps_counters: false,
         memory: Memory::None,
+        unrecorded: Percent::new(50).expect("a percentage"),
+        write_max: 20 * MILLIS,
         fault: None,
     }
 }

@@ -1,14 +1,16 @@
 //! A world: a server with a limiter and quota, clients, the network between them, and what happens to all of these.
 
 use super::{
-    super::{Former, Push, Quota, Reporter, RuleId, Settings, StreamId, Usage},
+    super::{Quota, StreamId},
     client::{Client, INTERVAL, MILLIS, SECOND},
-    fault::Fault,
+    conditions::Conditions,
     holders::Holders,
-    hostile::{self, HOSTILE_INTERVAL, Hostility},
+    hostile::{HOSTILE_INTERVAL, Hostility},
     limit::{Limit, Tally},
+    network::{Link, Message},
+    process::Recorder,
 };
-use crate::{PeerId, lease::simulation::rng::Rng};
+use crate::lease::simulation::rng::Rng;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
@@ -16,182 +18,30 @@ use std::{
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, Percent, RuleSet, Source},
+    rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
 
 /// Time between two looks at everything.
 const STEP: u64 = 20 * MILLIS;
 
-const RULE: RuleId = RuleId(1);
-
-/// The most that clients have where nothing is recorded.
-const UNRECORDED: Percent = Percent::new(50).expect("a percentage");
-
 pub(super) const START: u64 = 1_700_000_000 * SECOND;
-
-/// Random parameters of a world. Times are in nanoseconds; gaps are mean times between two events, zero means never.
-#[derive(Clone, Debug)]
-pub(super) struct Conditions {
-    pub(super) limit: Limit,
-    pub(super) clients: usize,
-    /// The most that a client may have of the limit.
-    pub(super) share_max: Percent,
-    /// So many of the first clients are of one peer, and report what is not true.
-    pub(super) hostile: (Option<Hostility>, usize),
-    /// Demand of all clients, in parts of the limit.
-    pub(super) load: f64,
-    /// Demand of requests to the server itself.
-    pub(super) direct: f64,
-    /// Holders of leases, each of which demands a part of the limit.
-    pub(super) holders: usize,
-    /// Share of the clients that has nine tenths of the demand.
-    pub(super) hot: usize,
-    pub(super) clump: u64,
-    pub(super) length: u64,
-    /// The longest time on the way, either way.
-    pub(super) delay_max: u64,
-    /// Whether the connection acknowledges what is received.
-    pub(super) acknowledges: bool,
-    /// Demand moves to other clients.
-    pub(super) move_gap: u64,
-    pub(super) join_gap: u64,
-    pub(super) kill_gap: u64,
-    /// Streams that end, and are noticed at once.
-    pub(super) close_gap: u64,
-    /// Streams on which nothing is received any more; both sides notice later.
-    pub(super) stall_gap: u64,
-    pub(super) lost_report_gap: u64,
-    pub(super) restart_gap: u64,
-    /// Whether a restart keeps the counters.
-    pub(super) keeps_counters: bool,
-    /// What a process knows of the one before it.
-    pub(super) memory: Memory,
-    pub(super) fault: Option<Fault>,
-}
-
-impl Conditions {
-    pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {
-        let gap = |rng: &mut Rng, secs: u64| if rng.once_in(2) { 0 } else { secs * SECOND };
-        let keeps_counters = rng.once_in(2);
-        let restart_gap = if rng.once_in(3) { 40 * SECOND } else { 0 };
-        let direct = rng.pick(&[0.0, 0.0, 0.3, 2.0]);
-        let clients = rng.pick(&[2, 2, 3, 3, 5, 10, 20, 50]);
-        let limit = Limit::random(rng, kinds);
-        let counts_reports = limit.counts_reports();
-        let mut conditions = Self {
-            limit,
-            clients,
-            share_max: Percent::new(rng.pick(&[100, 100, 60, 25])).expect("a percentage"),
-            hostile: if rng.once_in(4) {
-                (Some(rng.pick(&hostile::ALL)), rng.between(1, 3) as usize)
-            } else {
-                (None, 0)
-            },
-            load: rng.pick(&[0.3, 0.8, 1.2, 3.0, 20.0]),
-            // A limiter that is started empty has forgotten these requests, whatever quota does.
-            direct: if restart_gap > 0 && !keeps_counters { 0.0 } else { direct },
-            // Likewise: a server that forgets its counters forgets what was spent of credits.
-            holders: if restart_gap > 0 && !keeps_counters { 0 } else { rng.pick(&[0, 0, 2, 3]) },
-            hot: rng.between(1, clients as u64) as usize,
-            clump: rng.pick(&[1, 1, 5, 50]),
-            length: rng.pick(&[40, 60, 80]) * SECOND,
-            delay_max: rng.pick(&[5, 50, 480]) * MILLIS,
-            acknowledges: rng.once_in(2),
-            move_gap: gap(rng, 20),
-            join_gap: gap(rng, 10),
-            kill_gap: gap(rng, 15),
-            close_gap: gap(rng, 15),
-            stall_gap: gap(rng, 20),
-            // A stream loses no report before it ends. What is assigned of a rate does not depend on that.
-            lost_report_gap: gap(rng, 3) * u64::from(!counts_reports),
-            restart_gap,
-            keeps_counters,
-            memory: if keeps_counters { rng.pick(&Memory::ALL) } else { Memory::None },
-            fault: None,
-        };
-        // Of a window that was divided by slices, an empty server has forgotten all that clients spent.
-        conditions.keeps_counters |= counts_reports;
-        if counts_reports && conditions.memory == Memory::Counters && conditions.lost_report_gap > 0 {
-            conditions.memory = Memory::None;
-        }
-        if conditions.hostile.0 == Some(Hostility::Totals) {
-            // A server that does not know what a former one assigned takes its clients at their word.
-            conditions.restart_gap = 0;
-        }
-        conditions
-    }
-}
-
-/// What a process knows of the one before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Memory {
-    /// Nothing.
-    None,
-    /// That it assigned a stated part at most.
-    Stated,
-    /// What it recorded.
-    Record,
-    /// What counters have: each process stops in order.
-    Counters,
-}
-
-impl Memory {
-    pub(super) const ALL: [Self; 4] = [Self::None, Self::Stated, Self::Record, Self::Counters];
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Message {
-    Report {
-        stream: StreamId,
-        usage: Usage,
-    },
-    Push {
-        client: usize,
-        push: Push,
-    },
-    Acknowledgement {
-        stream: StreamId,
-        sent: u64,
-    },
-    /// The server notices that a stream has ended.
-    Closed {
-        stream: StreamId,
-    },
-    /// A client notices it.
-    Broken {
-        client: usize,
-        stream: StreamId,
-    },
-}
-
-/// A stream, as long as it carries messages.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    client: usize,
-    peer: u64,
-    /// Times at which the last message each way is received.
-    up: u64,
-    down: u64,
-}
 
 pub(super) struct World {
     pub(super) conditions: Conditions,
     pub(super) now: u64,
-    limiter: Limiter,
+    pub(super) limiter: Limiter,
     pub(super) quota: Quota,
-    /// What is recorded, and what is being recorded until a time.
-    record: Vec<(RuleId, Percent)>,
-    recording: Option<(u64, Vec<(RuleId, Percent)>)>,
+    pub(super) recorder: Recorder,
     pub(super) clients: Vec<Client>,
-    links: HashMap<StreamId, Link>,
+    pub(super) links: HashMap<StreamId, Link>,
     streams: u64,
-    messages: BTreeMap<(u64, Reverse<u64>), Message>,
-    sent: u64,
+    pub(super) messages: BTreeMap<(u64, Reverse<u64>), Message>,
+    pub(super) sent: u64,
     /// Time from which on the server is up.
     pub(super) up_at: u64,
     tally: Tally,
-    rng: Rng,
+    pub(super) rng: Rng,
     pub(super) holders: Holders,
     direct_owed: f64,
     pub(super) direct_admitted: u64,
@@ -200,27 +50,11 @@ pub(super) struct World {
     pub(super) pushes: u64,
 }
 
-fn limiter(limit: &Limit) -> Limiter {
+pub(super) fn limiter(limit: &Limit) -> Limiter {
     let rules = Source::file("r.yaml", limit.rules());
     let rules = RuleSet::parse(&[rules], &LoadOptions::default()).expect("a rule");
     let seed = Seed::from_bytes([5; 16]);
     Limiter::new(rules, StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny }, false)
-}
-
-/// That of a process, after another one if it has a record.
-fn quota(memory: Memory, began: Timestamp, record: Option<&[(RuleId, Percent)]>) -> Quota {
-    let quota = Quota::new(Settings::default(), began);
-    match (memory, record) {
-        (Memory::None, _) => quota,
-        (Memory::Stated, _) => quota.after(Former::Unrecorded, None),
-        (Memory::Record, None) => quota.after(Former::Unrecorded, Some(Vec::new())),
-        (Memory::Record, Some(record)) => {
-            quota.after(Former::Recorded(record.iter().copied().collect()), Some(record.to_vec()))
-        }
-        (Memory::Counters, record) => {
-            quota.after(Former::InCounters, Some(record.unwrap_or_default().to_vec()))
-        }
-    }
 }
 
 pub(super) fn request() -> Request<'static> {
@@ -234,12 +68,12 @@ impl World {
     pub(super) fn new(conditions: Conditions, rng: Rng) -> Self {
         // The first process has no former one.
         let began = Timestamp::from_nanos(START - 60 * SECOND);
+        let (recorder, quota) = Recorder::first(conditions.memory, began);
         let mut world = Self {
             now: START,
             limiter: limiter(&conditions.limit),
-            quota: quota(conditions.memory, began, None),
-            record: Vec::new(),
-            recording: None,
+            quota,
+            recorder,
             clients: Vec::new(),
             links: HashMap::new(),
             streams: 0,
@@ -315,8 +149,9 @@ impl World {
             let (client_notices, server_notices) = (self.rng.below(10 * SECOND), self.rng.below(25 * SECOND));
             self.cut(any, client_notices, server_notices);
         }
-        if self.happens(self.conditions.restart_gap) {
-            self.restart();
+        if self.happens(self.conditions.restart_gap) && self.now >= self.up_at {
+            let down = self.rng.below(self.conditions.down_max);
+            self.restart(down);
         }
     }
 
@@ -331,85 +166,6 @@ impl World {
         self.cut(client, 0, notices);
         let demand = self.clients[client].demand;
         self.clients[client] = Client::new(demand, self.conditions.clump, self.now);
-    }
-
-    /// Nothing is received on the stream of a client any more. Each side notices after a time.
-    fn cut(&mut self, client: usize, client_notices: u64, server_notices: u64) {
-        let Some(stream) = self.clients[client].stream else { return };
-        self.links.remove(&stream);
-        self.post(self.now + client_notices, Message::Broken { client, stream });
-        self.post(self.now + server_notices, Message::Closed { stream });
-    }
-
-    pub(super) fn restart(&mut self) {
-        let down = self.rng.below(12 * SECOND);
-        self.up_at = self.now + down;
-        self.links.clear();
-        for client in &mut self.clients {
-            client.stream = None;
-        }
-        if !self.conditions.keeps_counters {
-            self.limiter = limiter(&self.conditions.limit);
-        }
-        self.holders.restart(self.up_at);
-        let began = match self.conditions.fault {
-            Some(Fault::NoLearning) => 0,
-            _ => self.up_at,
-        };
-        self.recording = None;
-        self.quota = quota(self.conditions.memory, Timestamp::from_nanos(began), Some(&self.record));
-    }
-
-    fn post(&mut self, at: u64, message: Message) {
-        self.sent += 1;
-        self.messages.insert((at, Reverse(u64::MAX - self.sent)), message);
-    }
-
-    fn deliver(&mut self) {
-        while let Some(entry) = self.messages.first_entry().filter(|entry| entry.key().0 <= self.now) {
-            let message = entry.remove();
-            self.receive(message);
-        }
-    }
-
-    fn receive(&mut self, message: Message) {
-        let now = Timestamp::from_nanos(self.now);
-        match message {
-            Message::Report { stream, usage } if self.links.contains_key(&stream) => {
-                if self.happens_once_in_reports() {
-                    return;
-                }
-                let rules = self.limiter.pin();
-                let request = request();
-                let charges = rules.grantable(&request).expect("a rule that is divided");
-                let charge = charges[0].as_ref().expect("a limit");
-                let (peer, share_max) = (PeerId(self.links[&stream].peer), self.conditions.share_max);
-                let reporter =
-                    Reporter { stream, place: 0, peer, share_max, rule: RULE, unrecorded: UNRECORDED };
-                self.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
-            }
-            Message::Push { client, push } if self.links.contains_key(&push.stream) => {
-                self.clients[client].act(push.action, self.now);
-            }
-            Message::Acknowledgement { stream, sent } if self.links.contains_key(&stream) => {
-                self.quota.acknowledge(stream, Timestamp::from_nanos(sent), now);
-            }
-            Message::Closed { stream } => {
-                self.quota.close(stream);
-                if self.conditions.fault == Some(Fault::ForgetsClosed) {
-                    self.quota.forget_remnants();
-                }
-            }
-            Message::Broken { client, stream } if self.clients[client].stream == Some(stream) => {
-                self.clients[client].stream = None;
-            }
-            _ => {}
-        }
-    }
-
-    fn happens_once_in_reports(&mut self) -> bool {
-        let gap = self.conditions.lost_report_gap;
-        gap > 0 && self.rng.once_in(gap / SECOND * 2)
     }
 
     fn requests(&mut self) {
@@ -474,59 +230,8 @@ impl World {
         }
     }
 
-    fn hostility(&self, client: usize) -> Option<Hostility> {
+    pub(super) fn hostility(&self, client: usize) -> Option<Hostility> {
         self.conditions.hostile.0.filter(|_| client < self.conditions.hostile.1)
-    }
-
-    pub(super) fn report_now(&mut self, index: usize) {
-        let Some(usage) = self.clients[index].report() else { return };
-        let usage = self.hostility(index).map_or(usage, |hostility| hostility.report(usage, self.now));
-        let Some(stream) = self.clients[index].stream else { return };
-        let delay = self.rng.below(self.conditions.delay_max);
-        let Some(link) = self.links.get_mut(&stream) else { return };
-        link.up = link.up.max(self.now + delay);
-        let at = link.up;
-        self.post(at, Message::Report { stream, usage });
-    }
-
-    fn poll(&mut self) {
-        let now = Timestamp::from_nanos(self.now);
-        if let Some((_, recorded)) = self.recording.take_if(|(at, _)| *at <= self.now) {
-            self.quota.note_recorded(&recorded);
-            self.record = recorded;
-        }
-        if let Some(parts) = self.quota.take_record(now) {
-            self.recording = Some((self.now + self.rng.below(self.conditions.delay_max), parts));
-        }
-        let rules = self.limiter.pin();
-        let pushes = self.quota.poll(&rules, now);
-        drop(rules);
-        self.pushes += pushes.len() as u64;
-        for push in pushes {
-            let (down, up) =
-                (self.rng.below(self.conditions.delay_max), self.rng.below(self.conditions.delay_max));
-            let Some(link) = self.links.get_mut(&push.stream) else { continue };
-            link.down = link.down.max(self.now + down);
-            let (client, at) = (link.client, link.down);
-            self.post(at, Message::Push { client, push });
-            if self.conditions.acknowledges {
-                let stream = push.stream;
-                self.post(at + up, Message::Acknowledgement { stream, sent: self.now });
-            }
-        }
-        if self.conditions.fault == Some(Fault::ForgetsDebt) {
-            self.quota.forget_debts();
-        }
-        if self.conditions.fault == Some(Fault::GrowsAtOnce) {
-            self.quota.forget_former_shares();
-        }
-        if self.conditions.fault == Some(Fault::HoldsNothing) {
-            let rules = self.limiter.pin();
-            let request = request();
-            let charges = rules.grantable(&request).expect("a rule that is divided");
-            let key = charges[0].as_ref().expect("a limit").key();
-            rules.with_leases(key, Timestamp::from_nanos(self.now), |_, leased| leased.assigned = None);
-        }
     }
 
     /// Hits that clients admitted.

@@ -2,9 +2,10 @@
 
 use super::{
     client::SECOND,
+    conditions::Conditions,
     limit::Limit,
     usefulness::{calm, part_of_possible},
-    world::{Conditions, World},
+    world::World,
 };
 use crate::lease::simulation::rng::Rng;
 use tidegate_core::rules::{LoadOptions, RuleSet, Source};
