@@ -3,13 +3,12 @@
 //! libFuzzer on stable Rust: LLVM's coverage instrumentation guides it, without a sanitizer, of which safe code has less need.
 //! One build serves all targets.
 
-use crate::Failure;
+use crate::{Failure, cargo::cargo, threads};
 use clap::Args;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
-    thread,
 };
 
 /// Instruments edges and comparisons in the form that libFuzzer reads.
@@ -45,22 +44,11 @@ impl Fuzz {
         }
         let host = host()?;
         build(&host, &targets)?;
-        let mut found = Vec::new();
-        // As many at once as there are cores: each has one thread, and all take the same time.
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        for some in targets.chunks(cores) {
-            let passed = thread::scope(|scope| {
-                let runs: Vec<_> =
-                    some.iter().map(|target| scope.spawn(|| self.passes(&host, target))).collect();
-                let passed = |run: thread::ScopedJoinHandle<'_, Result<bool, Failure>>| {
-                    run.join().map_err(|_| "the run of a target panicked".to_owned())?
-                };
-                runs.into_iter().map(passed).collect::<Result<Vec<bool>, Failure>>()
-            })?;
-            found.extend(
-                some.iter().zip(passed).filter(|(_, passed)| !passed).map(|(target, _)| target.as_str()),
-            );
-        }
+        // Each target has one thread.
+        let passed = threads::map(threads::cores(), &targets, |target| self.passes(&host, target));
+        let passed = passed.into_iter().collect::<Result<Vec<bool>, Failure>>()?;
+        let found = targets.iter().zip(passed).filter(|(_, passed)| !passed);
+        let found: Vec<&str> = found.map(|(target, _)| target.as_str()).collect();
         if found.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -118,7 +106,7 @@ fn host() -> Result<String, Failure> {
 }
 
 fn build(host: &str, targets: &[String]) -> Result<(), Failure> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--locked", "--package", "fuzz", "--profile", "fuzz", "--target", host]);
     cargo.args(targets.iter().flat_map(|target| ["--bin", target])).env("RUSTFLAGS", COVERAGE);
     let built = cargo.status().map_err(|error| format!("cannot run cargo: {error}"))?;

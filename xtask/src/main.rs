@@ -1,11 +1,13 @@
 //! Commands of the project's development: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod cargo;
 mod clients;
 mod dependencies;
 mod fuzz;
 mod lines;
 mod perf;
+mod threads;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 //! that other load on the machine affects neither. Both send the same message and metadata, built for each call, with the same deadline.
 
 use super::{
+    Outcome,
     languages::{Command, Language},
     process::Place,
 };
@@ -66,7 +67,7 @@ struct Figures {
     local_denial_us: f64,
 }
 
-pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
+pub(super) fn run(language: &Language, place: &Place<'_>) -> Outcome {
     let bench = &language.bench;
     let folder = place.repository.join("clients").join(language.folder);
     place.prepare(&bench.prepare, &folder)?;

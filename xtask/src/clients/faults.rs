@@ -4,17 +4,18 @@
 //! The same copy without a fault passes.
 
 use super::{
-    Counts, count,
+    Counts, Outcome, count,
     languages::{Command, GROUPS, Language},
     process::Place,
 };
 use crate::Failure;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{self, Stdio},
+    slice,
 };
 
 /// The faults, and the groups of cases that must find them.
@@ -35,14 +36,22 @@ const FAULTS: [(&str, &str); 11] = [
 /// Groups of cases that find faults.
 const FINDING: [&str; 5] = ["local denials", "headers", "failures", "middleware", "slots"];
 
+/// Stands for the groups of cases that a command runs.
+const SELECTED: &str = "GROUPS";
+
+/// The name of all groups of [`FINDING`] together.
+const ALL: &str = "all";
+
 /// How faults are planted into a language's client.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
     /// By the names in [`FAULTS`].
     planted: BTreeMap<String, PlantedFault>,
-    /// Command that runs the cases of [`FINDING`] in a copy of the folder.
+    /// Command that runs cases in a copy of the folder; [`SELECTED`] in it stands for the groups.
     test: Command,
+    /// What stands there for all groups of [`FINDING`] ([`ALL`]), and for each of them.
+    groups: BTreeMap<String, String>,
     /// Directories that the copy links to instead, such as installed dependencies.
     #[serde(default)]
     linked: Vec<String>,
@@ -62,43 +71,43 @@ pub(super) fn header() -> Vec<&'static str> {
     [&["client", "no fault"], &FAULTS.map(|(name, _)| name)[..]].concat()
 }
 
-pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
+pub(super) fn run(language: &Language, place: &Place<'_>) -> Outcome {
     let faults = &language.faults;
-    let copy = place.repository.join("target/client-faults");
+    let copy = place.repository.join("target/client-faults").join(language.folder);
     let original = place.repository.join("clients").join(language.folder);
     faults.check()?;
     place.prepare(&language.install, &original)?;
     let (mut cells, mut failures) = (Vec::new(), Vec::new());
-    for fault in [None].into_iter().chain(FAULTS.map(Some)) {
+    for fault in [None].into_iter().chain(FAULTS.iter().map(Some)) {
         copy_client(language, faults, place.repository, &copy)?;
         let folder = copy.join("clients").join(language.folder);
-        if let Some((name, _)) = fault {
-            faults.planted[name].plant(&folder)?;
-        }
-        let (text, _) = place.output(&faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
+        let (name, selected, groups) = match fault {
+            None => ("no fault", ALL, &FINDING[..]),
+            Some((name, group)) => {
+                faults.planted[*name].plant(&folder)?;
+                (*name, *group, slice::from_ref(group))
+            }
+        };
+        let test: Vec<String> =
+            faults.test.iter().map(|text| text.replace(SELECTED, &faults.groups[selected])).collect();
+        let (text, _) = place.output(&test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
         let counts = count(&text);
-        if fault.is_none() && FINDING.iter().any(|name| has_failed(name, &counts)) {
-            eprintln!("{text}");
-        }
         let mut failing = Vec::new();
-        for group in FINDING {
+        for group in groups {
             let (passed, all) = of_group(group, &counts);
             if all == 0 {
-                return Err(format!("no case of {group} ran:\n{text}"));
-            }
-            let name = fault.map_or("no fault", |(name, _)| name);
-            let is_wrong = match fault {
-                None => passed < all,
-                Some((_, finding)) => finding == group && passed == all,
-            };
-            if is_wrong {
-                failures.push(format!("{name}: {} of {all} cases of {group} fail", all - passed));
+                return Err(format!("{name}: no case of {group} ran:\n{text}"));
             }
             if passed < all {
                 failing.push(format!("{} of {all} {group}", all - passed));
             }
         }
-        cells.push(if failing.is_empty() { "passes".to_owned() } else { failing.join(", ") + " fail" });
+        let cell = if failing.is_empty() { "passes".to_owned() } else { failing.join(", ") + " fail" };
+        if fault.is_some() == failing.is_empty() {
+            failures.push(format!("{name}: {cell}"));
+            eprintln!("{text}");
+        }
+        cells.push(cell);
     }
     Ok((cells, failures))
 }
@@ -106,11 +115,6 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
 /// Returns how many cases of a group passed, and how many ran.
 fn of_group(group: &str, counts: &Counts) -> (usize, usize) {
     GROUPS.iter().zip(counts).find(|(name, _)| **name == group).map_or((0, 0), |(_, found)| *found)
-}
-
-fn has_failed(group: &str, counts: &Counts) -> bool {
-    let (passed, all) = of_group(group, counts);
-    passed < all
 }
 
 /// Copies a client and the conformance cases.
@@ -166,12 +170,18 @@ fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failu
 }
 
 impl Faults {
-    /// Refuses faults of other names than [`FAULTS`] has.
+    /// Refuses faults of other names than [`FAULTS`] has, and groups of other names than [`FINDING`] has.
     fn check(&self) -> Result<(), Failure> {
-        let mut names = FAULTS.map(|(name, _)| name);
-        names.sort_unstable();
-        let are_all = self.planted.keys().eq(names);
-        if are_all { Ok(()) } else { Err(format!("its faults are not these: {}", names.join(", "))) }
+        let faults = BTreeSet::from(FAULTS.map(|(name, _)| name));
+        if !self.planted.keys().eq(&faults) {
+            return Err(format!("its faults are not these: {faults:?}"));
+        }
+        let groups: BTreeSet<&str> = FINDING.into_iter().chain([ALL]).collect();
+        if self.groups.keys().eq(&groups) {
+            Ok(())
+        } else {
+            Err(format!("its groups are not these: {groups:?}"))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod process;
 mod readme;
 mod vectors;
 
-use super::Failure;
+use super::{Failure, threads};
 use clap::Args;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use languages::{GROUPS, Language, languages};
@@ -40,8 +40,11 @@ pub(super) struct Clients {
 /// Results of one language: tests that passed and all tests, by group.
 type Counts = [(usize, usize); GROUPS.len()];
 
-/// Runs one language, and returns its row of the table and what failed.
-type Run = fn(&Language, &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure>;
+/// The row of a language in the table, and what failed.
+type Outcome = Result<(Vec<String>, Vec<String>), Failure>;
+
+/// Runs one language.
+type Run = fn(&Language, &Place<'_>) -> Outcome;
 
 impl Clients {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
@@ -66,36 +69,36 @@ impl Clients {
         self.each_language(&header, languages(&repository)?, |language| run(language, &place))
     }
 
+    /// Runs languages: as many at once as there are cores, unless they are measured.
     fn each_language(
         &self,
         header: &[&str],
-        languages: Vec<Language>,
-        run: impl Fn(&Language) -> Result<(Vec<String>, Vec<String>), Failure>,
+        mut languages: Vec<Language>,
+        run: impl Fn(&Language) -> Outcome + Sync,
     ) -> Result<ExitCode, Failure> {
+        languages.retain(|language| self.only.is_empty() || self.only.contains(&language.toolchain));
+        let outcomes = threads::map(if self.bench { 1 } else { threads::cores() }, &languages, |language| {
+            language.probes.iter().all(|probe| succeeds(probe)).then(|| run(language))
+        });
         let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
         let mut table = Table::new();
         table.set_header(header);
         let mut failed = Vec::new();
-        for language in &languages {
-            if !self.only.is_empty() && !self.only.contains(&language.toolchain) {
-                continue;
-            }
-            if !language.probes.iter().all(|probe| succeeds(probe)) {
-                if required.split(',').any(|name| name == language.toolchain) {
-                    failed.push(format!("{}: {} is not installed", language.name, language.toolchain));
+        for (Language { name, toolchain, .. }, outcome) in languages.iter().zip(outcomes) {
+            match outcome {
+                None => {
+                    if required.split(',').any(|required| required == toolchain) {
+                        failed.push(format!("{name}: {toolchain} is not installed"));
+                    }
+                    table.add_row([name, "skipped: no toolchain"]);
                 }
-                table.add_row([&*language.name, "skipped: no toolchain"]);
-                continue;
-            }
-            match run(language) {
-                Ok((cells, failures)) => {
-                    table.add_row([language.name.clone()].into_iter().chain(cells));
-                    failed
-                        .extend(failures.into_iter().map(|failure| format!("{}: {failure}", language.name)));
+                Some(Ok((cells, failures))) => {
+                    table.add_row([name.clone()].into_iter().chain(cells));
+                    failed.extend(failures.into_iter().map(|failure| format!("{name}: {failure}")));
                 }
-                Err(failure) => {
-                    table.add_row([&*language.name, "failed"]);
-                    failed.push(format!("{}: {failure}", language.name));
+                Some(Err(failure)) => {
+                    table.add_row([name, "failed"]);
+                    failed.push(format!("{name}: {failure}"));
                 }
             }
         }
@@ -108,7 +111,7 @@ impl Clients {
 }
 
 /// Prepares and tests one language.
-fn test(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
+fn test(language: &Language, place: &Place<'_>) -> Outcome {
     let folder = place.repository.join("clients").join(language.folder);
     place.prepare(&language.install, &folder)?;
     place.prepare(&language.check, &folder)?;

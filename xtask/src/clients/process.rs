@@ -1,8 +1,7 @@
 //! Processes: the build of the server, and the commands of a language.
 
-use crate::Failure;
+use crate::{Failure, cargo::cargo};
 use std::{
-    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -51,8 +50,7 @@ impl Place<'_> {
 
 /// Builds the server and the faulty one, and returns the path of the former.
 pub(super) fn build_server(repository: &Path, is_release: bool) -> Result<PathBuf, Failure> {
-    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let built = Command::new(cargo)
+    let built = cargo()
         .args(["build", "--locked", "--message-format=json-render-diagnostics"])
         // Tests start the faulty server from the folder of the server.
         .args(["--package", "tidegate", "--package", "faulty-server"])

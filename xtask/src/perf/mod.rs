@@ -16,6 +16,7 @@ mod results;
 mod server;
 mod suite;
 
+use crate::cargo::cargo;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use envoy::Envoy;
@@ -208,7 +209,7 @@ fn root() -> &'static Path {
 
 /// Builds programs; returns their folder.
 fn build(arguments: &str) -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.current_dir(root()).args(["build", "--profile", "dist"]).args(arguments.split_whitespace());
     ensure!(cargo.status().context("cargo")?.success(), "the build with the profile dist failed");
     // target/debug holds this program; target/dist is its neighbour, wherever target/ is.
