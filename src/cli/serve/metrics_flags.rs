@@ -67,7 +67,7 @@ const FORMATS: [Choice<StatsdFormat>; 2] = [
 fn host_and_port(text: &str) -> Result<String, String> {
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
     match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && is_port(port) => Ok(text.to_owned()),
+        Some((host, port)) if !host.is_empty() && !host.contains('@') && is_port(port) => Ok(text.to_owned()),
         _ => Err("write host:port, for example 127.0.0.1:8125".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
 //! The file of `--config`: a YAML map of settings. Its names are those of the flags without dashes in front.
 
-use super::{Failure, Given, secrets::error_text, variables::adjusted};
+use super::{Failure, Given, secrets::error_text, urls, variables::adjusted};
 use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use std::path::Path;
 use tidegate_core::rules::{self, Origin, PlainEntry, Source, plain_map};
@@ -45,6 +45,7 @@ pub(super) fn path(given: &Given<'_>) -> Option<String> {
 
 /// Reads the file, or returns every error in it.
 pub(super) fn read(program: &Command, path: &str) -> Result<Vec<FileSetting>, Failure> {
+    urls::refuse("config", path)?;
     let text = rules::read_text(Path::new(path), BYTES_MAX);
     let text = text.map_err(|error| Failure(format!("--config {path}: {error}")))?;
     settings(program, &Source::file(path, text))

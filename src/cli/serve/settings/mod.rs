@@ -10,6 +10,7 @@ mod given;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod urls;
 mod variables;
 mod wrong_value;
 
@@ -47,15 +48,20 @@ pub(in crate::cli) fn parse(program: &Command) -> Result<(ArgMatches, Option<Eff
         wrong_value::with_source(error, &command, &given, &reference_env::variables()).exit()
     });
     let serve = matches.subcommand_matches("serve");
-    let settings = serve.map(|serve| effective(&command, serve, inserted));
+    let settings = serve.map(|serve| effective(&command, serve, inserted)).transpose()?;
     let unused = settings.is_some().then(|| variables::warnings(program, &reference_env::variables()));
     let settings = settings.map(|settings| settings.with_warnings(unused.unwrap_or_default()));
     Ok((matches, settings))
 }
 
-fn effective(command: &Command, serve: &ArgMatches, inserted: Inserted) -> EffectiveSettings {
+fn effective(
+    command: &Command,
+    serve: &ArgMatches,
+    inserted: Inserted,
+) -> Result<EffectiveSettings, Failure> {
     let command = command.find_subcommand("serve").expect("it was parsed");
-    EffectiveSettings::new(command, serve, inserted)
+    urls::refuse_for_paths(command, serve)?;
+    Ok(EffectiveSettings::new(command, serve, inserted))
 }
 
 /// The arguments with the settings of the file, and those that follow from the variables of the reference server.

@@ -19,7 +19,8 @@ fn effective_json(args: &[&str], variables: &[(&str, &str)]) -> Result<serde_jso
     let without = variables::adjusted(Cli::command(), |_| Some(OsString::new()));
     let matches = without.clone().try_get_matches_from(&args).map_err(|error| error.to_string())?;
     let serve = matches.subcommand_matches("serve").expect("serve");
-    Ok(effective(&without, serve, inserted).to_json())
+    let settings = effective(&without, serve, inserted).map_err(|failure| failure.to_string())?;
+    Ok(settings.to_json())
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
