@@ -1,5 +1,8 @@
 //! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own: those of
 //! one kind are not taken by calls of another.
+//!
+//! Invariant: a peer has no more calls of a kind than are left free when it opens one. So one peer has half of them at most, two a third each,
+//! and there is room for another.
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -31,7 +34,8 @@ pub struct LongLivedBounds {
     pub max: usize,
     /// Calls of one connection, of all kinds.
     pub per_connection_max: usize,
-    /// Calls of one kind of one IPv4 address, IPv6 /64 network, or user on a Unix socket.
+    /// Calls of one kind of one IPv4 address, IPv6 /64 network, or user on a Unix socket. More than half of `max` let a peer have more calls
+    /// than it leaves free.
     pub per_peer_max: usize,
 }
 
@@ -45,42 +49,55 @@ impl Default for LongLivedBounds {
 #[derive(Clone, Debug)]
 pub(in crate::api) struct LongLivedCalls {
     bounds: LongLivedBounds,
-    open: [LongLived; KINDS],
-    /// Those of each peer with any, by kind.
-    of_peers: OfPeers,
+    open: Arc<Mutex<Open>>,
 }
 
-type OfPeers = Arc<Mutex<HashMap<Arc<str>, [usize; KINDS]>>>;
+/// Numbers of open calls, by kind.
+#[derive(Debug, Default)]
+struct Open {
+    of_all: [usize; KINDS],
+    /// Those of each peer with any.
+    of_peers: HashMap<Arc<str>, [usize; KINDS]>,
+}
 
-/// The places that an open call takes, of all connections', of its connection's and of its peer's. They are free once all that has them is gone.
+/// The places that an open call takes, of its connection's and of all. They are free once all that has them is gone.
 pub(in crate::api) struct Places {
-    _of_all: LongLivedCall,
     _of_connection: Option<LongLivedCall>,
-    _of_peer: OfPeer,
+    _counted: Counted,
 }
 
-/// A call of a peer that is counted.
-struct OfPeer {
-    of_peers: OfPeers,
+/// A call that is counted.
+struct Counted {
+    open: Arc<Mutex<Open>>,
     peer: Arc<str>,
     kind: usize,
 }
 
-impl Drop for OfPeer {
+impl Drop for Counted {
     fn drop(&mut self) {
-        let mut of_peers = self.of_peers.lock();
-        if let Some(open) = of_peers.get_mut(&self.peer) {
-            open[self.kind] -= 1;
-            if *open == [0; KINDS] {
-                of_peers.remove(&self.peer);
+        let mut open = self.open.lock();
+        open.of_all[self.kind] -= 1;
+        if let Some(of_peer) = open.of_peers.get_mut(&self.peer) {
+            of_peer[self.kind] -= 1;
+            if *of_peer == [0; KINDS] {
+                open.of_peers.remove(&self.peer);
             }
         }
     }
 }
 
+impl LongLivedBounds {
+    /// Whether a peer with so many calls of a kind can open another while so many places are free.
+    fn has_room(&self, of_peer: usize, free: usize) -> bool {
+        let of_others = self.max.saturating_sub(self.per_peer_max);
+        of_peer < self.per_peer_max
+            && of_peer.saturating_mul(of_others) < self.per_peer_max.max(of_others).saturating_mul(free)
+    }
+}
+
 impl LongLivedCalls {
     pub(in crate::api) fn new(bounds: LongLivedBounds) -> Self {
-        Self { bounds, open: Default::default(), of_peers: Arc::default() }
+        Self { bounds, open: Arc::default() }
     }
 
     /// Takes places for a call that stays open; none for any other call. An error is the refusal, RESOURCE_EXHAUSTED.
@@ -99,24 +116,27 @@ impl LongLivedCalls {
             })?),
             None => None,
         };
-        let of_all = self.open[kind].start(self.bounds.max).ok_or_else(|| {
-            Status::resource_exhausted("too many open streaming calls on this server; try again later")
-        })?;
-        let of_peer = self.start_of_peer(peer, kind).ok_or_else(|| {
-            Status::resource_exhausted(format!(
-                "too many open streaming calls of {peer}; close some, or start the server with a higher --max-streaming-calls-per-peer"
-            ))
-        })?;
-        Ok(Some(Arc::new(Places { _of_all: of_all, _of_connection: of_connection, _of_peer: of_peer })))
+        let counted = self.count(peer, kind)?;
+        Ok(Some(Arc::new(Places { _of_connection: of_connection, _counted: counted })))
     }
 
-    fn start_of_peer(&self, peer: &Arc<str>, kind: usize) -> Option<OfPeer> {
-        let mut of_peers = self.of_peers.lock();
-        if of_peers.get(peer).map_or(0, |open| open[kind]) >= self.bounds.per_peer_max {
-            return None;
+    fn count(&self, peer: &Arc<str>, kind: usize) -> Result<Counted, Status> {
+        let mut open = self.open.lock();
+        let free = self.bounds.max.saturating_sub(open.of_all[kind]);
+        if free == 0 {
+            return Err(Status::resource_exhausted(
+                "too many open streaming calls on this server; try again later",
+            ));
         }
-        of_peers.entry(Arc::clone(peer)).or_default()[kind] += 1;
-        Some(OfPeer { of_peers: Arc::clone(&self.of_peers), peer: Arc::clone(peer), kind })
+        let of_peer = open.of_peers.get(peer).map_or(0, |of_peer| of_peer[kind]);
+        if !self.bounds.has_room(of_peer, free) {
+            return Err(Status::resource_exhausted(format!(
+                "too many open streaming calls of {peer}; close some, or start the server with a higher --max-streaming-calls or --max-streaming-calls-per-peer"
+            )));
+        }
+        open.of_all[kind] += 1;
+        open.of_peers.entry(Arc::clone(peer)).or_default()[kind] += 1;
+        Ok(Counted { open: Arc::clone(&self.open), peer: Arc::clone(peer), kind })
     }
 }
 
@@ -173,7 +193,7 @@ mod tests {
         assert!(start("192.0.2.2").is_ok());
         drop(open);
         assert!(start("192.0.2.1").is_ok());
-        assert!(calls.of_peers.lock().is_empty());
+        assert!(calls.open.lock().of_peers.is_empty());
     }
 
     /// Streams of quotas that sent nothing kept watches, the tail and reflection out, and the other way round.
@@ -191,7 +211,36 @@ mod tests {
         // Both versions of reflection are one kind.
         assert!(start(2, "192.0.2.1").is_none());
         drop((quotas, others));
-        assert!(start(4, "192.0.2.1").is_some() && calls.of_peers.lock().is_empty());
+        assert!(start(4, "192.0.2.1").is_some() && calls.open.lock().of_peers.is_empty());
+    }
+
+    /// Two addresses with half of the places each kept all others out.
+    #[test]
+    fn any_number_of_peers_leaves_room_for_another() {
+        let open_all = |bounds: LongLivedBounds, peers: usize| {
+            let calls = LongLivedCalls::new(LongLivedBounds { per_connection_max: usize::MAX, ..bounds });
+            let mut open = Vec::new();
+            for round in 0..bounds.max {
+                let start = |peer| calls.start(&call(QUOTA_STREAM, &LongLived::default()), &peer);
+                let peers = (0..peers).map(|peer| format!("192.0.2.{peer}").into());
+                let before = open.len();
+                open.extend(peers.filter_map(|peer| start(peer).ok()));
+                assert!(
+                    start(format!("other {round}").into()).is_ok(),
+                    "{peers:?} of {bounds:?}",
+                    peers = open.len()
+                );
+                if open.len() == before {
+                    break;
+                }
+            }
+            open.len()
+        };
+        let bounds = LongLivedBounds::default();
+        assert_eq!([1, 2, 3, 8].map(|peers| open_all(bounds, peers)), [500, 667, 750, 889]);
+        // What an operator has given one peer.
+        assert_eq!(open_all(LongLivedBounds { per_peer_max: 900, ..bounds }, 1), 900);
+        assert_eq!(open_all(LongLivedBounds { per_peer_max: 10, ..bounds }, 50), 500);
     }
 
     #[test]
