@@ -36,9 +36,10 @@ impl ControlApi {
                 tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?
             }
         };
+        let has_store = self.control.service().shared_store().is_some();
         let page = move || {
             let (rules, slots) = (limiter.rules(), limiter.slot_figures());
-            Figures { rules: &rules, rates: rates.as_ref(), slots: &slots }.page(&message, start)
+            Figures { rules: &rules, rates: rates.as_ref(), slots: &slots, has_store }.page(&message, start)
         };
         tokio::task::spawn_blocking(page).await.map_err(failed)
     }
@@ -62,6 +63,8 @@ struct Figures<'f> {
     rules: &'f RuleSet,
     rates: Option<&'f Rates>,
     slots: &'f HashMap<SeriesId, SlotFigures>,
+    /// Whether counters that are not local are in a shared store.
+    has_store: bool,
 }
 
 impl Figures<'_> {
@@ -99,7 +102,8 @@ impl Figures<'_> {
 
     fn limit(&self, limit: &RuleLimit) -> pb::Limit {
         let hits = self.rates.and_then(|rates| rates.hits.get(&limit.series)).copied().unwrap_or_default();
-        let slots = self.slots.get(&limit.series);
+        // No server sees all slots in a store.
+        let slots = self.slots.get(&limit.series).filter(|_| limit.is_local || !self.has_store);
         pb::Limit {
             limit: self.rules.limit_name(limit).limit.to_string(),
             name: limit.name.to_string(),

@@ -34,6 +34,7 @@ descriptors:
   - {key: tokens, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket}}
   - {key: refilled, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket, refill: intervals}}
   - {key: leaky, rate_limit: {unit: day, requests_per_unit: 5, algorithm: leaky_bucket}}
+  - {key: flights, rate_limit: {algorithm: concurrency, requests_in_flight: 3}}
 ";
 
 fn store(args: &[&str]) -> Output {
@@ -208,6 +209,9 @@ async fn decisions_of_an_outage(policy: &str, code: i32, reason: &str) {
         if is_away { Ok(()) } else { Err(shown) }
     })
     .await;
+    // Those of this server alone were shown as all: "now 0".
+    let rules = ctl(&["rules"]);
+    assert!(rules.contains("3 in flight, held for at most 1m; in the shared store"), "{rules}");
     let explained = ctl(&["explain", "d", "window=v"]);
     for text in [reason, "5 per 1day (sliding_window), used and remaining not known"] {
         assert!(explained.contains(text), "{text}: {explained}");

@@ -101,17 +101,17 @@ fn limit_text(limit: &pb::Limit) -> String {
     let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
     let when = if limit.when.is_empty() { String::new() } else { format!(", when {}", limit.when) };
     let window = window(limit.window.as_ref());
-    match limit.in_flight {
-        None => {
-            format!("{} per {window}, {}{when}{calendar}{schedule}{ban}", limit.requests, limit.algorithm)
-        }
-        Some(now) => {
-            let oldest = limit.oldest_slot.as_ref();
-            let oldest = oldest.map_or_else(String::new, |age| format!(", the oldest for {}", seconds(age)));
-            let text = format!("{} in flight, held for at most {window}", limit.requests);
-            format!("{text}{when}{schedule}{ban}; now {now}{oldest}")
-        }
+    if !is_in_flight(&limit.algorithm) {
+        return format!(
+            "{} per {window}, {}{when}{calendar}{schedule}{ban}",
+            limit.requests, limit.algorithm
+        );
     }
+    let oldest = limit.oldest_slot.as_ref();
+    let oldest = oldest.map_or_else(String::new, |age| format!(", the oldest for {}", seconds(age)));
+    let now =
+        limit.in_flight.map_or_else(|| "in the shared store".to_owned(), |now| format!("now {now}{oldest}"));
+    format!("{} in flight, held for at most {window}{when}{schedule}{ban}; {now}", limit.requests)
 }
 
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
