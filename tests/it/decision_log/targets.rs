@@ -54,6 +54,33 @@ async fn counted(server: &Server, result: &str) -> u64 {
     line.parse().expect("a number")
 }
 
+/// Each write that failed was a line: twenty a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_down_is_one_line_in_the_log_and_its_return_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("collector");
+    let target = format!("unix:{}", socket.display());
+    let rules = rules_file(RULES);
+    let args = ["--http-listen", "127.0.0.1:0", "--decision-log", &target];
+    let server = Server::with_rules(rules.path(), &args);
+    let mut client = server.client().await;
+    let (mut failed, mut writes) = (0, 0);
+    while writes < 4 {
+        client.hit("edge", &[("user", "a")]).await.expect("a decision");
+        let counted = counted(&server, "failed").await;
+        writes += u64::from(counted > failed);
+        failed = counted;
+    }
+    let stated = |message: &str| server.log().iter().filter(|line| line.contains(message)).count();
+    assert_eq!(stated("cannot write the decision log"), 1, "{:#?}", server.log());
+    let _collector = UnixListener::bind(&socket).expect("bound");
+    while counted(&server, "written").await == 0 {
+        client.hit("edge", &[("user", "a")]).await.expect("a decision");
+    }
+    server.logged("the decision log is written again");
+    assert_eq!(stated("cannot write the decision log"), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_loses_counted_lines_and_delays_no_decision_and_the_log_recovers() {
     let folder = tempfile::tempdir().expect("a folder");

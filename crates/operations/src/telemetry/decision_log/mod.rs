@@ -55,7 +55,7 @@ use tidegate_core::{
 };
 use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event, sampled_values};
 use tidegate_threads::{BackgroundThread, Priority};
-use writer::Writer;
+use writer::{Failures, Writer};
 
 /// Time that the last lines have at the end of the process.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -133,6 +133,7 @@ impl DecisionLog {
             in_force: None,
             needs_rules: false,
             written_texts: WrittenTexts::default(),
+            failures: Failures::default(),
         };
         let thread = BackgroundThread::start("decision-log", Priority::Full, || writer.run());
         let thread = thread.map_err(io::Error::from).map_err(failed)?;

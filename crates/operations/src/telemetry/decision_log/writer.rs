@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use tidegate_core::{clock::Clock, rules::Redaction};
+use tidegate_core::{clock::Clock, limit::Timestamp, rules::Redaction};
 use tidegate_service::AssignmentEvent;
 
 /// Time between two writes.
@@ -38,6 +38,34 @@ pub(super) struct Writer {
     /// Whether the target lacks their line: each file has it before its first decision.
     pub(super) needs_rules: bool,
     pub(super) written_texts: WrittenTexts,
+    pub(super) failures: Failures,
+}
+
+/// Which writes that failed the server's log states: one a minute, as a collector that is down fails all of them, and a collector that
+/// takes a part of the lines some.
+#[derive(Default)]
+pub(super) struct Failures {
+    stated: Option<Timestamp>,
+    /// Whether the end of the stated failure is not stated yet.
+    is_open: bool,
+}
+
+impl Failures {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// Whether a write that failed is to be stated.
+    fn begin(&mut self, now: Timestamp) -> bool {
+        let is_due = self.stated.is_none_or(|stated| now.since(stated) >= Self::INTERVAL);
+        if is_due {
+            (self.stated, self.is_open) = (Some(now), true);
+        }
+        is_due
+    }
+
+    /// Whether a write that succeeded is to be stated.
+    fn end(&mut self) -> bool {
+        std::mem::take(&mut self.is_open)
+    }
 }
 
 /// A line to be written.
@@ -149,11 +177,17 @@ impl Writer {
         let counted = if written.is_ok() { &self.shared.written } else { &self.shared.failed };
         counted.fetch_add(std::mem::take(count), Ordering::Relaxed);
         lines.clear();
-        if let Err(error) = &written {
-            // The target may have taken any part.
-            self.needs_rules = self.in_force.is_some();
-            self.written_texts.clear();
-            tracing::error!(%error, "cannot write the decision log; its lines are dropped and counted");
+        match &written {
+            Ok(()) if self.failures.end() => tracing::info!("the decision log is written again"),
+            Ok(()) => {}
+            Err(error) => {
+                // The target may have taken any part.
+                self.needs_rules = self.in_force.is_some();
+                self.written_texts.clear();
+                if self.failures.begin(self.clock.now()) {
+                    tracing::error!(%error, "cannot write the decision log; its lines are dropped and counted");
+                }
+            }
         }
         written.is_ok()
     }
