@@ -154,9 +154,12 @@ impl NextRules<'_> {
         let next = Arc::clone(&self.next.rules);
         limiter.in_force.store(Arc::new(self.next));
         limiter.call_waiting();
-        let in_force: HashSet<&LimitIdentity> = next.bans().collect();
-        if former.rules.bans().any(|ban| !in_force.contains(ban)) {
-            limiter.drop_ended_bans();
+        // Most updates leave all bans. Comparing 10,000 takes 1 ms, hashing them 9 ms and more.
+        if !former.rules.bans().eq(next.bans()) {
+            let in_force: HashSet<&LimitIdentity> = next.bans().collect();
+            if former.rules.bans().any(|ban| !in_force.contains(ban)) {
+                limiter.drop_ended_bans();
+            }
         }
         RetiredRules(former)
     }
