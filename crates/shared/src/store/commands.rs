@@ -15,9 +15,8 @@ use super::{
 use crate::{
     PeerId,
     script::{
-        Batch, END_SCRIPT, EncodedRequest, End, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
-        RESET_SCRIPT, Release, Renewal, Reply, SCRIPT, UNDO_SCRIPT, Undo, Verdict, encode_part, mark,
-        undo_of,
+        Batch, END_SCRIPT, EncodedRequest, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
+        RESET_SCRIPT, Reply, SCRIPT, UNDO_SCRIPT, Verdict, encode_part, mark, undo_of,
     },
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
@@ -207,17 +206,15 @@ impl Inner {
         batch: &Batch,
         is_asking: bool,
     ) -> Result<Reply, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(1 + batch.keys().len() + batch.given().len());
-            self.write_layout_key(group, &mut command);
-            self.write_keys(group, batch.keys().iter().copied(), &mut command);
-            self.write_marks(group, batch.given().iter().copied(), &mut command);
+        let write = |command: &mut Cmd| {
+            command.arg(1 + batch.keys().len() + batch.given().len());
+            self.write_layout_key(group, command);
+            self.write_keys(group, batch.keys().iter().copied(), command);
+            self.write_marks(group, batch.given().iter().copied(), command);
             command.arg(&self.layout.load().text).arg(batch.requests()).arg(run).arg(batch.lease_requests());
             batch.limits().for_each(|limit| _ = command.arg(limit));
-            command
         };
-        let value = self.run(connection, (&self.digests().script, SCRIPT), is_asking, command).await?;
+        let value = self.run(connection, (&self.digests().script, SCRIPT), is_asking, write).await?;
         let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the script"));
         let Value::Array(items) = value else { return Err(malformed()) };
         let items = items.into_iter().map(|item| match item {
@@ -232,28 +229,69 @@ impl Inner {
     }
 
     /// Calls the script that takes hits back, that releases slots, that ends reservations, that renews both, or that resets counters. Returns
-    /// the number of these.
+    /// the number of slots that were held, of reservations that were open, or of counters; of a renewal 1 if all is held, else 0.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
         call: &Call,
         is_asking: bool,
     ) -> Result<u64, RedisError> {
+        let Digests { undo, release, end, renew, reset, .. } = self.digests();
+        let script = match &call.task {
+            Task::Undo { .. } => (&**undo, UNDO_SCRIPT),
+            Task::Close { closing, .. } => match &**closing {
+                Closing::Slots(_) => (&**release, RELEASE_SCRIPT),
+                Closing::Reservations(_) => (&**end, END_SCRIPT),
+            },
+            Task::Renew { .. } => (&**renew, RENEW_SCRIPT),
+            Task::Reset { .. } => (&**reset, RESET_SCRIPT),
+            Task::Decide { .. } => return Ok(0),
+        };
+        let reply =
+            self.run(connection, script, is_asking, |command| self.write_alone(call, command)).await?;
+        match &call.task {
+            Task::Undo { .. } => Ok(0),
+            Task::Close { closing, .. } if matches!(**closing, Closing::Slots(_)) => number(reply),
+            Task::Reset { .. } => number(reply),
+            _ => self.closed(reply),
+        }
+    }
+
+    /// Adds the number of keys, the keys and the arguments of the script for such a call.
+    fn write_alone(&self, call: &Call, command: &mut Cmd) {
+        let group = call.group;
         match &call.task {
             Task::Undo { undo, token, .. } => {
-                self.take_back(connection, (call.group, undo, *token), is_asking).await.map(|()| 0)
+                command.arg(1 + 2 * undo.keys().len());
+                command.arg(format!("{}undo:{token:032x}", self.key_prefix(group)));
+                self.write_keys(group, undo.keys(), command);
+                self.write_marks(group, undo.keys(), command);
+                undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
+                command.arg(TOKEN_MS);
             }
             Task::Close { closing, .. } => match &**closing {
                 Closing::Slots(release) => {
-                    self.release_slots(connection, (call.group, release), is_asking).await
+                    command.arg(release.keys().len());
+                    self.write_keys(group, release.keys(), command);
+                    release.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
                 }
                 Closing::Reservations(end) => {
-                    self.end_reservations(connection, (call.group, end), is_asking).await
+                    command.arg(end.keys().len());
+                    self.write_keys(group, end.keys(), command);
+                    end.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
                 }
             },
-            Task::Renew { renewal, .. } => self.renew(connection, (call.group, renewal), is_asking).await,
-            Task::Reset { keys, .. } => self.reset_keys(connection, (call.group, keys), is_asking).await,
-            Task::Decide { .. } => Ok(0),
+            Task::Renew { renewal, .. } => {
+                command.arg(renewal.keys().len());
+                self.write_keys(group, renewal.keys(), command);
+                renewal.arguments().for_each(|argument| _ = command.arg(argument));
+            }
+            Task::Reset { keys, .. } => {
+                command.arg(2 * keys.len());
+                self.write_keys(group, keys.iter().copied(), command);
+                self.write_marks(group, keys.iter().copied(), command);
+            }
+            Task::Decide { .. } => {}
         }
     }
 
@@ -265,85 +303,15 @@ impl Inner {
         calls: &[PartCall],
         now: Timestamp,
     ) -> Result<Vec<Vec<u8>>, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(1 + calls.len());
-            self.write_layout_key(0, &mut command);
-            self.write_keys(0, calls.iter().map(|call| call.bucket), &mut command);
+        let write = |command: &mut Cmd| {
+            command.arg(1 + calls.len());
+            self.write_layout_key(0, command);
+            self.write_keys(0, calls.iter().map(|call| call.bucket), command);
             command.arg(&self.layout.load().text).arg(run).arg(LIFE_ARGUMENT);
             calls.iter().for_each(|call| _ = command.arg(encode_part(&call.request, &call.algorithm, now)));
-            command
         };
-        let reply = self.run(connection, (&self.digests().quota, QUOTA_SCRIPT), false, command).await?;
+        let reply = self.run(connection, (&self.digests().quota, QUOTA_SCRIPT), false, write).await?;
         redis::from_redis_value(reply).map_err(RedisError::from)
-    }
-
-    /// Calls the script that resets counters; returns how many there were.
-    async fn reset_keys(
-        &self,
-        connection: &mut MultiplexedConnection,
-        (group, keys): (u16, &[Key]),
-        is_asking: bool,
-    ) -> Result<u64, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(2 * keys.len());
-            self.write_keys(group, keys.iter().copied(), &mut command);
-            self.write_marks(group, keys.iter().copied(), &mut command);
-            command
-        };
-        number(self.run(connection, (&self.digests().reset, RESET_SCRIPT), is_asking, command).await?)
-    }
-
-    /// Calls the script that releases slots; returns how many were held.
-    async fn release_slots(
-        &self,
-        connection: &mut MultiplexedConnection,
-        (group, release): (u16, &Release),
-        is_asking: bool,
-    ) -> Result<u64, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(release.keys().len());
-            self.write_keys(group, release.keys(), &mut command);
-            release.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-            command
-        };
-        number(self.run(connection, (&self.digests().release, RELEASE_SCRIPT), is_asking, command).await?)
-    }
-
-    /// Calls the script that ends reservations; returns how many were open.
-    async fn end_reservations(
-        &self,
-        connection: &mut MultiplexedConnection,
-        (group, end): (u16, &End),
-        is_asking: bool,
-    ) -> Result<u64, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(end.keys().len());
-            self.write_keys(group, end.keys(), &mut command);
-            end.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-            command
-        };
-        self.closed(self.run(connection, (&self.digests().end, END_SCRIPT), is_asking, command).await?)
-    }
-
-    /// Calls the script that renews what a ticket names; returns 1 if it is all held, else 0.
-    async fn renew(
-        &self,
-        connection: &mut MultiplexedConnection,
-        (group, renewal): (u16, &Renewal),
-        is_asking: bool,
-    ) -> Result<u64, RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(renewal.keys().len());
-            self.write_keys(group, renewal.keys(), &mut command);
-            renewal.arguments().for_each(|argument| _ = command.arg(argument));
-            command
-        };
-        self.closed(self.run(connection, (&self.digests().renew, RENEW_SCRIPT), is_asking, command).await?)
     }
 
     /// The first number of a reply; the second one is that of reservations that had passed their deadlines.
@@ -359,34 +327,20 @@ impl Inner {
         Ok(closed)
     }
 
-    /// Calls the script that takes hits back.
-    async fn take_back(
-        &self,
-        connection: &mut MultiplexedConnection,
-        (group, undo, token): (u16, &Undo, u128),
-        is_asking: bool,
-    ) -> Result<(), RedisError> {
-        let command = |name: &str, script: &str| {
-            let mut command = Cmd::new();
-            command.arg(name).arg(script).arg(1 + 2 * undo.keys().len());
-            command.arg(format!("{}undo:{token:032x}", self.key_prefix(group)));
-            self.write_keys(group, undo.keys(), &mut command);
-            self.write_marks(group, undo.keys(), &mut command);
-            undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-            command.arg(TOKEN_MS);
-            command
-        };
-        self.run(connection, (&self.digests().undo, UNDO_SCRIPT), is_asking, command).await.map(drop)
-    }
-
-    /// Calls a script; with its text if the node states that it does not know it, and therefore ran nothing.
+    /// Calls a script, whose number of keys, keys and arguments `write` adds; with its text if the node states that it does not know it, and therefore ran nothing.
     async fn run(
         &self,
         connection: &mut MultiplexedConnection,
         (digest, text): (&str, &str),
         is_asking: bool,
-        command: impl Fn(&str, &str) -> Cmd,
+        write: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script);
+            write(&mut command);
+            command
+        };
         match send(connection, command("EVALSHA", digest), is_asking).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.counts.events.count(StoreEvent::ScriptLoad);
