@@ -4,7 +4,6 @@ mod bench;
 mod faults;
 mod languages;
 mod process;
-mod readme;
 mod vectors;
 
 use super::{Failure, threads};
@@ -13,7 +12,7 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use languages::{GROUPS, Language, languages};
 use process::{Place, build_server, succeeds};
 use std::{
-    env, fs,
+    env, fs, io,
     path::Path,
     process::{ExitCode, Stdio},
 };
@@ -115,12 +114,20 @@ fn test(language: &Language, place: &Place<'_>) -> Outcome {
     let folder = place.repository.join("clients").join(language.folder);
     place.prepare(&language.install, &folder)?;
     place.prepare(&language.check, &folder)?;
-    let readme = readme::Transcript::new(place.repository, language)?;
-    let (text, has_succeeded) = place.output(&language.test, &folder, Stdio::inherit(), readme.variable())?;
+    let transcript = place.repository.join("target/client-readme").join(language.folder);
+    let in_transcript = |error: io::Error| format!("{}: {error}", transcript.display());
+    fs::create_dir_all(transcript.parent().unwrap_or(&folder)).map_err(in_transcript)?;
+    fs::write(&transcript, "").map_err(in_transcript)?;
+    let variable = ("TIDEGATE_README_TRANSCRIPT", &*transcript);
+    let (text, has_succeeded) = place.output(&language.test, &folder, Stdio::inherit(), variable)?;
     if !has_succeeded {
         eprintln!("{text}");
     }
-    print!("{}", readme.read()?);
+    // The test of the built package writes the program of the client's README and its output.
+    let readme = fs::read_to_string(&transcript).map_err(in_transcript)?;
+    if !readme.is_empty() {
+        println!("--- {}: the README in an empty project\n{}", language.name, readme.trim_end());
+    }
     let counts = count(&text);
     let cells = counts.map(|(passed, all)| format!("{passed} of {all}"));
     let is_complete = counts.iter().all(|(_, all)| *all > 0);
