@@ -227,7 +227,8 @@ impl Algorithm {
         self.in_microseconds_with(&|limit| limit)
     }
 
-    /// The same for a counter in this state, whose hits alone are bounded: the number that its limit admits may not be known.
+    /// The algorithm in whole microseconds, for a counter in this state. The hits of the counter alone are bounded: the number that its limit
+    /// admits may not be known.
     pub fn in_microseconds_of(&self, state: &State, now: Timestamp) -> Result<Self, NotShareable> {
         let used = u32::try_from(self.used(state, now)).unwrap_or(u32::MAX);
         self.in_microseconds_with(&|_| used)

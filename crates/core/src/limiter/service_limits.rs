@@ -38,7 +38,7 @@ impl Pinned<'_> {
 }
 
 impl OwnedPinned<'_> {
-    /// The same for operators: with the limits of shadow rules, by the counters of this process. Limits that a rule replaces are
+    /// The limits of a request for operators, those of shadow rules too, by the counters of this process. Limits that a rule replaces are
     /// absent.
     pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };

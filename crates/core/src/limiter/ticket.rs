@@ -32,7 +32,7 @@ const STORED: u8 = b's';
 /// Stands before the key of a counter with a reservation.
 const RESERVED: u8 = b'r';
 
-/// The same, before the number of times that each of its hits counts.
+/// Stands before the key of a counter with a reservation, and before the number of times that each of its hits counts.
 const WEIGHED: u8 = b'w';
 
 /// Stands before the group and the key of a counter with a reservation in a shared store.

@@ -211,7 +211,7 @@ impl RuleLimit {
         }
     }
 
-    /// The same, of a request that also gives hits back, with the hits that each limit of its schedule would be charged.
+    /// The least wait of a request that also gives hits back, with the hits that each limit of the schedule would be charged.
     pub(crate) fn until_admits_any(
         &self,
         state: &State,

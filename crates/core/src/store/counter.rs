@@ -112,7 +112,7 @@ impl Counter {
         }
     }
 
-    /// The same for a state of two words.
+    /// Makes it a counter of a state of two words.
     #[inline(always)]
     pub fn set_words(&mut self, new: [u64; 2], limit: LimitId, expires: Timestamp) {
         if let Kept::Words { words, label, expires_secs } = &mut self.0 {
@@ -122,7 +122,7 @@ impl Counter {
         }
     }
 
-    /// The same, where the state was in a box or is to be in one.
+    /// Makes it a counter of a state that was in a box, or is to be in one.
     fn set_boxed(&mut self, new: State, limit: LimitId, expires: Timestamp) {
         match (&mut self.0, new) {
             (Kept::Boxed { state, limit: of_state, expires_secs }, new) if new.is_boxed() => {

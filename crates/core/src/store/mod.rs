@@ -218,7 +218,7 @@ impl Store {
         self.sweep_visiting(shard, pages_max, now, |_, _| {})
     }
 
-    /// The same, which calls `visit` with each counter of those pages, and whether it stays.
+    /// Drops expired counters, and calls `visit` with each counter of those pages and whether it stays.
     pub fn sweep_visiting(
         &self,
         shard: usize,

@@ -146,7 +146,7 @@ impl Holders {
         Some(decision)
     }
 
-    /// The same for a request with one counter, as most have.
+    /// Decides a request with one counter, as most have.
     #[inline]
     fn decide_one<'r>(
         &self,

@@ -88,7 +88,7 @@ impl Limiter {
         self.has_waiting().then(|| self.queues.lock())
     }
 
-    /// The same, for a request that may be behind those that wait.
+    /// The queues, if this request may be behind requests that wait for slots.
     #[inline]
     pub(in crate::limiter) fn slot_queues_of<C: Counters>(
         &self,

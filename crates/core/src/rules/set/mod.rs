@@ -291,7 +291,7 @@ impl RuleSet {
         rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)))
     }
 
-    /// The same, in no particular order.
+    /// Every limit with its rule, in no particular order.
     pub fn rule_limits_unsorted(&self) -> impl Iterator<Item = (&Rule, &RuleLimit)> {
         let rules = self.domains.iter().flat_map(|(_, domain)| domain.rules_unsorted());
         rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)))
