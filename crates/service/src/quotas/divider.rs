@@ -155,8 +155,9 @@ impl Divider {
 
     /// Takes in the next reports of each peer with any.
     pub(super) fn take_turns(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
-        for _ in 0..self.turns.peers() {
-            let Some((peer, mut waiting, piece)) = self.turns.take() else { return };
+        let (peers, most) = (self.turns.peers(), self.turns.piece());
+        for _ in 0..peers {
+            let Some((peer, mut waiting, piece)) = self.turns.take(most) else { return };
             let stream = waiting.stream;
             let before = self.buckets_of(stream);
             if let Some(client) = self.streams.get(&stream) {

@@ -1,4 +1,5 @@
-//! Reports that wait to be taken in. Peers take turns, a piece of a message each: a peer that reports all the time does not delay others.
+//! Reports that wait to be taken in. Peers take turns, a piece of a message each: a peer that reports all the time does not delay others. A
+//! round of all peers has about the same number of reports, however many peers there are: what arrives meanwhile waits for its end.
 //!
 //! Invariant: reports of a stream are taken in in their order, and a message is taken once its last report is.
 
@@ -9,8 +10,11 @@ use std::{collections::VecDeque, vec};
 use tidegate_shared::PeerId;
 use tokio::sync::oneshot;
 
-/// Reports that are taken in at a turn.
-const PIECE: usize = 250;
+/// Reports that are taken in in a round, in equal parts of each peer.
+const ROUND: usize = 250;
+
+/// Those of each peer at least.
+const PIECE_MIN: usize = 16;
 
 /// A message of reports.
 pub(super) struct Waiting {
@@ -39,6 +43,11 @@ impl Turns {
         self.next.len()
     }
 
+    /// Number of reports at a turn of this round.
+    pub(super) fn piece(&self) -> usize {
+        (ROUND / self.peers().max(1)).max(PIECE_MIN)
+    }
+
     /// Adds a message behind those of the peer.
     pub(super) fn add(&mut self, peer: PeerId, waiting: Waiting) {
         let of_peer = self.of_peers.entry(peer).or_default();
@@ -48,11 +57,11 @@ impl Turns {
         of_peer.push_back(waiting);
     }
 
-    /// The first message of the next peer, and its next reports.
-    pub(super) fn take(&mut self) -> Option<(PeerId, Waiting, Vec<BucketReport>)> {
+    /// The first message of the next peer, and as many of its next reports at most.
+    pub(super) fn take(&mut self, most: usize) -> Option<(PeerId, Waiting, Vec<BucketReport>)> {
         let peer = self.next.pop_front()?;
         let mut waiting = self.of_peers.get_mut(&peer)?.pop_front()?;
-        let piece = waiting.reports.by_ref().take(PIECE).collect();
+        let piece = waiting.reports.by_ref().take(most).collect();
         Some((peer, waiting, piece))
     }
 
@@ -70,5 +79,39 @@ impl Turns {
         } else {
             self.next.push_back(peer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{BucketName, Usage},
+        *,
+    };
+
+    /// Eight addresses with reports all the time had a round of 2,000 reports, for which those of another waited.
+    #[test]
+    fn a_round_of_many_peers_has_as_many_reports_as_one_of_a_single_peer() {
+        let message = |reports| {
+            let report =
+                BucketReport { bucket: BucketName::new([("plan", "gold")]), usage: Usage::default() };
+            let reports = vec![report; reports].into_iter();
+            Waiting { stream: 0, reports, added: 0, taken: oneshot::channel().0 }
+        };
+        let round_of = |peers: u64| {
+            let mut turns = Turns::default();
+            (0..peers).for_each(|peer| turns.add(PeerId(peer), message(4_000)));
+            turns.add(PeerId(peers), message(1));
+            let (turn, most) = (turns.peers(), turns.piece());
+            let mut taken = 0;
+            for _ in 0..turn {
+                let (peer, waiting, piece) = turns.take(most).expect("a peer has its turn");
+                taken += piece.len();
+                turns.took(peer, waiting);
+            }
+            assert_eq!(turns.peers(), peers as usize, "a message of one report is taken in in a round");
+            taken
+        };
+        assert_eq!([0, 1, 8, 99].map(round_of), [1, 126, 217, 1_585]);
     }
 }
