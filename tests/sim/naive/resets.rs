@@ -34,6 +34,8 @@ impl Naive {
         let charged = if is_denied { self.charged_by_denial(descriptors, charges, now) } else { Vec::new() };
         let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference
             || !charged.is_empty();
+        let quotas =
+            if is_denied { self.quotas_that_admit(descriptors, charges, descriptor) } else { Vec::new() };
         let jointly = || {
             let others = charged.iter().copied().filter(|charge| charge.descriptor != descriptor);
             of_descriptor().chain(others).collect::<Vec<&Charge>>()
@@ -53,7 +55,7 @@ impl Naive {
                         true => jointly(),
                         false => [charge].into_iter().chain(ban).collect(),
                     };
-                    Tightest { remaining: 0, reset: self.until_all_admit(charges, &all, now) }
+                    Tightest { remaining: 0, reset: self.until_all_admit(charges, &all, &quotas, now) }
                 }
                 // In the reference, a reset is always the end of the window.
                 Some(nanos) if self.settings.is_reference => {
@@ -62,7 +64,7 @@ impl Naive {
                 }
                 _ if is_over => {
                     let all = if joint { jointly() } else { vec![charge] };
-                    let until_admits = || self.until_all_admit(charges, &all, now);
+                    let until_admits = || self.until_all_admit(charges, &all, &quotas, now);
                     Tightest {
                         remaining: remaining(),
                         reset: charge.until_queueable.unwrap_or_else(until_admits),
@@ -111,8 +113,33 @@ impl Naive {
         charged.map(|(_, charge)| charge).collect()
     }
 
-    /// The wait until the hits of the request for the counters of all these charges are admitted.
-    fn until_all_admit(&self, charges: &[Charge], all: &[&Charge], now: u64) -> Wait {
+    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor that is none: as long as one does, they do
+    /// not deny.
+    fn quotas_that_admit<'c>(
+        &self,
+        descriptors: &[DescriptorHits],
+        charges: &'c [Charge],
+        of: usize,
+    ) -> Vec<Vec<&'c Charge>> {
+        let is_quota = |index: &usize| {
+            let rule = self.rules.0.get(descriptors[*index].rule);
+            descriptors[*index].own.is_none() && rule.is_some_and(|rule| rule.quota && !rule.shadow)
+        };
+        let of_quota = |index| charges.iter().filter(|charge| charge.descriptor == index).collect();
+        let quotas: Vec<Vec<&Charge>> = (0..descriptors.len()).filter(is_quota).map(of_quota).collect();
+        let admits = |quota: &Vec<&Charge>| !quota.iter().any(|charge| charge.is_over());
+        let is_awaited = !self.settings.is_reference && !is_quota(&of) && quotas.iter().any(admits);
+        if is_awaited { quotas } else { Vec::new() }
+    }
+
+    /// The wait until the hits of the request for the counters of all these charges are admitted, and those of one of the quotas.
+    fn until_all_admit(
+        &self,
+        charges: &[Charge],
+        all: &[&Charge],
+        quotas: &[Vec<&Charge>],
+        now: u64,
+    ) -> Wait {
         let wanted = |charge: &&Charge| {
             let [given, taken] = [gives, takes].map(|hits| sum(charges, charge.key, |_| true, hits));
             let hits = if charge.hits == Hits::Peek { 1 } else { taken };
@@ -120,28 +147,40 @@ impl Naive {
             let (declared, schedule) = (charge.declared.clone(), charge.schedule.clone());
             Wanted { oracle, declared, schedule, hits, given }
         };
-        until_admitted(&all.iter().map(wanted).collect::<Vec<_>>(), now)
+        let takes = |charge: &&&Charge| gives(charge.hits) == 0;
+        let of_quota = |quota: &Vec<&Charge>| quota.iter().filter(takes).map(wanted).collect();
+        let quotas: Vec<Vec<Wanted>> = quotas.iter().map(of_quota).collect();
+        until_admitted(&all.iter().map(wanted).collect::<Vec<_>>(), &quotas, now)
     }
 }
 
 /// Between two moments at which another number begins to apply, what is admitted stays so.
-fn until_admitted(all: &[Wanted], now: u64) -> Wait {
-    if all.iter().all(|wanted| wanted.schedule.is_none()) {
-        let waits = all.iter().map(|wanted| wanted.oracle.until_admits(wanted.given, wanted.hits, now));
-        let longest = waits.collect::<Option<Vec<u64>>>().and_then(|waits| waits.into_iter().max());
-        return longest.map_or(Wait::Never, Wait::After);
+fn until_admitted(all: &[Wanted], quotas: &[Vec<Wanted>], now: u64) -> Wait {
+    let of_quotas = || quotas.iter().flatten();
+    if all.iter().chain(of_quotas()).all(|wanted| wanted.schedule.is_none()) {
+        let until = |wanted: &Wanted| wanted.oracle.until_admits(wanted.given, wanted.hits, now);
+        let longest = |all: &[Wanted]| -> Option<u64> {
+            let waits = all.iter().map(until).collect::<Option<Vec<u64>>>()?;
+            Some(waits.into_iter().max().unwrap_or(0))
+        };
+        let quota =
+            if quotas.is_empty() { Some(0) } else { quotas.iter().filter_map(|of| longest(of)).min() };
+        let both = longest(all).zip(quota);
+        return both.map_or(Wait::Never, |(all, quota)| Wait::After(all.max(quota)));
     }
     if all.iter().any(|wanted| wanted.hits > wanted.most()) {
         return Wait::Never;
     }
-    let schedules: Vec<&Schedule> = all.iter().filter_map(|wanted| wanted.schedule.as_ref()).collect();
+    let schedules: Vec<&Schedule> =
+        all.iter().chain(of_quotas()).filter_map(|wanted| wanted.schedule.as_ref()).collect();
     // A debt may last for years, if the clock was set back when a rule was changed.
     let possible = first(now, |at| all.iter().all(|wanted| wanted.admits_by(Some(wanted.most()), at)));
     if possible == u64::MAX {
         return Wait::After(possible - now);
     }
     match first_under_schedules(&schedules, possible, |at, from| {
-        all.iter().all(|wanted| wanted.admits(at, from))
+        let a_quota_admits = || quotas.iter().any(|of| of.iter().all(|wanted| wanted.admits(at, from)));
+        all.iter().all(|wanted| wanted.admits(at, from)) && (quotas.is_empty() || a_quota_admits())
     }) {
         Wait::After(nanos) => Wait::After(nanos + (possible - now)),
         wait => wait,

@@ -3,7 +3,8 @@
 //! Mostly what fits a limit fits it from then on, and a descriptor admits when the last of its limits does. It is otherwise where
 //!
 //! - a limit has a schedule: it admits now, and may not when another one begins to, or when a ban ends;
-//! - a limit has `charge: always`: the denial by another one has charged it, so that the same request may not fit it any more.
+//! - a limit has `charge: always`: the denial by another one has charged it, so that the same request may not fit it any more;
+//! - for either reason, all quotas of a request may deny it later, though not now.
 
 use super::{
     counters::Counters,
@@ -15,13 +16,16 @@ use crate::{
     rules::{ChargePolicy, Semantics},
 };
 use smallvec::SmallVec;
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 /// Moments that are tried: after so many at which one limit begins to admit and another does not, they never admit together.
 const MOMENTS_MAX: usize = 64;
 
 /// Indices of charges.
 type Charges = SmallVec<[usize; 4]>;
+
+/// The charges of each quota.
+type Quotas = SmallVec<[Range<usize>; 2]>;
 
 impl<C: Counters> Deciding<'_, '_, C> {
     /// Sets the resets that depend on several limits, after the decision: of bans, of descriptors with schedules, and of denials that
@@ -39,9 +43,27 @@ impl<C: Counters> Deciding<'_, '_, C> {
     #[cold]
     fn join_resets(&mut self) {
         let charged = if self.is_charged_denial { self.charged_by_denial() } else { Charges::new() };
-        if self.has_schedules || !charged.is_empty() {
-            self.join(&charged);
+        let quotas = self.quotas_that_admit();
+        if self.has_schedules || !charged.is_empty() || !quotas.is_empty() {
+            self.join(&charged, &quotas);
         }
+    }
+
+    /// The quotas, one of which has to admit, if one does now: a later request waits for that too.
+    fn quotas_that_admit(&self) -> Quotas {
+        let (mut quotas, mut begin, mut are_over) = (Quotas::new(), 0, true);
+        for DescriptorPlan { reached, charges, is_over } in &*self.descriptors {
+            let of_descriptor = begin..begin + *charges as usize;
+            begin = of_descriptor.end;
+            if reached.is_quota(self.compat) {
+                if reached.is_shadow() {
+                    return Quotas::new();
+                }
+                are_over &= is_over;
+                quotas.push(of_descriptor);
+            }
+        }
+        if are_over || self.charges.iter().any(Charge::is_report) { Quotas::new() } else { quotas }
     }
 
     /// The charges that fitted, and were counted although the request is denied: it has to wait for their limits too. Without those of
@@ -62,8 +84,9 @@ impl<C: Counters> Deciding<'_, '_, C> {
         charged.map(|(index, _)| index).collect()
     }
 
-    /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and no ban is in force.
-    fn join(&mut self, charged: &[usize]) {
+    /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and a quota, and no ban is in
+    /// force.
+    fn join(&mut self, charged: &[usize], quotas: &[Range<usize>]) {
         let mut begin = 0;
         for descriptor in 0..self.descriptors.len() {
             let DescriptorPlan { reached, charges, .. } = self.descriptors[descriptor];
@@ -79,23 +102,38 @@ impl<C: Counters> Deciding<'_, '_, C> {
                     && !charge.is_ban
                     && charge.reset.is_some()
             };
+            let quotas = if reached.is_quota(self.compat) { &[] } else { quotas };
             let is_joint = is_scheduled || !charged.is_empty();
-            if !is_joint || reached.is_shadow() || !self.charges[of_descriptor.clone()].iter().any(is_denial)
-            {
+            if reached.is_shadow() || !(is_joint || !quotas.is_empty()) {
                 continue;
             }
-            let others = charged.iter().copied().filter(|charge| !of_descriptor.contains(charge));
-            let reset = self.until_all_admit(&others.chain(of_descriptor.clone()).collect::<Charges>());
-            for charge in self.charges[of_descriptor].iter_mut().filter(|charge| is_denial(charge)) {
-                charge.reset = Some(reset);
+            for index in of_descriptor.clone() {
+                let denial = &self.charges[index];
+                // The reset of slots alone is an estimate.
+                if !is_denial(denial) || !is_joint && denial.limit.algorithm.holds_slots() {
+                    continue;
+                }
+                let others = charged.iter().copied().filter(|charge| !of_descriptor.contains(charge));
+                let with_ban =
+                    (index..of_descriptor.end).take_while(|&next| next == index || self.charges[next].is_ban);
+                let all: Charges = match is_joint {
+                    true => others.chain(of_descriptor.clone()).collect(),
+                    false => with_ban.collect(),
+                };
+                self.charges[index].reset = Some(self.until_all_admit(&all, quotas));
             }
         }
     }
 
-    fn until_all_admit(&self, charges: &[usize]) -> Reset {
+    fn until_all_admit(&self, charges: &[usize], quotas: &[Range<usize>]) -> Reset {
         let mut wait = Duration::ZERO;
         for _ in 0..MOMENTS_MAX {
-            let more = charges.iter().map(|&charge| self.until_admits(charge, wait));
+            let until = |charge| self.until_admits(charge, wait);
+            let takes = |&charge: &usize| !matches!(self.charges[charge].hits, Hits::GiveBack(_));
+            let of_quota =
+                |quota: &Range<usize>| quota.clone().filter(takes).map(until).max().unwrap_or(Reset::NOW);
+            let a_quota = quotas.iter().map(of_quota).min();
+            let more = charges.iter().copied().map(until).chain(a_quota);
             match more.max().unwrap_or(Reset::NOW) {
                 Reset::Never => return Reset::Never,
                 Reset::After(Duration::ZERO) => return Reset::After(wait),

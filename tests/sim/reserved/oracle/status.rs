@@ -9,6 +9,7 @@ use crate::{
     rules::Rule,
     schedule::Schedule,
 };
+use std::collections::BTreeMap;
 
 impl Oracle {
     pub(super) fn status(&self, charges: &[Charge], descriptor: usize, is_denied: bool) -> Status {
@@ -21,6 +22,7 @@ impl Oracle {
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
         let is_joint =
             !charged.is_empty() || of_descriptor().any(|charge| self.limit(charge.key).schedule.is_some());
+        let quotas = if is_denied { self.quotas_that_admit(charges, descriptor) } else { Vec::new() };
         let limits = of_descriptor().map(|charge| {
             let (counter, remaining) =
                 (self.counter(charge.key), self.counter(charge.key).remaining(0, self.now));
@@ -33,14 +35,29 @@ impl Oracle {
                 true => of_descriptor().chain(charged.iter().copied()).collect(),
                 false => vec![charge],
             };
-            let reset = self.until_all_admit(charges, &all);
+            let reset = self.until_all_admit(charges, &all, &quotas);
             (true, Tightest { remaining: if is_banned { 0 } else { remaining }, reset })
         });
         Status::of_limits(limits)
     }
 
-    /// The wait until the counters of all these charges admit the request, and none of them is banned.
-    fn until_all_admit(&self, charges: &[Charge], all: &[&Charge]) -> Wait {
+    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor that is none: as long as one does, they do
+    /// not deny.
+    fn quotas_that_admit<'c>(&self, charges: &'c [Charge], descriptor: usize) -> Vec<Vec<&'c Charge>> {
+        let mut quotas: BTreeMap<usize, Vec<&Charge>> = BTreeMap::new();
+        for charge in charges {
+            let Rule { shadow, quota, .. } = self.rules.0[charge.key.0];
+            if quota && !shadow {
+                quotas.entry(charge.descriptor).or_default().push(charge);
+            }
+        }
+        let admits = |quota: &Vec<&Charge>| !quota.iter().any(|charge| charge.is_over());
+        let is_awaited = !quotas.contains_key(&descriptor) && quotas.values().any(admits);
+        if is_awaited { quotas.into_values().collect() } else { Vec::new() }
+    }
+
+    /// The wait until the counters of all these charges admit the request, and those of one of the quotas, and none of them is banned.
+    fn until_all_admit(&self, charges: &[Charge], all: &[&Charge], quotas: &[Vec<&Charge>]) -> Wait {
         // At the moment with the greatest number.
         let is_possible = |charge: &&Charge| {
             let limit = self.limit(charge.key);
@@ -60,13 +77,23 @@ impl Oracle {
             return Wait::Never;
         }
         let admits = |at, from| {
-            all.iter().all(|charge| {
+            let a_quota_admits = || {
+                let takes = |charge: &&&Charge| gives(charge.hits) == 0;
+                let is_admitted = |charge: &&Charge| self.admits(charges, charge, at, from);
+                quotas.iter().any(|quota| quota.iter().filter(takes).all(is_admitted))
+            };
+            let all_admit = all.iter().all(|charge| {
                 let is_banned = gives(charge.hits) == 0 && self.banned_until(charge.key) > at;
                 !is_banned && self.admits(charges, charge, at, from)
-            })
+            });
+            all_admit && (quotas.is_empty() || a_quota_admits())
         };
-        let schedules: Vec<&Schedule> =
-            all.iter().filter_map(|charge| self.limit(charge.key).schedule.as_ref()).collect();
+        let of_quotas = quotas.iter().flatten();
+        let schedules: Vec<&Schedule> = all
+            .iter()
+            .chain(of_quotas)
+            .filter_map(|charge| self.limit(charge.key).schedule.as_ref())
+            .collect();
         match schedules.is_empty() {
             true => Wait::After(first(self.now, |at| admits(at, self.now)) - self.now),
             false => first_under_schedules(&schedules, self.now, admits),

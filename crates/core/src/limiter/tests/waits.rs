@@ -1,5 +1,5 @@
 //! Every wait that is stated is true: a caller that waits it, alone, is admitted, and a nanosecond less is not. In all combinations of
-//! algorithms, `charge`, `reserve`, bans, schedules, overrides, several limits and descriptors, and peeks.
+//! algorithms, `charge`, `reserve`, bans, schedules, overrides, quotas, shadow rules, several limits and descriptors, and peeks.
 
 use super::*;
 use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
@@ -31,8 +31,8 @@ const ADDITIONS: [&str; 9] = [
     ", reserve: 3, schedule: [{hours: '00:00-00:01', days: wed, requests_per_unit: 2}]",
 ];
 
-/// The code of a response, and the code, the remaining hits and the reset of each status.
-type Outcome = (Code, Vec<(Code, u32, Option<Reset>)>);
+/// The code of a response, the code, the remaining hits and the reset of each status, and the wait of a denial.
+type Outcome = (Code, Vec<(Code, u32, Option<Reset>)>, Option<Reset>);
 
 /// What happens, so many milliseconds after the step before it.
 #[derive(Clone, Debug)]
@@ -71,13 +71,15 @@ impl After {
         Some(Self { limiter, rules: rules.to_owned(), now, tickets: Vec::new(), is_overridden: false })
     }
 
-    fn decide(&mut self, text: &str, now: Timestamp) -> (Code, Vec<(Code, u32, Option<Reset>)>) {
+    fn decide(&mut self, text: &str, now: Timestamp) -> Outcome {
         let mut request = Request::new("d");
         text.split("; ").for_each(|text| request.push(descriptor(text)));
         let pinned = self.limiter.pin();
         let decision = pinned.decide(&request, now);
         self.tickets.extend(decision.slot.as_ref().map(|slot| slot.ticket.to_string()));
-        (decision.code, decision.statuses.iter().map(|one| (one.code, one.remaining, one.reset)).collect())
+        let wait = decision.awaited().map(|status| status.reset.expect("a wait")).max();
+        let statuses = decision.statuses.iter().map(|one| (one.code, one.remaining, one.reset)).collect();
+        (decision.code, statuses, wait)
     }
 
     fn step(&mut self, (wait, step): &(u64, Step)) -> Option<Outcome> {
@@ -122,11 +124,15 @@ fn limit(name: &'static str) -> impl Strategy<Value = String> {
     )
 }
 
+/// What a rule is besides.
+const MODES: [&str; 4] = ["", "", "quota_mode: true, ", "shadow_mode: true, "];
+
 fn rules() -> impl Strategy<Value = String> {
-    (limit("one"), proptest::option::of(limit("two")), limit("three")).prop_map(|(one, two, three)| {
+    let limits = (limit("one"), proptest::option::of(limit("two")), limit("three"), limit("four"));
+    (limits, select(&MODES[..]), select(&MODES[..])).prop_map(|((one, two, three, four), of_b, of_c)| {
         let of_a = [Some(one), two].into_iter().flatten().collect::<Vec<_>>().join(", ");
         format!(
-            "domain: d\ndescriptors:\n  - {{key: a, rate_limits: [{of_a}]}}\n  - {{key: b, rate_limits: [{three}]}}\n"
+            "domain: d\ndescriptors:\n  - {{key: a, rate_limits: [{of_a}]}}\n  - {{key: b, {of_b}rate_limits: [{three}]}}\n  - {{key: c, {of_c}rate_limits: [{four}]}}\n"
         )
     })
 }
@@ -136,6 +142,8 @@ fn request() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => hits().prop_map(|hits| format!("a=x {hits}")),
         2 => (hits(), hits()).prop_map(|(a, b)| format!("a=x {a}; b=x {b}")),
+        2 => (hits(), hits(), hits()).prop_map(|(a, b, c)| format!("a=x {a}; b=x {b}; c=x {c}")),
+        1 => (hits(), hits()).prop_map(|(b, c)| format!("b=x {b}; c=x {c}")),
         1 => (hits(), hits()).prop_map(|(a, b)| format!("a=x {a}; a=x {b}")),
         1 => hits().prop_map(|hits| format!("a=x -1; b=x {hits}; a=x +2")),
     ]
@@ -172,10 +180,10 @@ proptest! {
         let Some(mut after) = After::new(&history.rules) else { return Ok(()) };
         for (index, step) in history.steps.iter().enumerate() {
             let decided = after.step(step);
-            let (Some((code, statuses)), Step::Request(text)) = (decided, &step.1) else { continue };
+            let (Some((code, statuses, wait)), Step::Request(text)) = (decided, &step.1) else { continue };
             if code == Code::Ok {
                 let [(_, remaining, _)] = statuses[..] else { continue };
-                if !history.rules.contains("reserve") && remaining < 100 {
+                if text.starts_with('a') && !history.rules.contains("reserve") && remaining < 100 {
                     // What remains is admitted, and no more.
                     let more = history.replay(index + 1).decide(&format!("a=x +{}", remaining + 1), after.now);
                     prop_assert_eq!(more.0, Code::OverLimit, "{} more than remain after {}", text, index);
@@ -186,8 +194,7 @@ proptest! {
                 }
                 continue;
             }
-            let over = statuses.iter().filter(|status| status.0 == Code::OverLimit);
-            let wait = over.map(|status| status.2.expect("a wait")).max().expect("one of them denies");
+            let wait = wait.expect("one of them denies");
             let until = |nanos: u64| after.now.saturating_add_nanos(nanos);
             match wait {
                 Reset::After(wait) => {
@@ -240,6 +247,30 @@ descriptors:
             (0, "b=x; c=x", &["ok 0", "ok 1"]),
             (0, "b=x; c=x", &["over 0 3600000", "ok 0"]),
             (3_600_000, "b=x; c=x", &["ok 0", "ok 1"]),
+        ],
+    );
+}
+
+/// The denial fills the only quota, which denies by itself then.
+#[test]
+fn a_wait_includes_a_quota_that_its_denial_has_charged() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - {key: b, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: sliding_log}}
+  - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2, charge: always, algorithm: sliding_log}}
+  - {key: r, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2, algorithm: sliding_log}}
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "b=x; q=x", &["ok 0", "ok 1"]),
+            (0, "b=x; q=x", &["over 0 3600000", "ok 0"]),
+            // Another quota admits then.
+            (0, "b=x; q=y; r=y", &["over 0 10000", "ok 1", "ok 2"]),
+            (3_600_000, "b=x; q=x", &["ok 0", "ok 1"]),
         ],
     );
 }
