@@ -104,13 +104,13 @@ impl<C: Counters> Deciding<'_, '_, C> {
             };
             let quotas = if reached.is_quota(self.compat) { &[] } else { quotas };
             let is_joint = is_scheduled || !charged.is_empty();
-            if reached.is_shadow() || !(is_joint || !quotas.is_empty()) {
+            if reached.is_shadow() || (!is_joint && quotas.is_empty()) {
                 continue;
             }
             for index in of_descriptor.clone() {
                 let denial = &self.charges[index];
                 // The reset of slots alone is an estimate.
-                if !is_denial(denial) || !is_joint && denial.limit.algorithm.holds_slots() {
+                if !is_denial(denial) || (!is_joint && denial.limit.algorithm.holds_slots()) {
                     continue;
                 }
                 let others = charged.iter().copied().filter(|charge| !of_descriptor.contains(charge));
