@@ -56,9 +56,12 @@ pub(in crate::cli) fn condition_text(limit: &RuleLimit, is_only: bool) -> Option
     })
 }
 
+/// A term of a limit, if it has one of this kind.
+type Term = fn(&RuleLimit) -> Option<String>;
+
 /// Further terms of limits, kind by kind, such as `ban: 10m after 5 denials within 1m`; with the limit that a term belongs to if there are several.
 pub(in crate::cli) fn terms<'l>(limits: impl Iterator<Item = &'l RuleLimit> + Clone) -> Vec<String> {
-    let kinds: [(&str, fn(&RuleLimit) -> Option<String>); 4] = [
+    let kinds: [(&str, Term); 4] = [
         ("calendar", |limit| limit.calendar()),
         ("schedule", |limit| {
             let entries = limit.schedule.as_ref()?.entries().map(|entry| entry.to_string());

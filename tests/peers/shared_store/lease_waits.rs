@@ -37,11 +37,11 @@ enum Meanwhile {
 
 async fn a_caller_that_waits_is_admitted_whatever_servers_do_with_their_credits() {
     let server = RedisServer::start();
-    for kind in 0..ALGORITHMS {
+    for (kind, (name, _)) in KINDS.iter().enumerate().take(ALGORITHMS) {
         let (mut silent, mut reported, mut round) = (0, 0, 0);
         while silent + reported < DENIALS {
             round += 1;
-            assert!(round < 50 * DENIALS, "{} is hardly ever denied beside credits", KINDS[kind].0);
+            assert!(round < 50 * DENIALS, "{name} is hardly ever denied beside credits");
             let meanwhile = if round % 2 == 0 { Meanwhile::Silent } else { Meanwhile::Report };
             let world = (kind as u64) << 24 | round;
             let is_denied = play(&server, kind, world, meanwhile);
@@ -50,7 +50,7 @@ async fn a_caller_that_waits_is_admitted_whatever_servers_do_with_their_credits(
                 Meanwhile::Report => reported += u64::from(is_denied),
             }
         }
-        println!("{}: {silent} waits beside silent servers, {reported} beside reports", KINDS[kind].0);
+        println!("{name}: {silent} waits beside silent servers, {reported} beside reports");
     }
 }
 
