@@ -31,19 +31,21 @@ impl Assigned {
         Self { counted: now, end, ..Self::default() }
     }
 
-    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, and the time since which they
-    /// were spent.
-    pub(super) fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp) {
+    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, the time since which they were spent,
+    /// and the time from which on the last of them may be.
+    pub(super) fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp, Timestamp) {
         let (since, until) = (self.counted, now.min(self.end));
         self.counted = until.max(since);
         let parts = u128::from(self.rate) * self.counted.since(since).as_nanos();
         let Some(due) = parts.checked_sub(u128::from(self.ahead)).filter(|&due| due > 0) else {
             self.ahead -= parts as u64;
-            return (0, since);
+            return (0, since, since);
         };
         let hits = due.div_ceil(MILLIHIT_SECONDS);
+        let before_last = u128::from(self.ahead) + (hits - 1) * MILLIHIT_SECONDS;
+        let last = since.as_nanos() + (before_last / u128::from(self.rate)) as u64;
         self.ahead = (hits * MILLIHIT_SECONDS - due) as u64;
-        (u64::try_from(hits).unwrap_or(u64::MAX), since)
+        (u64::try_from(hits).unwrap_or(u64::MAX), since, Timestamp::from_nanos(last))
     }
 
     /// Appends it as it is to be stored.

@@ -140,11 +140,15 @@ impl Leased {
     /// Counts the hits of quota that were spent at its rate, and all of it once it has ended.
     fn accrue(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let Some(mut assigned) = self.assigned else { return };
-        let (hits, since) = assigned.accrue(now);
-        // A bucket that drains no slower than it is filled has the same level as if all had been there from the beginning. What is
-        // refilled at once, or leaves a window, is not known to be older than the end.
-        let at = if algorithm.drains_evenly() { since } else { assigned.counted };
-        self.add_reported(algorithm, hits, at);
+        let (hits, since, last) = assigned.accrue(now);
+        // A bucket that drains no slower than it is filled has the same level as if all had been there from the beginning, but for the last
+        // hit, which may not be spent yet. What is refilled at once, or leaves a window, is not known to be older than the end.
+        if algorithm.drains_evenly() {
+            self.add_reported(algorithm, hits.saturating_sub(1), since);
+            self.add_reported(algorithm, hits.min(1), last);
+        } else {
+            self.add_reported(algorithm, hits, assigned.counted);
+        }
         self.assigned = (assigned.end > now).then_some(assigned);
         if self.assigned.is_none() {
             self.add_reported(algorithm, assigned.held, assigned.end);
@@ -264,7 +268,7 @@ mod tests {
         limit::Window,
     };
     use proptest::prelude::*;
-    use std::time::Duration;
+    use std::{num::NonZeroU32, time::Duration};
 
     fn log() -> Algorithm {
         Algorithm::SlidingLog(SlidingLog { limit: 100, window: Window::from_secs(10).unwrap() })
@@ -294,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn the_last_hit_of_the_rate_of_quota_drains_from_when_its_time_began() {
+        let rate = NonZeroU32::new(100).unwrap();
+        let bucket = Algorithm::TokenBucket(TokenBucket::greedy(200, rate, Window::from_secs(1).unwrap()));
+        let mut leased = Leased::default();
+        leased.assign(&bucket, 0, 10_000, at(60_000), at(1_000));
+        // Ten in the first second, and one that a client may spend from then on.
+        leased.expire(&bucket, at(2_005));
+        assert_eq!(bucket.remaining(&leased.state, at(2_005)), 199);
+        assert_eq!(bucket.remaining(&leased.state, at(2_010)), 200);
+    }
+
+    #[test]
     fn hits_are_given_back_but_not_credits() {
         let (log, state) = (log(), leased(40, at(1_200)));
         let given = log.give_back(state, u64::MAX, at(1_100));
@@ -301,7 +317,7 @@ mod tests {
     }
 
     fn bucket() -> Algorithm {
-        let tokens = std::num::NonZeroU32::new(10).unwrap();
+        let tokens = NonZeroU32::new(10).unwrap();
         Algorithm::TokenBucket(TokenBucket::greedy(100, tokens, Window::from_secs(1).unwrap()))
     }
 
@@ -331,7 +347,7 @@ mod tests {
     /// A bucket of 100 per second that holds 40, of which quota has a half: the wait was that of the whole rate.
     #[test]
     fn a_denial_waits_for_its_part_of_a_rate_that_quota_has_a_half_of() {
-        let rate = std::num::NonZeroU32::new(100).unwrap();
+        let rate = NonZeroU32::new(100).unwrap();
         let bucket = Algorithm::TokenBucket(TokenBucket::greedy(40, rate, Window::from_secs(1).unwrap()));
         let full = bucket.add(with_quota(&bucket, 20, 50_000, at(16_000), at(0)), 20, at(0));
         for (hits, millis) in [(1, 20), (3, 60), (20, 400), (21, 16_000 + 10), (40, 16_000 + 200)] {
@@ -357,7 +373,7 @@ mod tests {
         /// However often the counter is read, and rounded up once.
         #[test]
         fn a_rate_of_quota_counts_as_time_passes(rate in 1..100_000_u64, steps in prop::collection::vec(1..2_000_u64, 1..20)) {
-            let never = Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, std::num::NonZeroU32::MIN, Window::from_secs(86_400).unwrap()));
+            let never = Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, NonZeroU32::MIN, Window::from_secs(86_400).unwrap()));
             let mut state = with_quota(&never, 0, rate, Timestamp::from_nanos(u64::MAX), at(0));
             let mut now = 0;
             for step in steps {

@@ -156,11 +156,20 @@ impl DividedCounter {
     /// Counts the hits of rates up to now, and then bursts of parts that have ended, in the order of their ends.
     fn settle(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let present = now.as_nanos() / 1_000;
+        // Of each part the last hit may not be spent yet: it is dated when its time began.
+        let mut last_hits = Vec::new();
         for index in 0..self.parts.len() {
             let stored = &mut self.parts[index];
-            let since = of_micros(stored.counted);
+            let (since, rate) = (stored.counted, stored.part.rate);
             let hits = stored.accrue(present);
-            self.add(algorithm, hits, since);
+            if let Some(before) = hits.checked_sub(1) {
+                last_hits.push(since + (u128::from(before) * HIT / u128::from(rate)) as u64);
+                self.add(algorithm, before, of_micros(since));
+            }
+        }
+        last_hits.sort_unstable();
+        for at in last_hits {
+            self.add(algorithm, 1, of_micros(at));
         }
         let mut ended: Vec<StoredPart> = self.parts.extract_if(.., |stored| stored.end <= present).collect();
         ended.sort_by_key(|stored| stored.end);
@@ -404,6 +413,17 @@ mod tests {
         assert_eq!(counter.free(&bucket, at(19_999)), 0);
         let third = counter.report(&bucket, &request(2, 2, Part::default(), wanted), false, at(20_000));
         assert_eq!(third.map(|grant| grant.part), Some(Part { rate: 60_000, burst: 0 }));
+    }
+
+    #[test]
+    fn the_last_hit_of_a_rate_drains_from_when_its_time_began() {
+        let (bucket, at) = (bucket(), |millis: u64| Timestamp::from_millis(1_000_000 + millis));
+        let mut counter = DividedCounter::default();
+        let wanted = Part { rate: 10_000, burst: 0 };
+        assert!(counter.report(&bucket, &request(1, 1, Part::default(), wanted), false, at(0)).is_some());
+        // Ten in the first second, and one that a client may spend from then on.
+        assert_eq!(counter.free(&bucket, at(1_005)), SIZE - 1);
+        assert_eq!(counter.free(&bucket, at(1_010)), SIZE);
     }
 
     #[test]

@@ -166,17 +166,23 @@ local function make_lease_functions()
     return hits_in(part.rate, till - part.counted)
   end
 
-  -- Counts the hits of the rates of parts as used, and then the bursts of those that have ended, in the order of their ends.
+  -- Counts the hits of the rates of parts as used, and then the bursts of those that have ended, in the order of their ends. The last hit
+  -- of a rate may not be spent yet: it is dated when its time began.
   local function expire_parts(limit, state, leases)
-    local left, ended = {}, {}
+    local left, ended, last_hits = {}, {}, {}
     for _, part in ipairs(leases.parts) do
       local till = min(now, part.ends)
       local hits = accrued(part, till)
-      state = add_of_parts(limit, state, hits, part.counted)
+      if hits > 0 then
+        state = add_of_parts(limit, state, hits - 1, part.counted)
+        last_hits[#last_hits + 1] = part.counted + (divmod(hits - 1, HIT, 0, part.rate))
+      end
       part.counted = part.rate > 0 and part.span == 0 and part.counted + (divmod(hits, HIT, 0, part.rate)) or till
       local list = part.ends <= now and ended or left
       list[#list + 1] = part
     end
+    table.sort(last_hits)
+    for _, at in ipairs(last_hits) do state = add_of_parts(limit, state, 1, at) end
     table.sort(ended, function(part, other) return part.ends < other.ends end)
     for _, part in ipairs(ended) do
       state = add_of_parts(limit, state, part.burst, part.ends)
