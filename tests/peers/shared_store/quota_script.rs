@@ -16,7 +16,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{DividedCounter, Part, PartGrant, PartRequest},
+    quota::{DividedCounter, KNOWN_BURST, Part, PartGrant, PartRequest},
     script::{LIFE_ARGUMENT, decode_parts, encode_part, quota_script_with_argument_clock},
 };
 
@@ -175,7 +175,10 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         }
         // The script takes a bucket that is much more than full for one of a clock that was ahead.
         let mut part = |rate, burst| Part { rate: random.below(rate), burst: random.below(burst) };
-        let (kept, wanted) = (part(rate / 4, burst / 4 + 1), part(rate, 300));
+        let (mut kept, wanted) = (part(rate / 4, burst / 4 + 1), part(rate, 300));
+        if random.one_in(10) {
+            kept.burst = KNOWN_BURST;
+        }
         sequence += 1;
         let sequence = if random.one_in(8) { random.below(sequence) } else { sequence };
         let node = random.below(3);

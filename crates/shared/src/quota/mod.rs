@@ -69,7 +69,7 @@ pub use claim::Usage;
 pub use counts::{InForce, QuotaCounts};
 pub use former::Former;
 pub use member::SUBSCRIPTION_BYTES;
-pub use part::{DividedCounter, OtherPart, Part, PartGrant, PartRequest};
+pub use part::{DividedCounter, KNOWN_BURST, OtherPart, Part, PartGrant, PartRequest};
 pub use push::{Push, Reporter, StreamId};
 pub use record::{Before, Record};
 pub use settings::{PART_LIFE, Settings};

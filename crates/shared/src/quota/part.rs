@@ -36,6 +36,9 @@ pub struct Part {
     pub burst: u64,
 }
 
+/// The burst that a server keeps which does not know its part: what the store knows of it. A store that has lost its keys knows of none.
+pub const KNOWN_BURST: u64 = u64::MAX;
+
 /// Request of a server for its part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartRequest {
@@ -201,7 +204,7 @@ impl DividedCounter {
         let known = self.parts.iter().position(|stored| stored.server == request.server);
         let former = known.map(|known| self.parts.remove(known));
         let had = former.map_or(Part::default(), |former| former.part);
-        let kept = if is_learning {
+        let kept = if is_learning && request.kept.burst != KNOWN_BURST {
             request.kept
         } else {
             Part { rate: request.kept.rate.min(had.rate), burst: request.kept.burst.min(had.burst) }
@@ -413,6 +416,23 @@ mod tests {
         assert_eq!(counter.free(&bucket, at(19_999)), 0);
         let third = counter.report(&bucket, &request(2, 2, Part::default(), wanted), false, at(20_000));
         assert_eq!(third.map(|grant| grant.part), Some(Part { rate: 60_000, burst: 0 }));
+    }
+
+    /// It was granted the whole limit beside the parts of the others.
+    #[test]
+    fn a_server_that_starts_again_gets_nothing_of_a_store_that_has_lost_its_keys() {
+        let (bucket, at) = (bucket(), |millis: u64| Timestamp::from_millis(1_000_000 + millis));
+        let mut counter = DividedCounter::default();
+        let part_of = |counter: &mut DividedCounter, request: PartRequest, millis| {
+            counter.report(&bucket, &request, true, at(millis)).map(|grant| grant.part)
+        };
+        let known = Part { rate: 100_000, burst: KNOWN_BURST };
+        let starts_again = |sequence| request(1, sequence, known, Part::default());
+        assert_eq!(part_of(&mut counter, starts_again(1), 0), Some(Part::default()));
+        // What it has declared to this store before is known.
+        let declared = Part { rate: 30_000, burst: 20 };
+        assert_eq!(part_of(&mut counter, request(1, 2, declared, declared), 10), Some(declared));
+        assert_eq!(part_of(&mut counter, starts_again(3), 20), Some(declared));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use super::{
     allocation::{Claimant, levels},
-    part::{OtherPart, Part, PartGrant, PartRequest},
+    part::{KNOWN_BURST, OtherPart, Part, PartGrant, PartRequest},
     rates::{Direct, Rates},
     settings::{PART_LIFE, Settings},
 };
@@ -193,11 +193,7 @@ impl ServerPart {
     ) -> PartRequest {
         self.expire(now);
         if self.is_resuming {
-            return self.request_former(
-                Part { rate: rates.of_limit(), burst: rates.terms.burst },
-                rates.terms.span_in_store(),
-                now,
-            );
+            return self.request_former(rates.of_limit(), rates.terms.span_in_store(), now);
         }
         self.aim = self.aim_of(rates, claim, former);
         self.is_provisional = !self.direct.is_some_and(|direct| direct.is_measured());
@@ -228,7 +224,7 @@ impl ServerPart {
     ) -> PartRequest {
         self.expire(now);
         if self.is_resuming {
-            return self.request_former(Part { rate: 0, burst: limit }, 0, now);
+            return self.request_former(0, 0, now);
         }
         self.held = in_force.burst;
         // Before the first response it is not known what is left.
@@ -263,10 +259,10 @@ impl ServerPart {
         Some(self.send(in_force, limit, Claimant { demand: 0, clients: 0 }, now))
     }
 
-    /// The request by which the part of a former process is kept as it is.
-    fn request_former(&mut self, most: Part, span: u64, now: Timestamp) -> PartRequest {
-        let request = self.send(Part::default(), (most.rate, span), Claimant { demand: 0, clients: 0 }, now);
-        PartRequest { kept: most, ..request }
+    /// The request by which the part of a former process is kept as it is, up to this rate.
+    fn request_former(&mut self, rate: u64, span: u64, now: Timestamp) -> PartRequest {
+        let request = self.send(Part::default(), (rate, span), Claimant { demand: 0, clients: 0 }, now);
+        PartRequest { kept: Part { rate, burst: KNOWN_BURST }, ..request }
     }
 
     fn send(

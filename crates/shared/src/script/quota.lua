@@ -5,6 +5,8 @@
 -- to last, the reply is empty: a decision begins the next one.
 
 local PART_REQUEST, GRANT, OTHER = '<c8dddddddddddd', '<ddddd', '<ddddd'
+-- The burst that a server keeps which does not know its part: what the store knows of it.
+local KNOWN_BURST = 2 ^ 64
 local life = ARGV[3] + 0
 local leasing = make_lease_functions()
 
@@ -62,11 +64,12 @@ local function change(value, request, learns)
   if is_late then return nil end
   local hits = newly_spent(had, spent, acknowledged, learns)
   had = had or { rate = 0, burst = 0, counted = now, span = span }
+  local declares = learns and kept_burst ~= KNOWN_BURST
   local part = {
     node = node,
     sequence = sequence,
-    rate = learns and kept_rate or min(kept_rate, had.rate),
-    burst = learns and kept_burst or min(kept_burst, had.burst),
+    rate = declares and kept_rate or min(kept_rate, had.rate),
+    burst = declares and kept_burst or min(kept_burst, had.burst),
     ends = now + life,
     demand = demand,
     counted = now,
