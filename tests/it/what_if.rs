@@ -129,13 +129,13 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let request = json!({ "rules": PROPOSED, "log": log, "suggestFor": ["none"] });
     let (status, error) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, error["fields"][0]["field"].as_str()), (400, Some("suggest_for")), "{error}");
-    // Newest first, and more of them than are sorted: decided in that order, most requests would be denied.
+    // The oldest last, behind more lines than are sorted.
     let line = |second: u32| {
         line(second % 60)
             .replace("T12:00", &format!("T12:{:02}", second / 60 % 60))
             .replace("T12", &format!("T{:02}", second / 3_600))
     };
-    let log = base64((0..9_000).rev().map(line).collect::<String>().as_bytes());
+    let log = base64((100..9_000).chain(0..100).map(line).collect::<String>().as_bytes());
     let request = json!({ "rules": PROPOSED, "log": log, "against": "RECORDED" });
     let (status, error) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, error["fields"][0]["field"].as_str()), (400, Some("log")), "{error}");
