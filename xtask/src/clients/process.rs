@@ -1,6 +1,9 @@
 //! Processes: the build of the server, and the commands of a language.
 
-use crate::{Failure, cargo::cargo};
+use crate::{
+    Failure,
+    cargo::{cargo, forget_package},
+};
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -43,6 +46,7 @@ impl Place<'_> {
         let [program, arguments @ ..] = command else { return Err("an empty command".into()) };
         let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
         let mut command = Command::new(program);
+        forget_package(&mut command);
         command.args(arguments).current_dir(folder).env("TIDEGATE_BIN", self.server);
         Ok(command)
     }
