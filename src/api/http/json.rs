@@ -88,13 +88,14 @@ fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
     Ok(message)
 }
 
-/// The message of a body, encoded as protobuf, and its text in JSON; none if the body is refused.
+/// The message of a body, encoded as protobuf, and its text in JSON; none if the body is refused, or the message has no JSON.
 #[cfg(feature = "fuzzing")]
 pub(super) fn reencoded(body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     use prost::Message as _;
     let message = decode(body).ok()?;
     let mut dynamic = DynamicMessage::new(DESCRIPTORS.request.clone());
-    dynamic.transcode_from(&message).expect("the descriptor is that of the message");
+    // Keys and values of other bytes than UTF-8 have no JSON.
+    dynamic.transcode_from(&message).ok()?;
     Some((message.encode_to_vec(), serde_json::to_vec(&dynamic).expect("texts and numbers are JSON")))
 }
 
