@@ -38,7 +38,7 @@ impl ControlApi {
 
 /// Paths that a request selects.
 struct Listed {
-    /// The newest first, at most as many as the request asks for.
+    /// The newest paths, in descending order of time: as many as the request asks for, or all.
     paths: Vec<CountedKeyPath>,
     /// Number of all.
     total: u32,
