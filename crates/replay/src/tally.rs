@@ -39,6 +39,9 @@ struct DescriptorOutcome<'a> {
     code: Code,
     remaining: u32,
     reset: Option<Reset>,
+    /// Whether `reset` is from the average time that slots were held. A server forgets that of a counter without slots at a time that no
+    /// log has.
+    is_estimate: bool,
     rule: &'a str,
 }
 
@@ -70,7 +73,8 @@ impl<'a> Outcome<'a, '_> {
                     (Some(_), None) => OWN_LIMIT,
                 };
                 let Status { code, remaining, reset, .. } = *status;
-                DescriptorOutcome { code, remaining, reset, rule }
+                let is_estimate = code == Code::OverLimit && status.rule.is_some_and(|rule| rule.holds_slots);
+                DescriptorOutcome { code, remaining, reset, is_estimate, rule }
             }
             Self::Recorded(logged) => {
                 let Some(LoggedStatus { code, remaining, reset, rule }) = logged.statuses[descriptor] else {
@@ -78,6 +82,7 @@ impl<'a> Outcome<'a, '_> {
                         code: logged.code,
                         remaining: 0,
                         reset: None,
+                        is_estimate: false,
                         rule: NOT_RECORDED,
                     };
                 };
@@ -87,7 +92,7 @@ impl<'a> Outcome<'a, '_> {
                     Some("") => REDACTED,
                     Some(path) => path,
                 };
-                DescriptorOutcome { code, remaining, reset, rule }
+                DescriptorOutcome { code, remaining, reset, is_estimate: false, rule }
             }
         }
     }
@@ -229,8 +234,9 @@ impl Tally {
         domain.current.add(current.code());
         let mut are_same = true;
         for (proposed, current) in proposed.statuses().zip(current.statuses()) {
-            let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
-            are_same &= facts(&proposed) == facts(&current);
+            let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining);
+            let is_exact = !proposed.is_estimate && !current.is_estimate;
+            are_same &= facts(&proposed) == facts(&current) && (!is_exact || proposed.reset == current.reset);
             let rule = domain.rules.of(proposed.rule);
             rule.proposed.add(proposed.code);
             // Most rules have the same name on both sides.

@@ -3,7 +3,7 @@
 use super::{CancelledStep, Event, EventDescriptor, Place, RecordedStatus, Replay, Report};
 use std::time::Duration;
 use tidegate_core::{
-    limit::{Code, Hits, Timestamp},
+    limit::{Code, Hits, Reset, Timestamp},
     rules::{LoadOptions, RuleSet, Source},
 };
 
@@ -90,6 +90,28 @@ fn the_same_rules_change_no_response() {
     assert_eq!((report.newly_denied, report.newly_admitted, report.responses_changed), (0, 0, 0));
     let report = replayed(2, Some(3), &two_minutes());
     assert_eq!(report.responses_changed, 7, "all but the hit that both deny");
+}
+
+#[test]
+fn the_estimated_wait_of_a_request_that_is_denied_a_slot_is_not_compared() {
+    let text = "{domain: d, descriptors: [{key: user, rate_limit: {algorithm: concurrency, requests_in_flight: 1, \
+                max_hold: 1m, max_wait: 0s}}]}";
+    let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).expect("good");
+    let of = |code: Code, remaining: u32, secs: u64| {
+        let mut event = event(0, "user", "a");
+        event.code = code;
+        let reset = Some(Reset::After(Duration::from_secs(secs)));
+        *record(&mut event) = RecordedStatus { code, remaining, reset, rule: Some("user".into()) };
+        event
+    };
+    let changed = |events: [Event; 2]| {
+        let mut replay = Replay::new(rules.clone(), None, 1_000);
+        events.iter().for_each(|event| replay.replay(event));
+        replay.into_report().0.responses_changed
+    };
+    assert_eq!(changed([of(Code::Ok, 0, 60), of(Code::OverLimit, 0, 7)]), 0);
+    assert_eq!(changed([of(Code::Ok, 0, 59), of(Code::OverLimit, 0, 60)]), 1, "no estimate");
+    assert_eq!(changed([of(Code::Ok, 0, 60), of(Code::OverLimit, 1, 60)]), 1, "others remain");
 }
 
 #[test]

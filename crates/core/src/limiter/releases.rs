@@ -30,6 +30,18 @@ pub struct NamedChanges {
     pub(super) not_held: SmallVec<[u32; 1]>,
 }
 
+/// A change of a counter by the name of a slot or a reservation.
+struct NamedChange {
+    /// Taken under the lock of the counter.
+    number: u64,
+    /// Whether the slot or the reservation was held: otherwise the change is that it is past its deadline.
+    is_held: bool,
+}
+
+fn is_held(change: &Option<NamedChange>) -> bool {
+    change.as_ref().is_some_and(|change| change.is_held)
+}
+
 impl NamedChanges {
     /// The number of the decision on a request whose charges have this one. A request of releases alone changes counters by them.
     pub(super) fn number_of(&self, charges: u64, has_charges: bool) -> u64 {
@@ -118,34 +130,34 @@ impl Limiter {
     }
 
     /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request that was cancelled before it
-    /// reached its service. Returns the number of that change among decisions; none if none of them was owned.
+    /// reached its service. Returns the number of that change among decisions; none if no counter had any of them.
     /// [`SlotRelease::of_ticket`] is the rest.
     pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> Option<u64> {
         self.release_ticket(&Ticket::parse(ticket)?, Hits::Peek, now)
     }
 
-    /// Returns the number of the last change of a counter; none if none of the slots and reservations was owned.
+    /// Returns the number of the last change of a counter; none if no counter had any of the slots and reservations.
     fn release_ticket(&self, ticket: &Ticket, hits: Hits, now: Timestamp) -> Option<u64> {
         let mut last = None;
         for &(weight, key) in &ticket.reserved {
             let hits = weighed(hits, weight);
             let ended = self.end_one(key, ticket.id, hits, now);
             let reservations = &self.slots.reservations;
-            let counted = if ended.is_some() { &reservations.ended } else { &reservations.unknown };
+            let counted = if is_held(&ended) { &reservations.ended } else { &reservations.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
-            last = ended.or(last);
+            last = ended.map(|change| change.number).or(last);
         }
         for &key in &ticket.keys {
             let released = self.release_one(key, ticket.id, slot_hits(hits), now);
-            let counted = if released.is_some() { &self.slots.released } else { &self.slots.unknown };
+            let counted = if is_held(&released) { &self.slots.released } else { &self.slots.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
-            last = released.or(last);
+            last = released.map(|change| change.number).or(last);
         }
         last
     }
 
-    /// Returns the number of the change; none if the counter has no such slot.
-    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> Option<u64> {
+    /// None if the counter has no such slot.
+    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> Option<NamedChange> {
         let mut woken = Vec::new();
         let mut shard = self.store.lock(Store::shard_of(key));
         let slot = shard.find(key)?;
@@ -169,12 +181,11 @@ impl Limiter {
         let number = self.store.next_number();
         drop(shard);
         woken.into_iter().for_each(Waker::wake);
-        (released != Released::Unknown).then_some(number)
+        Some(NamedChange { number, is_held: released != Released::Unknown })
     }
 
-    /// Ends a reservation: the hits of its end are the actual cost. Returns the number of the change; none if the counter has no such
-    /// reservation.
-    fn end_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> Option<u64> {
+    /// Ends a reservation: the hits of its end are the actual cost. None if the counter has no such reservation.
+    fn end_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> Option<NamedChange> {
         let in_force = self.in_force.load();
         let mut shard = self.store.lock(Store::shard_of(key));
         let slot = shard.find(key)?;
@@ -201,13 +212,10 @@ impl Limiter {
         drop(shard);
         let reservations = &self.slots.reservations;
         reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
-        match ended {
-            Ended::Reserved(reservation) => {
-                reservations.end(reservation.deadline);
-                Some(number)
-            }
-            Ended::Unknown => None,
+        if let Ended::Reserved(reservation) = ended {
+            reservations.end(reservation.deadline);
         }
+        Some(NamedChange { number, is_held: matches!(ended, Ended::Reserved(_)) })
     }
 
     /// What became of reservations so far.

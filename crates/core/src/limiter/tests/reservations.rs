@@ -144,6 +144,19 @@ fn a_cancelled_start_is_given_back_as_a_whole() {
     check(&limiter, &[(0, "user=a ?; both=b ?", &["ok 100", "ok 2"])]);
 }
 
+/// The decision log orders lines by it: another thread's decision may be about an earlier time, and finds the counter changed.
+#[test]
+fn an_end_past_its_deadline_has_the_number_of_its_change() {
+    let limiter = limiter(RULES).with_numbered_decisions();
+    let ticket = start(&limiter, 0, "both=b");
+    let late = Timestamp::from_millis(MIDNIGHT_MILLIS + 86_400_000);
+    let first = limiter.store().next_number();
+    let number = limiter.cancel_start(&ticket, late).expect("a change");
+    assert!((first + 1..limiter.store().next_number()).contains(&number));
+    assert!(limiter.cancel_start(&ticket, late).is_none());
+    assert_eq!((counts(&limiter).ended, limiter.slot_counts().released), (0, 0));
+}
+
 #[test]
 fn a_report_counts_its_hits_and_reserves_nothing() {
     let limiter = limiter(RULES);
