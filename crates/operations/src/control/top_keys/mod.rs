@@ -23,17 +23,13 @@ use parking_lot::Mutex;
 use sketch::Sketch;
 use std::{
     cell::Cell,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, LazyLock},
 };
 use tidegate_core::limit::{Code, DenialCause, Hits, Timestamp};
+use tidegate_counts::{PerThread, ThreadIndex};
 use tidegate_service::Event;
 use windows::Windows;
 
-/// Threads beyond this number share lanes.
-const LANES: usize = 64;
 /// Keys that a thread keeps until they are collected, for each outcome.
 const LANE_KEYS: usize = 512;
 /// The interval after which a thread adapts its rate.
@@ -46,7 +42,6 @@ const STRIDE_MAX: u32 = 4_096;
 const SILENCE_NANOS: u64 = 500_000_000;
 
 thread_local! {
-    static LANE: Cell<usize> = const { Cell::new(usize::MAX) };
     static PACE: Cell<Pace> = const { Cell::new(Pace { skip: 0, until: 0 }) };
 }
 
@@ -59,7 +54,7 @@ struct Pace {
 
 /// The keys with most hits.
 pub struct TopKeys {
-    lanes: Box<[Mutex<Lane>]>,
+    lanes: PerThread<Mutex<Lane>>,
     collected: Mutex<Collected>,
 }
 
@@ -130,11 +125,12 @@ impl Sampler {
 
 impl Default for TopKeys {
     fn default() -> Self {
-        let lane = |number: usize| {
-            let seed = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut seed = 0_u64;
+        let lane = || {
+            seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
             Mutex::new(Lane { sketches: empty_sketches(), sampler: Sampler::new(seed), bytes: Vec::new() })
         };
-        Self { lanes: (0..LANES).map(lane).collect(), collected: Mutex::default() }
+        Self { lanes: PerThread::new(lane), collected: Mutex::default() }
     }
 }
 
@@ -158,7 +154,7 @@ impl TopKeys {
     #[inline(never)]
     fn sample(&self, event: &Event<'_, '_, '_>, now: u64) {
         // While a lane is collected, its thread takes no sample: the next decision is one.
-        let Some(mut lane) = self.lanes[lane()].try_lock() else { return };
+        let Some(mut lane) = self.lanes.of(ThreadIndex::current()).try_lock() else { return };
         let (stands_for, skip) = lane.sampler.sample(now);
         PACE.set(Pace { skip, until: now.saturating_add(SILENCE_NANOS) });
         let Lane { sketches, bytes, .. } = &mut *lane;
@@ -204,7 +200,7 @@ impl TopKeys {
     pub fn collect(&self, now: Timestamp) {
         let mut collected = self.collected.lock();
         let Collected { windows, spare } = &mut *collected;
-        for lane in &self.lanes {
+        for lane in self.lanes.iter() {
             let mut lane = lane.lock();
             if lane.sketches.iter().all(Sketch::is_empty) {
                 continue;
@@ -222,18 +218,6 @@ impl TopKeys {
         self.collect(now);
         self.collected.lock().windows.report(window, outcome, now)
     }
-}
-
-/// The lane of this thread. Lanes are assigned round robin.
-fn lane() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let lane = LANE.get();
-    if lane != usize::MAX {
-        return lane;
-    }
-    let lane = NEXT.fetch_add(1, Ordering::Relaxed) % LANES;
-    LANE.set(lane);
-    lane
 }
 
 #[cfg(test)]
@@ -264,7 +248,8 @@ mod tests {
     /// Adds as many of the longest keys as the sketches of this lane keep, all of them new.
     fn fill(top_keys: &TopKeys, lane: usize, numbers: &mut impl Iterator<Item = usize>) {
         let rule: Arc<str> = "user".into();
-        for sketch in &mut top_keys.lanes[lane].lock().sketches {
+        let lane = top_keys.lanes.iter().nth(lane).expect("lanes of 64 threads");
+        for sketch in &mut lane.lock().sketches {
             for number in numbers.by_ref().take(LANE_KEYS) {
                 let bytes = format!("{number:0KEY_BYTES_MAX$}").into_bytes();
                 let borrowed = BorrowedKey { bytes: &bytes, rule: &rule };

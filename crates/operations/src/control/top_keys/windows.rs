@@ -44,11 +44,8 @@ pub struct Report {
 
 type Summaries = ByOutcome<Summary<Arc<SketchKey>>>;
 
-/// The spans of both windows.
-pub(super) struct Windows {
-    minute: Spans,
-    hour: Spans,
-}
+/// The spans of both windows, by [`ReportWindow`].
+pub(super) struct Windows([Spans; 2]);
 
 struct Spans {
     length: Duration,
@@ -61,28 +58,23 @@ struct Spans {
 impl Default for Windows {
     fn default() -> Self {
         let spans = |length, count| Spans { length, count, full: VecDeque::new(), open: None };
-        Self { minute: spans(MINUTE_SPAN, MINUTE_SPANS), hour: spans(HOUR_SPAN, HOUR_SPANS) }
+        Self([spans(MINUTE_SPAN, MINUTE_SPANS), spans(HOUR_SPAN, HOUR_SPANS)])
     }
 }
 
 impl Windows {
     /// Adds hits.
     pub(super) fn add(&mut self, hits: &Summaries, now: Timestamp) {
-        self.minute.add(hits, now);
-        self.hour.add(hits, now);
+        self.0.iter_mut().for_each(|spans| spans.add(hits, now));
     }
 
     /// Drops what is too old.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        self.minute.advance(now);
-        self.hour.advance(now);
+        self.0.iter_mut().for_each(|spans| spans.advance(now));
     }
 
     pub(super) fn report(&self, window: ReportWindow, outcome: KeyOutcome, now: Timestamp) -> Report {
-        match window {
-            ReportWindow::Minute => self.minute.report(outcome, now),
-            ReportWindow::Hour => self.hour.report(outcome, now),
-        }
+        self.0[window as usize].report(outcome, now)
     }
 }
 

@@ -4,30 +4,17 @@
 //! counted: a decision never waits for the writer, and allocates only a lane's memory, once.
 
 use parking_lot::Mutex;
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-};
-
-/// Threads beyond this number share lanes.
-const LANES: usize = 64;
-
-/// Stands for the lane of a thread that has none yet.
-const NONE: usize = usize::MAX;
-
-thread_local! {
-    static LANE: Cell<usize> = const { Cell::new(NONE) };
-}
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_counts::{PerThread, ThreadIndex};
 
 /// Records of all threads.
 pub(crate) struct Queue {
-    lanes: Box<[Lane]>,
+    lanes: PerThread<Lane>,
     /// Bytes in each of the two halves of a lane.
     half_bytes: usize,
 }
 
 #[derive(Default)]
-#[repr(align(128))]
 struct Lane {
     /// The writer exchanges one half at a time, so that the other is free meanwhile.
     halves: [Mutex<Vec<u8>>; 2],
@@ -48,12 +35,12 @@ pub(crate) enum Appended {
 impl Queue {
     /// A queue whose lanes have this capacity.
     pub(crate) fn new(lane_bytes: usize) -> Self {
-        Self { lanes: (0..LANES).map(|_| Lane::default()).collect(), half_bytes: (lane_bytes / 2).max(1) }
+        Self { lanes: PerThread::default(), half_bytes: (lane_bytes / 2).max(1) }
     }
 
     /// Appends a record of at most `bytes_max` bytes to this thread's lane.
     pub(crate) fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Appended {
-        let lane = &self.lanes[lane()];
+        let lane = self.lanes.of(ThreadIndex::current());
         // Each half twice: the writer holds one at a time, and may pass from the first to the second in between.
         for half in lane.halves.iter().chain(&lane.halves) {
             let Some(mut half) = half.try_lock() else { continue };
@@ -95,17 +82,6 @@ impl Queue {
     pub(crate) fn dropped(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dropped.load(Ordering::Relaxed)).sum()
     }
-}
-
-/// The lane of this thread. Lanes are assigned round robin.
-fn lane() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    LANE.with(|lane| {
-        if lane.get() == NONE {
-            lane.set(NEXT.fetch_add(1, Ordering::Relaxed) % LANES);
-        }
-        lane.get()
-    })
 }
 
 #[cfg(test)]
