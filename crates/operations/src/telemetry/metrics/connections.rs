@@ -23,13 +23,11 @@ impl Page<'_> {
         self.counter("streams_opened", "Streams opened by clients", sum(ConnectionEvent::StreamOpened))?;
         self.counter("received_bytes", "Bytes of HTTP/2 received", sum(ConnectionEvent::ByteRead))?;
         self.counter("sent_bytes", "Bytes of HTTP/2 sent", sum(ConnectionEvent::ByteWritten))?;
-        let by_direction = |sent, received| {
-            [([("direction", "sent")], sum(sent)), ([("direction", "received")], sum(received))]
-        };
+        let by_direction = |sent, received| [("sent", sum(sent)), ("received", sum(received))];
         let resets = by_direction(ConnectionEvent::ResetSent, ConnectionEvent::ResetReceived);
-        self.counters_of("stream_resets", "RST_STREAM frames, by direction", &resets)?;
+        self.counters_of("stream_resets", "RST_STREAM frames, by direction", "direction", &resets)?;
         let goaways = by_direction(ConnectionEvent::GoawaySent, ConnectionEvent::GoawayReceived);
-        self.counters_of("goaways", "GOAWAY frames, by direction", &goaways)
+        self.counters_of("goaways", "GOAWAY frames, by direction", "direction", &goaways)
     }
 
     pub(super) fn refused_requests(

@@ -9,12 +9,8 @@ impl Page<'_> {
         let GranterCounts { leases, claims, stale, spent, granted } = granter.counts();
         self.gauge("granted_leases", "Leases of nodes on counters of this server", leases)?;
         let help = "Claims of nodes to credits, by whether the node knew the rules in force";
-        let of = |rules, count| ([("rules", rules)], count);
-        self.counters_of(
-            "lease_claims",
-            help,
-            &[of("current", claims - stale.min(claims)), of("former", stale)],
-        )?;
+        let claims = [("current", claims - stale.min(claims)), ("former", stale)];
+        self.counters_of("lease_claims", help, "rules", &claims)?;
         self.counter("lease_granted_hits", "Hits that nodes were granted", granted)?;
         self.counter("lease_spent_hits", "Hits that nodes reported as spent", spent)
     }

@@ -6,14 +6,15 @@
 use super::{
     limit_series::{InForce, LimitSeries},
     page::Page,
-    sink::{Kind, Number},
+    sink::{Kind, Label, Number},
 };
+use smallvec::SmallVec;
 use std::{collections::HashMap, fmt};
 use tidegate_core::{
     limiter::{Limiter, SlotFigures},
     rules::RuleSet,
 };
-use tidegate_counts::Label;
+use tidegate_counts::Label as _;
 use tidegate_service::{LimitCounts, Outcome, OutcomeCounts};
 
 /// The figures of all series.
@@ -34,12 +35,16 @@ impl Page<'_> {
     ) -> fmt::Result {
         let (figures, values) = Figures::read(counts, rules, series);
         let help = "Hits by limit and outcome";
-        self.by_outcome("limit_hits", help, &figures, OutcomeCounts::hits)?;
+        let is_expected = |_: InForce, outcome| matches!(outcome, Outcome::Admitted | Outcome::Denied);
+        let outcomes: Vec<Outcome> = Outcome::ALL.iter().copied().filter(|of| !of.is_of_ban()).collect();
+        self.by_outcome("limit_hits", help, &figures, &outcomes, is_expected, OutcomeCounts::hits)?;
         let help = "Requests by limit and outcome, once for each descriptor that the limit applied to";
-        self.by_outcome("limit_requests", help, &figures, OutcomeCounts::requests)?;
-        self.of_bans("limit_bans", "Bans that began", &figures, Outcome::BanBegun)?;
+        let requests = OutcomeCounts::requests;
+        self.by_outcome("limit_requests", help, &figures, &outcomes, is_expected, requests)?;
+        let (bans, help) = (|limit: InForce, _| limit.bans, "Bans that began");
+        self.by_outcome("limit_bans", help, &figures, &[Outcome::BanBegun], bans, requests)?;
         let help = "Requests that a ban of the limit denied, or began with; once for each descriptor";
-        self.of_bans("limit_banned_requests", help, &figures, Outcome::Banned)?;
+        self.by_outcome("limit_banned_requests", help, &figures, &[Outcome::Banned], bans, requests)?;
         let help = "Hits that the limit admits in one window";
         self.in_force("limit_max_hits", help, series, |limit| Number::Integer(limit.max_hits.into()))?;
         let help = "Length of the limit's window";
@@ -75,60 +80,34 @@ impl Page<'_> {
         family("limit_unknown_releases", help, Kind::Counter, |of| Number::Integer(of.unknown))
     }
 
+    /// Figures of these outcomes, with and without values; a single outcome is no label. Limits in force have those that are expected of
+    /// them from the start.
     fn by_outcome(
         &mut self,
         name: &str,
         help: &str,
         figures: &Figures<'_>,
+        outcomes: &[Outcome],
+        is_expected: fn(InForce, Outcome) -> bool,
         read: fn(&OutcomeCounts, Outcome) -> u64,
     ) -> fmt::Result {
         self.samples(name, help, Kind::Counter, &mut |samples| {
-            for (position, ((series, labels), counts)) in
-                figures.series.iter().zip(&figures.counts).enumerate()
-            {
-                for outcome in Outcome::ALL.iter().copied().filter(|outcome| !outcome.is_of_ban()) {
-                    let is_expected = matches!(outcome, Outcome::Admitted | Outcome::Denied);
-                    if counts.requests(outcome) > 0 || (is_expected && series.in_force.is_some()) {
-                        let value = Number::Integer(read(counts, outcome));
-                        samples.sample_of_limit(labels, &[("outcome", outcome.name())], value)?;
-                    }
-                }
-                // Hardly a rule shows values.
-                if figures.by_values.is_empty() {
-                    continue;
-                }
-                for (values, counts) in figures.by_values.get(&position).into_iter().flatten() {
-                    for outcome in
-                        Outcome::ALL.iter().copied().filter(|outcome| counts.requests(*outcome) > 0)
-                    {
-                        if outcome.is_of_ban() {
+            let series = figures.series.iter().zip(&figures.counts).enumerate();
+            for (position, ((series, labels), counts)) in series {
+                let of_values = figures.by_values.get(&position).into_iter().flatten();
+                let of_values = of_values.map(|(values, counts)| (Some(&**values), counts));
+                for (values, counts) in std::iter::once((None, counts)).chain(of_values) {
+                    let in_force = series.in_force.filter(|_| values.is_none());
+                    for outcome in outcomes.iter().copied() {
+                        if counts.requests(outcome) == 0
+                            && !in_force.is_some_and(|limit| is_expected(limit, outcome))
+                        {
                             continue;
                         }
-                        let beside = [("values", &**values), ("outcome", outcome.name())];
-                        let value = Number::Integer(read(counts, outcome));
-                        samples.sample_of_limit(labels, &beside, value)?;
-                    }
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Requests with an outcome of a ban, with and without values. A limit that bans has a sample from the start.
-    fn of_bans(&mut self, name: &str, help: &str, figures: &Figures<'_>, outcome: Outcome) -> fmt::Result {
-        self.samples(name, help, Kind::Counter, &mut |samples| {
-            for (position, ((series, labels), counts)) in
-                figures.series.iter().zip(&figures.counts).enumerate()
-            {
-                let bans = series.in_force.is_some_and(|limit| limit.bans);
-                if bans || counts.requests(outcome) > 0 {
-                    let value = Number::Integer(counts.requests(outcome));
-                    samples.sample_of_limit(labels, &[], value)?;
-                }
-                for (values, counts) in figures.by_values.get(&position).into_iter().flatten() {
-                    if counts.requests(outcome) > 0 {
-                        let value = Number::Integer(counts.requests(outcome));
-                        samples.sample_of_limit(labels, &[("values", &**values)], value)?;
+                        let by_outcome = (outcomes.len() > 1).then(|| ("outcome", outcome.name()));
+                        let values = values.map(|values| ("values", values));
+                        let beside: SmallVec<[Label<'_>; 2]> = values.into_iter().chain(by_outcome).collect();
+                        samples.sample_of_limit(labels, &beside, Number::Integer(read(counts, outcome)))?;
                     }
                 }
             }

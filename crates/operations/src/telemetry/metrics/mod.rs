@@ -146,37 +146,23 @@ fn write_own(
     let labels = [("version", build.version), ("commit", build.commit)];
     page.gauge_of("build_info", "Version of the server, and the commit it was built from", &labels, 1)?;
     let Some(sources) = sources else { return Ok(()) };
-    let Sources {
-        meters,
-        connections,
-        memory_max,
-        limiter,
-        config,
-        control_plane,
-        snapshots,
-        tls,
-        token_file,
-        decision_log,
-        shared_store,
-        grants,
-        quotas,
-    } = sources;
+    let Sources { meters, connections, limiter, config, tls, shared_store, .. } = sources;
     page.decisions(meters)?;
     page.connections(connections)?;
     page.refused_requests(meters, connections)?;
     let lost = |store: &SharedStore| store.counts().events.sum(StoreEvent::LostReservation);
-    page.counters(limiter, *memory_max, shared_store.as_ref().map_or(0, lost))?;
+    page.counters(limiter, sources.memory_max, shared_store.as_ref().map_or(0, lost))?;
     page.rules(&config.status())?;
-    control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
+    sources.control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
     page.tls(tls)?;
-    page.files(tls, token_file.as_deref())?;
-    decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
+    page.files(tls, sources.token_file.as_deref())?;
+    sources.decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
-    grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
-    page.quotas(quotas.figures())?;
+    sources.grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
+    page.quotas(sources.quotas.figures())?;
     let rules = limiter.rules();
     let series = series.of(&rules);
     page.limits(&meters.limits, &rules, &series)?;
     page.slots_by_limit(limiter, &series)?;
-    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
+    sources.snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

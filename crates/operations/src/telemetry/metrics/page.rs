@@ -35,14 +35,16 @@ impl<'s> Page<'s> {
         self.family(name, help, Kind::Counter, &[([], value.into())])
     }
 
+    /// Writes a counter with a sample for each of these values of a label.
     pub(super) fn counters_of(
         &mut self,
         name: &str,
         help: &str,
-        values: &[([Label<'_>; 1], u64)],
+        label: &str,
+        counts: &[(&str, u64)],
     ) -> fmt::Result {
         self.samples(name, help, Kind::Counter, &mut |samples| {
-            values.iter().try_for_each(|(labels, value)| samples.sample(labels, (*value).into()))
+            counts.iter().try_for_each(|(value, count)| samples.sample(&[(label, value)], (*count).into()))
         })
     }
 

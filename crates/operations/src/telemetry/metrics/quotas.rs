@@ -20,27 +20,31 @@ impl Page<'_> {
         let help = "Requests that they may admit at once beyond that, and unspent requests of slices";
         self.gauge("quota_assigned_tokens", help, in_force.tokens)?;
         let help = "Requests that these clients decided, as they reported, by code";
-        let requests = [([("code", "ok")], admitted), ([("code", "over_limit")], denied)];
-        self.counters_of("quota_requests", help, &requests)?;
+        let requests = [("ok", admitted), ("over_limit", denied)];
+        self.counters_of("quota_requests", help, "code", &requests)?;
         self.counter("quota_reports", "Reports of buckets", reports)?;
         let help = "Requests to the shared store for parts of its limits, and its responses";
-        let requests =
-            [([("result", "sent")], figures.part_requests), ([("result", "granted")], figures.part_grants)];
-        self.counters_of("quota_part_requests", help, &requests)?;
+        let requests = [("sent", figures.part_requests), ("granted", figures.part_grants)];
+        self.counters_of("quota_part_requests", help, "result", &requests)?;
         let BlanketCounts { allowed: all_allowed, denied: all_denied, abandoned } = blanket;
         let assignments = [
-            ([("kind", "tokens")], counts.assigned),
-            ([("kind", "allow_all")], all_allowed),
-            ([("kind", "deny_all")], counts.denied + all_denied),
-            ([("kind", "abandon")], counts.abandoned + abandoned),
+            ("tokens", counts.assigned),
+            ("allow_all", all_allowed),
+            ("deny_all", counts.denied + all_denied),
+            ("abandon", counts.abandoned + abandoned),
         ];
-        self.counters_of("quota_assignments", "Assignments and their renewals, by kind", &assignments)?;
+        self.counters_of(
+            "quota_assignments",
+            "Assignments and their renewals, by kind",
+            "kind",
+            &assignments,
+        )?;
         let help = "Reports of buckets that got no assignment, by what there are too many of";
         let reasons = [
-            ([("reason", "buckets")], figures.refused),
-            ([("reason", "counters")], figures.refused_counters),
-            ([("reason", "memory")], figures.refused_memory),
+            ("buckets", figures.refused),
+            ("counters", figures.refused_counters),
+            ("memory", figures.refused_memory),
         ];
-        self.counters_of("quota_refused_reports", help, &reasons)
+        self.counters_of("quota_refused_reports", help, "reason", &reasons)
     }
 }

@@ -17,9 +17,9 @@ use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
 
 impl Page<'_> {
     pub(super) fn decisions(&mut self, meters: &Meters) -> fmt::Result {
-        let of = |event: DecisionEvent| ([("code", event.name())], meters.decisions.sum(event));
+        let of = |event: DecisionEvent| (event.name(), meters.decisions.sum(event));
         let decided = [DecisionEvent::Admitted, DecisionEvent::Denied].map(of);
-        self.counters_of("requests", "Requests decided, by code", &decided)?;
+        self.counters_of("requests", "Requests decided, by code", "code", &decided)?;
         let help = "Descriptors that no rule decides on, by domain and keys: of an unknown domain, or matched by no rule";
         self.by_path("descriptors_without_limit", help, &meters.unlimited)?;
         let help = "Descriptors whose entry for the day of their calendar windows is no day, by domain and keys; the windows begin with the first day";
@@ -69,36 +69,38 @@ impl Page<'_> {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        self.gauge(
-            "queued",
-            "Requests that are queued: in leaky buckets, or for slots",
-            limiter.queued() as u64,
-        )?;
+        let help = "Requests that are queued: in leaky buckets, or for slots";
+        self.gauge("queued", help, limiter.queued() as u64)?;
         let SlotCounts { taken, released, unknown, renewed, unknown_renewals, expired } =
             limiter.slot_counts();
         let events = [
-            ([("event", "taken")], taken),
-            ([("event", "released")], released),
-            ([("event", "unknown_release")], unknown),
-            ([("event", "renewed")], renewed),
-            ([("event", "unknown_renewal")], unknown_renewals),
-            ([("event", "expired")], expired),
+            ("taken", taken),
+            ("released", released),
+            ("unknown_release", unknown),
+            ("renewed", renewed),
+            ("unknown_renewal", unknown_renewals),
+            ("expired", expired),
         ];
-        self.counters_of("slots", "Slots of requests in flight, by event", &events)?;
+        self.counters_of("slots", "Slots of requests in flight, by event", "event", &events)?;
         let ReservationCounts { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected } =
             limiter.reservation_counts();
         let events = [
-            ([("event", "started")], started),
-            ([("event", "ended")], ended),
-            ([("event", "unknown_end")], unknown),
-            ([("event", "renewed")], renewed),
-            ([("event", "unknown_renewal")], unknown_renewals),
-            ([("event", "lost")], lost + lost_in_store),
-            ([("event", "uncorrected")], uncorrected),
+            ("started", started),
+            ("ended", ended),
+            ("unknown_end", unknown),
+            ("renewed", renewed),
+            ("unknown_renewal", unknown_renewals),
+            ("lost", lost + lost_in_store),
+            ("uncorrected", uncorrected),
         ];
-        self.counters_of("reservations", "Estimates of costs that are known at the end, by event", &events)?;
+        self.counters_of(
+            "reservations",
+            "Estimates of costs that are known at the end, by event",
+            "event",
+            &events,
+        )?;
         let help = "Requests that needed a new counter when there was no room, by outcome";
-        self.counters_of("no_room", help, &[([("outcome", outcome)], store.no_room() as u64)])
+        self.counters_of("no_room", help, "outcome", &[(outcome, store.no_room() as u64)])
     }
 
     pub(super) fn rules(&mut self, status: &RulesStatus) -> fmt::Result {
@@ -110,12 +112,9 @@ impl Page<'_> {
         self.gauge("rules_last_load_successful", help, u64::from(status.is_last_load_successful()))?;
         let seconds = status.loaded_at.as_nanos() as f64 / 1e9;
         self.gauge("rules_last_success_timestamp_seconds", "Unix time of the last successful load", seconds)?;
-        let results = [
-            ([("result", "succeeded")], status.succeeded),
-            ([("result", "unchanged")], status.unchanged),
-            ([("result", "failed")], status.failed),
-        ];
-        self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
+        let results =
+            [("succeeded", status.succeeded), ("unchanged", status.unchanged), ("failed", status.failed)];
+        self.counters_of("rules_reloads", "Attempts to change the rules, by result", "result", &results)
     }
 
     pub(super) fn control_plane(&mut self, counts: &ControlPlaneCounts) -> fmt::Result {
@@ -131,12 +130,8 @@ impl Page<'_> {
     }
 
     pub(super) fn decision_log(&mut self, log: &DecisionLog) -> fmt::Result {
-        let results = [
-            ([("result", "written")], log.written()),
-            ([("result", "dropped")], log.dropped()),
-            ([("result", "failed")], log.failed()),
-        ];
-        self.counters_of("decision_log_lines", "Lines of the decision log, by result", &results)
+        let results = [("written", log.written()), ("dropped", log.dropped()), ("failed", log.failed())];
+        self.counters_of("decision_log_lines", "Lines of the decision log, by result", "result", &results)
     }
 
     pub(super) fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
@@ -146,9 +141,8 @@ impl Page<'_> {
         let help = "Age of the snapshot that was restored";
         let age = age.map(|age| ([], age.as_secs_f64().into()));
         self.family("restored_snapshot_age_seconds", help, Kind::Gauge, age.as_slice())?;
-        let results =
-            [([("result", "written")], snapshots.passes()), ([("result", "failed")], snapshots.failures())];
-        self.counters_of("snapshots", "Snapshots, by result", &results)?;
+        let results = [("written", snapshots.passes()), ("failed", snapshots.failures())];
+        self.counters_of("snapshots", "Snapshots, by result", "result", &results)?;
         self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
         let seconds = snapshots.last_at_nanos() as f64 / 1e9;
         let help = "Unix time of the last snapshot; 0 before the first";

@@ -199,20 +199,20 @@ fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
     let mut addresses = settings.address.to_socket_addrs()?;
     let unknown = || MetricError::from((cadence::ErrorKind::InvalidInput, "the host has no address"));
     let address = addresses.next().ok_or_else(unknown)?;
-    let tags = settings.tags.iter().filter(|_| settings.format == StatsdFormat::DogStatsd);
-    if settings.transport == StatsdTransport::Tcp {
-        let sink = TcpSink::connect(&address)?;
-        // Names are written with their prefixes.
-        return Ok(tags
-            .fold(StatsdClient::builder("", sink), |client, (key, value)| client.with_tag(key, value))
-            .build());
-    }
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let sink = BufferedUdpMetricSink::with_capacity(address, UdpSocket::bind(any)?, PACKET_BYTES)?;
-    Ok(tags.fold(StatsdClient::builder("", sink), |client, (key, value)| client.with_tag(key, value)).build())
+    // Names are written with their prefixes.
+    let client = match settings.transport {
+        StatsdTransport::Tcp => StatsdClient::builder("", TcpSink::connect(&address)?),
+        StatsdTransport::Udp => {
+            let socket = UdpSocket::bind(any)?;
+            StatsdClient::builder("", BufferedUdpMetricSink::with_capacity(address, socket, PACKET_BYTES)?)
+        }
+    };
+    let tags = settings.tags.iter().filter(|_| settings.format == StatsdFormat::DogStatsd);
+    Ok(tags.fold(client, |client, (key, value)| client.with_tag(key, value)).build())
 }
 
 /// A connection on which each metric is a line.

@@ -216,7 +216,7 @@ mod tests {
         let mut sink = TextSink::new(format, &mut collect);
         let histogram = HistogramSums { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
         let mut page = Page::new(&mut sink, "t_");
-        page.counters_of("requests", "With code=\"x\"", &[([("code", "a\"b\\c\nd é")], 6)])
+        page.counters_of("requests", "With code=\"x\"", "code", &[("a\"b\\c\nd é", 6)])
             .and_then(|()| page.gauge("size", "Size", u64::MAX))
             .and_then(|()| page.gauge("age", "Line\nfeed", 1_700_000_000.5))
             .and_then(|()| page.family("none", "None", Kind::Gauge, &[] as &[([Label<'_>; 0], _)]))
