@@ -6,14 +6,14 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use tidegate_replay::{
-    APACHE_COMBINED, AccessLog, FieldsSeen, ISTIO_DEFAULT, Layout, LineContent, Mapping, Notation,
+    APACHE_COMBINED, AccessLog, FieldsSeen, ISTIO_DEFAULT, Layout, LineContent, Mapping, Notation, Step,
     TextFormat, without_container_prefix,
 };
 
 fn check(log: &AccessLog, line: &[u8]) {
     let mut seen = FieldsSeen::default();
     match log.parse(line, &mut seen) {
-        Ok(LineContent::Decision(event)) => {
+        Ok(LineContent::Step(Step::Decision(event))) => {
             assert!((1..=2).contains(&event.descriptors.len()));
             for descriptor in &event.descriptors {
                 assert!(descriptor.entries.iter().all(|(key, value)| !key.is_empty() && !value.is_empty()));

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-use tidegate_replay::{AccessLog, Columns, FieldsSeen, Layout, LineContent, Mapping};
+use tidegate_replay::{AccessLog, Columns, FieldsSeen, Layout, LineContent, Mapping, Step};
 
 fuzz_target!(|text: &str| {
     let mut mapping = Mapping::new("d".into(), "time");
@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
     let log = log(Columns::parse(b"time,first,second").expect("a good header")).expect("all columns");
     let line = format!("1772366400,{},{}\n", quoted[0], quoted[1]);
     let read = match log.parse(line.as_bytes(), &mut FieldsSeen::default()) {
-        Ok(LineContent::Decision(event)) => event.descriptors,
+        Ok(LineContent::Step(Step::Decision(event))) => event.descriptors,
         Ok(_) => Vec::new(),
         Err(error) => panic!("{line:?}: {error}"),
     };

@@ -53,9 +53,10 @@ pub struct RulesStep {
 }
 
 /// A document that declares rules.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize)]
 pub struct LoggedSource {
     /// Its name.
+    #[serde(flatten)]
     pub id: SourceId,
     /// SHA-256 of its text, in hexadecimal.
     pub sha256: String,

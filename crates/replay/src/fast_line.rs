@@ -282,7 +282,7 @@ fn run(digits: &[u8; 16]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Event, line},
+        super::{Event, Step, line},
         *,
     };
 
@@ -300,7 +300,8 @@ mod tests {
         let without_peer = LINE.replace(",\"peer\":\"10.0.0.7\"", "");
         let with_ticket = LINE.replace(",\"descriptors\"", ",\"ticket\":\"slot-1\",\"descriptors\"");
         for text in [LINE.to_owned(), format!("{LINE}\n"), without_peer, with_ticket, first_version] {
-            let Ok(line::LineContent::Decision(parsed)) = line::parse_json(text.as_bytes()) else {
+            let Ok(line::LineContent::Step(Step::Decision(parsed))) = line::parse_json(text.as_bytes())
+            else {
                 panic!("{text}")
             };
             let repeated = &mut Repeated::default();

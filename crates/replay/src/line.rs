@@ -1,13 +1,11 @@
 //! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
 
 use super::{
-    CancelledStep, Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep,
-    RulesStep,
+    CancelledStep, Event, EventDescriptor, LoggedDecision, Place, RecordedStatus, ResetStep, RulesStep, Step,
     access_log::TIME_FORMS,
     fast_line,
     line_fields::{
-        LoggedDescriptor, LoggedEntry, LoggedKind, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules,
-        LoggedRulesSource, LoggedSemantics, LoggedVersion,
+        LoggedDescriptor, LoggedEntry, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules, LoggedVersion,
     },
 };
 use smol_str::SmolStr;
@@ -15,7 +13,7 @@ use std::{num::NonZeroU64, time::Duration};
 use tidegate_core::{
     limit::{Hits, RequestError, RequestForm, RequestLimit, RequestLimits, Reset, Timestamp, Unit},
     limiter::Compat,
-    rules::{DefaultAlgorithm, Semantics, SourceId},
+    rules::DefaultAlgorithm,
 };
 
 /// The newest version that is read.
@@ -33,14 +31,8 @@ pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
 /// Content of a line.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LineContent {
-    /// A decision.
-    Decision(Event),
-    /// Rules that were put in force.
-    Rules(RulesStep),
-    /// Counters that an operator removed.
-    Reset(ResetStep),
-    /// A request ended, because its client reset the call.
-    Cancelled(CancelledStep),
+    /// What can be repeated.
+    Step(Step),
     /// A line without the value of an entry, which the rules of the server omit: its counters are unknown.
     Omitted,
     /// What a client of quotas was assigned: it decides by itself, and its requests are not in the log.
@@ -115,7 +107,7 @@ impl LineParser {
 pub fn parse_line(line: &[u8]) -> Result<LineContent, LineError> {
     let mut decision = LoggedDecision::default();
     let other = LineParser::default().parse(line, &mut decision)?;
-    Ok(other.unwrap_or_else(|| LineContent::Decision(decision.to_event())))
+    Ok(other.unwrap_or_else(|| LineContent::Step(Step::Decision(decision.to_event()))))
 }
 
 /// Reads a line whatever the order of its fields.
@@ -139,7 +131,8 @@ pub(super) fn parse_json(line: &[u8]) -> Result<LineContent, LineError> {
     let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
     let place = place(logged.run, logged.seq, logged.generation)?;
     if let Some(rules) = logged.rules {
-        return rules_step(rules, time, place.ok_or_else(|| missing("seq"))?).map(LineContent::Rules);
+        let step = rules_step(rules, time, place.ok_or_else(|| missing("seq"))?)?;
+        return Ok(LineContent::Step(Step::Rules(step)));
     }
     if let Some(reset) = logged.reset {
         return Ok(reset_line(reset, time, place.ok_or_else(|| missing("seq"))?));
@@ -147,12 +140,12 @@ pub(super) fn parse_json(line: &[u8]) -> Result<LineContent, LineError> {
     if let Some(cancelled) = logged.cancelled {
         let ticket = cancelled.ticket.or(cancelled.ticket_hash);
         return Ok(match ticket {
-            Some(ticket) => LineContent::Cancelled(CancelledStep { time, place, ticket }),
+            Some(ticket) => LineContent::Step(Step::Cancelled(CancelledStep { time, place, ticket })),
             None => LineContent::Omitted,
         });
     }
     let domain = logged.domain.ok_or_else(|| missing("domain"))?;
-    let code = logged.code.ok_or_else(|| missing("code"))?.into();
+    let code = logged.code.ok_or_else(|| missing("code"))?;
     let logged_descriptors = logged.descriptors.ok_or_else(|| missing("descriptors"))?;
     let (mut is_hashed, mut is_omitted) = (false, false);
     for entry in logged_descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
@@ -165,7 +158,7 @@ pub(super) fn parse_json(line: &[u8]) -> Result<LineContent, LineError> {
     let ticket = logged.ticket.or(logged.ticket_hash);
     let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed, ticket };
     event.request().check(&ANY_SIZE)?;
-    Ok(if is_omitted { LineContent::Omitted } else { LineContent::Decision(event) })
+    Ok(if is_omitted { LineContent::Omitted } else { LineContent::Step(Step::Decision(event)) })
 }
 
 fn is_known(version: u32) -> bool {
@@ -196,20 +189,7 @@ fn rules_step(rules: LoggedRules, time: Timestamp, place: Place) -> Result<Rules
     let LoggedRules { quota_mode, stop_counting, sources, .. } = rules;
     let algorithm = |name: SmolStr| DefaultAlgorithm::named(&name).ok_or(LineError::Algorithm(name));
     let default_algorithm = default_algorithm.map(algorithm).transpose()?;
-    let source = |LoggedRulesSource { kind, name, sha256, text }| {
-        let id = match kind {
-            LoggedKind::File => SourceId::File(name.into()),
-            LoggedKind::Xds => SourceId::Xds(name.into()),
-            LoggedKind::Override => SourceId::Override(name.into()),
-            LoggedKind::Blocks => SourceId::Blocks(name.into()),
-        };
-        LoggedSource { id, sha256, text }
-    };
-    let semantics = match semantics {
-        LoggedSemantics::Exact => Semantics::Exact,
-        LoggedSemantics::Reference => Semantics::Reference,
-    };
-    let (compat, sources) = (Compat { quota_mode, stop_counting }, sources.into_iter().map(source).collect());
+    let compat = Compat { quota_mode, stop_counting };
     Ok(RulesStep { time, place, semantics, default_algorithm, merge_domains, global_shadow, compat, sources })
 }
 
@@ -218,7 +198,9 @@ fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> LineContent 
     let text = |entry: LoggedEntry| Some((entry.key, entry.value.or(entry.value_hash)?));
     let entries = |entries: Vec<LoggedEntry>| entries.into_iter().map(text).collect();
     match descriptors.into_iter().map(entries).collect() {
-        Some(descriptors) => LineContent::Reset(ResetStep { time, place, domain, rule, descriptors }),
+        Some(descriptors) => {
+            LineContent::Step(Step::Reset(ResetStep { time, place, domain, rule, descriptors }))
+        }
         None => LineContent::Omitted,
     }
 }
@@ -244,7 +226,7 @@ fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, Li
         hits,
         own_limit: own_limit.transpose()?,
         recorded: Some(RecordedStatus {
-            code: logged.code.into(),
+            code: logged.code,
             remaining: logged.remaining,
             reset: logged.limit.is_some().then_some(reset),
             rule: logged.limit.map(|limit| limit.rule),
@@ -291,7 +273,9 @@ mod tests {
             r#"[{{"entries":[{{"key":"user","value":"\u00e9\n"}}],"hits":3,"give_back":true,"own_limit":{{"requests":5,"unit":"hour"}},{STATUS},"reset_ns":7}},
                {{"entries":[{{"key":"user","value_hash":"ab"}}],"hits":0,{STATUS},"reset_ns":null}}]"#
         ));
-        let LineContent::Decision(event) = parse_line(line.as_bytes()).unwrap() else { panic!("a decision") };
+        let LineContent::Step(Step::Decision(event)) = parse_line(line.as_bytes()).unwrap() else {
+            panic!("a decision")
+        };
         assert_eq!(event.time.as_nanos() % 1_000_000_000, 1);
         assert!(event.is_hashed);
         let [first, second] = &event.descriptors[..] else { panic!("two descriptors") };
@@ -328,7 +312,7 @@ mod tests {
             parse_line(line.as_bytes()).unwrap()
         };
         for ticket in [r#","ticket":"slot-1""#, r#","ticket_hash":"slot-1""#] {
-            let LineContent::Cancelled(step) = line(ticket) else { panic!("{ticket}") };
+            let LineContent::Step(Step::Cancelled(step)) = line(ticket) else { panic!("{ticket}") };
             assert_eq!((&*step.ticket, step.place.map(|place| place.number)), ("slot-1", Some(2)));
         }
         assert_eq!(line(""), LineContent::Omitted);

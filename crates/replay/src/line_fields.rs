@@ -1,8 +1,9 @@
 //! The fields of a line of the decision log, as JSON has them.
 
+use super::LoggedSource;
 use serde::Deserialize;
 use smol_str::SmolStr;
-use tidegate_core::limit::Code;
+use tidegate_core::{limit::Code, rules::Semantics};
 
 #[derive(Deserialize)]
 pub(super) struct LoggedLine {
@@ -19,7 +20,7 @@ pub(super) struct LoggedLine {
     #[serde(default)]
     pub(super) report: bool,
     pub(super) domain: Option<SmolStr>,
-    pub(super) code: Option<LoggedCode>,
+    pub(super) code: Option<Code>,
     pub(super) sample: Option<f64>,
     pub(super) ticket: Option<SmolStr>,
     pub(super) ticket_hash: Option<SmolStr>,
@@ -28,37 +29,13 @@ pub(super) struct LoggedLine {
 
 #[derive(Deserialize)]
 pub(super) struct LoggedRules {
-    pub(super) semantics: LoggedSemantics,
+    pub(super) semantics: Semantics,
     pub(super) default_algorithm: Option<SmolStr>,
     pub(super) merge_domains: bool,
     pub(super) global_shadow: bool,
     pub(super) quota_mode: bool,
     pub(super) stop_counting: bool,
-    pub(super) sources: Vec<LoggedRulesSource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum LoggedSemantics {
-    Exact,
-    Reference,
-}
-
-#[derive(Deserialize)]
-pub(super) struct LoggedRulesSource {
-    pub(super) kind: LoggedKind,
-    pub(super) name: String,
-    pub(super) sha256: String,
-    pub(super) text: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum LoggedKind {
-    File,
-    Xds,
-    Override,
-    Blocks,
+    pub(super) sources: Vec<LoggedSource>,
 }
 
 #[derive(Deserialize)]
@@ -81,13 +58,6 @@ pub(super) struct LoggedVersion {
     pub(super) v: u32,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum LoggedCode {
-    Ok,
-    OverLimit,
-}
-
 #[derive(Deserialize)]
 pub(super) struct LoggedDescriptor {
     pub(super) entries: Vec<LoggedEntry>,
@@ -95,7 +65,7 @@ pub(super) struct LoggedDescriptor {
     #[serde(default)]
     pub(super) give_back: bool,
     pub(super) own_limit: Option<LoggedOwnLimit>,
-    pub(super) code: LoggedCode,
+    pub(super) code: Code,
     pub(super) limit: Option<LoggedLimit>,
     pub(super) remaining: u32,
     pub(super) reset_ns: Option<u64>,
@@ -118,13 +88,4 @@ pub(super) struct LoggedOwnLimit {
 pub(super) struct LoggedLimit {
     #[serde(default)]
     pub(super) rule: SmolStr,
-}
-
-impl From<LoggedCode> for Code {
-    fn from(code: LoggedCode) -> Self {
-        match code {
-            LoggedCode::Ok => Self::Ok,
-            LoggedCode::OverLimit => Self::OverLimit,
-        }
-    }
 }

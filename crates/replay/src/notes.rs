@@ -1,6 +1,6 @@
 //! Facts that limit the meaning of a report.
 
-use super::Report;
+use super::{LineContent, Report, Step};
 use std::fmt;
 
 /// Bad lines of which the place and the reason are kept.
@@ -30,6 +30,18 @@ impl LineCounts {
         if self.first_bad.len() < BAD_LINES_SHOWN {
             self.first_bad.push(format!("{log}:{line}: {reason}"));
         }
+    }
+
+    /// The step of a line; none of other lines, which are counted.
+    pub fn step_of(&mut self, content: LineContent) -> Option<Step> {
+        match content {
+            LineContent::Step(step) => return Some(step),
+            LineContent::WithoutDescriptors => self.without_descriptors += 1,
+            LineContent::Omitted => self.omitted += 1,
+            LineContent::Assignment => self.assignments += 1,
+            LineContent::Dropped(count) => self.dropped += count,
+        }
+        None
     }
 }
 

@@ -1,11 +1,13 @@
 //! A decision: the verdict on a request, and a status for each descriptor.
 
 use super::{OnDeny, SeriesId, Unit, Window};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 
-/// The verdict on a descriptor, or on a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The verdict on a descriptor, or on a request. In files its name is that of the rate limit API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Code {
     /// Admitted.
     Ok,

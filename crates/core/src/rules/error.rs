@@ -1,5 +1,6 @@
 //! Origins of rules, and errors in them: place, value found, remedy.
 
+use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, fmt, sync::Arc};
 
 /// A place in a text, as editors count: the first character is 1:1.
@@ -17,8 +18,9 @@ impl fmt::Display for Position {
     }
 }
 
-/// The document that declares a rule.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// The document that declares a rule. In files it is a `kind` and a `name`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "name", rename_all = "snake_case")]
 pub enum SourceId {
     /// A rule file, by the path that it was read from.
     File(Arc<str>),

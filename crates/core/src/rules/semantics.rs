@@ -4,6 +4,7 @@ use crate::{
     algorithm::{Algorithm, Schedule},
     limit::{Unit, Window},
 };
+use serde::{Deserialize, Serialize};
 
 /// The requests whose hits are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -16,7 +17,8 @@ pub enum ChargePolicy {
 }
 
 /// Semantics of decisions where Tidegate and the reference server differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Semantics {
     /// Exact resets; a peek reports whether one more hit would be admitted.
     #[default]

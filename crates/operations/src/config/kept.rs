@@ -5,12 +5,13 @@
 //! written. Overrides and blocks of the control API are not in it: they are in a file of their own.
 
 use super::whole_file;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -74,7 +75,7 @@ pub enum KeptRulesError {
         /// The file.
         path: PathBuf,
         /// Its format.
-        format: u32,
+        format: u64,
     },
     /// They are of other files.
     #[error("the rules kept in {} are of `{given}`, and are not used for others", path.display())]
@@ -96,53 +97,17 @@ struct Document {
 
 #[derive(Serialize, Deserialize)]
 struct KeptSource {
-    kind: Kind,
-    name: String,
+    #[serde(flatten)]
+    id: SourceId,
     text: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    File,
-    Xds,
-    Blocks,
-}
-
-impl KeptSource {
-    /// None for overrides.
-    fn of(source: &Source) -> Option<Self> {
-        let (kind, name) = match &source.id {
-            SourceId::File(name) => (Kind::File, name),
-            SourceId::Xds(name) => (Kind::Xds, name),
-            SourceId::Blocks(name) => (Kind::Blocks, name),
-            SourceId::Override(_) => return None,
-        };
-        Some(Self { kind, name: name.to_string(), text: source.text().into_owned() })
-    }
-
-    fn source(self) -> Source {
-        let name = self.name.into();
-        let id = match self.kind {
-            Kind::File => SourceId::File(name),
-            Kind::Xds => SourceId::Xds(name),
-            Kind::Blocks => SourceId::Blocks(name),
-        };
-        Source::new(id, self.text)
-    }
 }
 
 impl KeptRules {
     /// Those of a data directory, for these values of `--rules` and `--blocks`.
     pub fn new(directory: &Path, given: Vec<String>) -> Self {
-        let (written, next) = Default::default();
-        Self(Arc::new(Inner {
-            path: directory.join(FILE),
-            given,
-            written,
-            next,
-            is_writing: AtomicBool::new(false),
-        }))
+        let (path, written, next, is_writing) =
+            (directory.join(FILE), Mutex::default(), Mutex::default(), AtomicBool::default());
+        Self(Arc::new(Inner { path, given, written, next, is_writing }))
     }
 
     /// Reads them.
@@ -157,26 +122,20 @@ impl KeptRules {
             |error: serde_json::Error| KeptRulesError::File { path: path(), source: error.into() };
         let format =
             serde_json::from_slice::<serde_json::Value>(&bytes).map_err(malformed)?["format"].as_u64();
-        match format {
-            Some(format) if format > FORMAT.into() => {
-                return Err(KeptRulesError::Format {
-                    path: path(),
-                    format: u32::try_from(format).unwrap_or(u32::MAX),
-                });
-            }
-            _ => {}
+        if let Some(format) = format.filter(|format| *format > FORMAT.into()) {
+            return Err(KeptRulesError::Format { path: path(), format });
         }
         let Document { given: of, at_ns, sources, .. } = serde_json::from_slice(&bytes).map_err(malformed)?;
         if of != *given {
             return Err(KeptRulesError::Others { path: path(), given: of.join(" ") });
         }
-        let sources = sources.into_iter().map(KeptSource::source).collect();
+        let sources = sources.into_iter().map(|KeptSource { id, text }| Source::new(id, text)).collect();
         Ok(LastRules { sources, at: Timestamp::from_nanos(at_ns) })
     }
 
     /// Keeps these, unless the file has them. Writes on a thread of its own, since a disk may hang: of several, the last.
     pub(super) fn keep(&self, sources: Arc<Vec<Source>>, now: Timestamp) {
-        *lock(&self.0.next) = Some((sources, now));
+        *self.0.next.lock() = Some((sources, now));
         if self.0.is_writing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -193,29 +152,30 @@ impl Inner {
     /// Writes what is next, until nothing is.
     fn write_all(&self) {
         loop {
-            while let Some((sources, at)) = { lock(&self.next).take() } {
+            while let Some((sources, at)) = { self.next.lock().take() } {
                 if let Err(error) = self.write(&sources, at) {
                     tracing::warn!(file = %self.path.display(), %error, "the rules in force are not kept for a later start");
                 }
             }
             self.is_writing.store(false, Ordering::Release);
             // Another may have been added since the last look.
-            if lock(&self.next).is_none() || self.is_writing.swap(true, Ordering::AcqRel) {
+            if self.next.lock().is_none() || self.is_writing.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
     }
 
     fn write(&self, sources: &Arc<Vec<Source>>, at: Timestamp) -> io::Result<()> {
-        let mut written = lock(&self.written);
+        let mut written = self.written.lock();
         if written.as_ref().is_some_and(|written| without_overrides(written).eq(without_overrides(sources))) {
             return Ok(());
         }
+        let kept = |source: &Source| KeptSource { id: source.id.clone(), text: source.text().into_owned() };
         let document = Document {
             format: FORMAT,
             given: self.given.clone(),
             at_ns: at.as_nanos(),
-            sources: sources.iter().filter_map(KeptSource::of).collect(),
+            sources: without_overrides(sources).map(kept).collect(),
         };
         whole_file::replace(&self.path, &serde_json::to_vec(&document)?)?;
         *written = Some(Arc::clone(sources));
@@ -225,10 +185,6 @@ impl Inner {
 
 fn without_overrides(sources: &[Source]) -> impl Iterator<Item = &Source> {
     sources.iter().filter(|source| !matches!(source.id, SourceId::Override(_)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

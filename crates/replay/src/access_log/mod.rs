@@ -22,7 +22,7 @@ pub use text::{
 };
 pub(crate) use time::FORMS as TIME_FORMS;
 
-use super::{Event, EventDescriptor, LineContent, LineError, line::ANY_SIZE};
+use super::{Event, EventDescriptor, LineContent, LineError, Step, line::ANY_SIZE};
 use csv::CsvFields;
 use element::Line;
 use json::JsonPath;
@@ -141,7 +141,7 @@ impl AccessLog {
             ticket: None,
         };
         event.request().check(&ANY_SIZE)?;
-        Ok(LineContent::Decision(event))
+        Ok(LineContent::Step(Step::Decision(event)))
     }
 }
 

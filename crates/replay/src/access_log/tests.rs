@@ -23,7 +23,7 @@ fn parse(log: &AccessLog, line: &str) -> Result<LineContent, LineError> {
 
 fn event(line: Result<LineContent, LineError>) -> Event {
     match line {
-        Ok(LineContent::Decision(event)) => event,
+        Ok(LineContent::Step(Step::Decision(event))) => event,
         other => panic!("{other:?}"),
     }
 }

@@ -13,8 +13,8 @@ use std::{
     sync::Arc,
 };
 use tidegate_replay::{
-    AccessLog, Columns, FieldsSeen, GZIP_MAGIC, Layout, LineContent, LineCounts, LineError, LineParser, Log,
-    LogLine, LoggedDecision, Mapping, Step, without_container_prefix,
+    AccessLog, Columns, FieldsSeen, GZIP_MAGIC, Layout, LineCounts, LineError, LineParser, Log, LogLine,
+    LoggedDecision, Mapping, without_container_prefix,
 };
 
 /// A byte order mark, with which some programs start a file.
@@ -179,19 +179,8 @@ impl Parser {
             Self::Decisions(parser) => parser.parse(line, decision)?,
             Self::Access(log) => Some(log.parse(line, &mut counts.fields)?),
         };
-        let lines = &mut counts.lines;
-        match content {
-            None => return Ok(LogLine::Decision),
-            Some(LineContent::Decision(event)) => return Ok(LogLine::Step(Step::Decision(event))),
-            Some(LineContent::Rules(step)) => return Ok(LogLine::Step(Step::Rules(step))),
-            Some(LineContent::Reset(step)) => return Ok(LogLine::Step(Step::Reset(step))),
-            Some(LineContent::Cancelled(step)) => return Ok(LogLine::Step(Step::Cancelled(step))),
-            Some(LineContent::WithoutDescriptors) => lines.without_descriptors += 1,
-            Some(LineContent::Omitted) => lines.omitted += 1,
-            Some(LineContent::Assignment) => lines.assignments += 1,
-            Some(LineContent::Dropped(count)) => lines.dropped += count,
-        }
-        Ok(LogLine::Other)
+        let Some(content) = content else { return Ok(LogLine::Decision) };
+        Ok(counts.lines.step_of(content).map_or(LogLine::Other, LogLine::Step))
     }
 }
 

@@ -23,8 +23,8 @@ use tidegate_core::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 use tidegate_replay::{
-    Demand, GZIP_MAGIC, LineContent, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule,
-    in_order_of_time, parse_line,
+    Demand, GZIP_MAGIC, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
+    parse_line,
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::oneshot;
@@ -299,15 +299,8 @@ fn log_steps<'l>(
     let lines = lines.take_while(move |(_, number)| !number.is_multiple_of(LINES_PER_LOOK) || !is_over());
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
-            Ok(LineContent::Decision(event)) => return Some(Step::Decision(event)),
-            Ok(LineContent::Reset(reset)) => return Some(Step::Reset(reset)),
-            Ok(LineContent::Cancelled(step)) => return Some(Step::Cancelled(step)),
             // Proposed rules take the place of those in the log.
-            Ok(LineContent::Rules(_)) => {}
-            Ok(LineContent::WithoutDescriptors) => counts.without_descriptors += 1,
-            Ok(LineContent::Omitted) => counts.omitted += 1,
-            Ok(LineContent::Assignment) => counts.assignments += 1,
-            Ok(LineContent::Dropped(count)) => counts.dropped += count,
+            Ok(content) => return counts.step_of(content).filter(|step| !matches!(step, Step::Rules(_))),
             Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
             Err(error) => counts.add_bad("log", number, error),
         }

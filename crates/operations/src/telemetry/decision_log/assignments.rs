@@ -1,6 +1,6 @@
 //! Lines about what clients of quotas were assigned: limits that they enforce by themselves.
 
-use super::line::{Entry, Run, Time, VERSION, Values, append, entry};
+use super::line::{Entry, Place, Run, Values, append_named, entry};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::{
@@ -44,14 +44,6 @@ impl Assignments {
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
-}
-
-#[derive(Serialize)]
-struct AssignmentLine<'e> {
-    v: u32,
-    time: Time,
-    run: Run,
-    assignment: AssignmentFields<'e>,
 }
 
 #[derive(Serialize)]
@@ -109,7 +101,7 @@ pub(super) fn assignment(
         ttl_ns: assignment.ttl().map(nanos),
         sample,
     };
-    append(&AssignmentLine { v: VERSION, time: Time(sent.as_nanos()), run, assignment }, out);
+    append_named(sent.as_nanos(), Place::Run(run), ("assignment", assignment), out);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Lines about changes that decisions depend on: rules put in force, counters removed by operators, and calls that clients reset.
 
 use super::{
-    line::{Entry, Hex, Run, Time, VERSION, Values, append, entry, ticket},
+    line::{Entry, Hex, Place, Run, Values, append_named, entry, ticket},
     record::Record,
 };
 use crate::config::RulesInForce;
@@ -31,18 +31,14 @@ pub(super) struct RulesRecord {
     number: u64,
     /// Nanoseconds since the Unix epoch.
     time: u64,
-    semantics: Semantics,
-    default_algorithm: Option<DefaultAlgorithm>,
-    merge_domains: bool,
+    options: LoadOptions,
     sources: Vec<Source>,
 }
 
 impl From<RulesInForce<'_>> for RulesRecord {
     fn from(rules: RulesInForce<'_>) -> Self {
         let RulesInForce { generation, number, at, options, sources } = rules;
-        let LoadOptions { semantics, default_algorithm, merge_domains, .. } = *options;
-        let (time, sources) = (at.as_nanos(), sources.to_vec());
-        Self { generation, number, time, semantics, default_algorithm, merge_domains, sources }
+        Self { generation, number, time: at.as_nanos(), options: *options, sources: sources.to_vec() }
     }
 }
 
@@ -64,18 +60,8 @@ pub struct ResetRecord {
 }
 
 #[derive(Serialize)]
-struct RulesLine<'r> {
-    v: u32,
-    time: Time,
-    run: Run,
-    seq: u64,
-    generation: u64,
-    rules: Rules<'r>,
-}
-
-#[derive(Serialize)]
 struct Rules<'r> {
-    semantics: &'static str,
+    semantics: Semantics,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_algorithm: Option<&'static str>,
     merge_domains: bool,
@@ -87,21 +73,11 @@ struct Rules<'r> {
 
 #[derive(Serialize)]
 struct SourceLine<'r> {
-    kind: &'static str,
-    name: &'r str,
+    #[serde(flatten)]
+    id: &'r SourceId,
     sha256: Hex<32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<Cow<'r, str>>,
-}
-
-#[derive(Serialize)]
-struct ResetLine<'r> {
-    v: u32,
-    time: Time,
-    run: Run,
-    seq: u64,
-    generation: u64,
-    reset: LoggedReset<'r>,
 }
 
 #[derive(Serialize)]
@@ -111,19 +87,6 @@ struct LoggedReset<'r> {
     rule: &'r str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     descriptors: Vec<Vec<Entry<'r>>>,
-}
-
-#[derive(Serialize)]
-struct CancelledLine<'r> {
-    v: u32,
-    time: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<Run>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seq: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    generation: Option<u64>,
-    cancelled: Cancelled<'r>,
 }
 
 #[derive(Serialize)]
@@ -156,31 +119,22 @@ pub(super) fn rules(
     };
     let sources = record.sources.iter().map(|source| {
         let text = source.text();
-        let (kind, name) = match &source.id {
-            SourceId::File(path) => ("file", path),
-            SourceId::Xds(name) => ("xds", name),
-            SourceId::Override(id) => ("override", id),
-            SourceId::Blocks(path) => ("blocks", path),
-        };
         let hash: [u8; 32] = Sha256::digest(&*text).into();
         let is_new = has_texts && written.insert(hash);
-        SourceLine { kind, name, sha256: Hex(hash), text: is_new.then_some(text) }
+        SourceLine { id: &source.id, sha256: Hex(hash), text: is_new.then_some(text) }
     });
     let compat = limiter.compat();
     let rules = Rules {
-        semantics: match record.semantics {
-            Semantics::Exact => "exact",
-            Semantics::Reference => "reference",
-        },
-        default_algorithm: record.default_algorithm.map(DefaultAlgorithm::name),
-        merge_domains: record.merge_domains,
+        semantics: record.options.semantics,
+        default_algorithm: record.options.default_algorithm.map(DefaultAlgorithm::name),
+        merge_domains: record.options.merge_domains,
         global_shadow: limiter.is_global_shadow(),
         quota_mode: compat.quota_mode,
         stop_counting: compat.stop_counting,
         sources: sources.collect(),
     };
-    let (time, seq, generation) = (Time(record.time), record.number, record.generation);
-    append(&RulesLine { v: VERSION, time, run, seq, generation, rules }, out);
+    let place = Place::Numbered(run, record.number, record.generation);
+    append_named(record.time, place, ("rules", rules), out);
 }
 
 /// Appends the line of a reset.
@@ -191,21 +145,13 @@ pub(super) fn reset(record: &ResetRecord, values: &Values<'_>, run: Run, out: &m
         entries.map(|entries| entries.map(|(key, value)| entry(key, value, redaction(key), values.salt)));
     let descriptors = entries.map(Iterator::collect).collect();
     let reset = LoggedReset { domain: &record.domain, rule: &record.rule, descriptors };
-    let (time, seq, generation) = (Time(record.time), record.number, record.generation);
-    append(&ResetLine { v: VERSION, time, run, seq, generation, reset }, out);
+    let place = Place::Numbered(run, record.number, record.generation);
+    append_named(record.time, place, ("reset", reset), out);
 }
 
 /// Appends the line of the end of a request whose client reset the call.
 pub(super) fn cancelled(record: &Record<'_>, values: &Values<'_>, run: Run, out: &mut Vec<u8>) {
     let (ticket, ticket_hash) = ticket(record, values);
-    let is_numbered = record.number > 0;
-    let line = CancelledLine {
-        v: VERSION,
-        time: Time(record.received),
-        run: is_numbered.then_some(run),
-        seq: is_numbered.then_some(record.number),
-        generation: is_numbered.then_some(record.generation),
-        cancelled: Cancelled { domain: record.domain, ticket, ticket_hash },
-    };
-    append(&line, out);
+    let cancelled = Cancelled { domain: record.domain, ticket, ticket_hash };
+    append_named(record.received, Place::of(record, run), ("cancelled", cancelled), out);
 }

@@ -3,7 +3,7 @@
 use super::record::{DescriptorRecord, LimitRecord, Record};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 use tidegate_core::{
     limit::{Code, DenialCause, Hits, Reset},
     limiter::{RENEWAL_KEY, TICKET_KEY},
@@ -23,8 +23,9 @@ pub(super) struct Values<'s> {
     pub(crate) salt: &'s [u8],
 }
 
+/// A line: what all kinds have in common, then its content.
 #[derive(Serialize)]
-struct DecisionLine<'r> {
+struct Line<C> {
     v: u32,
     time: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +34,27 @@ struct DecisionLine<'r> {
     seq: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
+    #[serde(flatten)]
+    content: C,
+}
+
+/// Where a line stands among those of its process.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// Decisions without a number, and what is no part of their order.
+    None,
+    /// The process alone.
+    Run(Run),
+    /// The process, the number, and the generation of the rules.
+    Numbered(Run, u64, u64),
+}
+
+#[derive(Serialize)]
+struct Decision<'r> {
     domain: &'r str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     report: bool,
-    code: &'static str,
+    code: Code,
     sample: f64,
     latency_ns: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -60,7 +78,7 @@ struct Descriptor<'r> {
     give_back: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     own_limit: Option<OwnLimit>,
-    code: &'static str,
+    code: Code,
     limit: Option<LimitLine<'r>>,
     remaining: u32,
     reset_ns: Option<u64>,
@@ -95,15 +113,8 @@ struct LimitLine<'r> {
     window_ns: u64,
 }
 
-#[derive(Serialize)]
-struct DroppedLine {
-    v: u32,
-    time: Time,
-    dropped: u64,
-}
-
 /// Nanoseconds since the Unix epoch, written as RFC 3339 with nine digits of a second.
-pub(super) struct Time(pub(super) u64);
+struct Time(u64);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -157,6 +168,16 @@ impl<const N: usize> Serialize for Hex<N> {
 /// The process that writes the log, as a random number.
 pub(super) type Run = Hex<8>;
 
+impl Place {
+    /// The place of a record, which the process has written.
+    pub(super) fn of(record: &Record<'_>, run: Run) -> Self {
+        match record.number {
+            0 => Self::None,
+            number => Self::Numbered(run, number, record.generation),
+        }
+    }
+}
+
 impl<'s> Values<'s> {
     /// The redaction of each key in a domain.
     pub(super) fn of_domain(&self, domain: &str) -> impl Fn(&str) -> Redaction + use<'s> {
@@ -172,15 +193,12 @@ impl<'s> Values<'s> {
 /// Appends the line of a decision.
 pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: &mut Vec<u8>) {
     let redaction = values.of_domain(record.domain);
-    let descriptor = |descriptor: &DescriptorRecord<'_>| -> (u64, bool) {
-        match descriptor.hits {
+    let descriptors = record.descriptors.iter().map(|of: &DescriptorRecord<'_>| {
+        let (hits, give_back) = match of.hits {
             Hits::Take(hits) => (hits.get(), false),
             Hits::Peek => (0, false),
             Hits::GiveBack(hits) => (hits.get(), true),
-        }
-    };
-    let descriptors = record.descriptors.iter().map(|of| {
-        let (hits, give_back) = descriptor(of);
+        };
         let limit = of.limit.as_ref();
         let shown = |key| redaction(key) == Redaction::Plain;
         Descriptor {
@@ -192,7 +210,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             hits,
             give_back,
             own_limit: of.own_limit.map(|(requests, unit)| OwnLimit { requests, unit: unit.name() }),
-            code: code(of.code),
+            code: of.code,
             // The path of a rule contains values of the rule file, which are those of the request.
             limit: limit.map(|limit| LimitLine {
                 rule: if of.entries.iter().all(|(key, _)| shown(key)) { limit.rule } else { "" },
@@ -205,16 +223,10 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
         }
     });
     let (ticket, ticket_hash) = ticket(record, values);
-    let is_numbered = record.number > 0;
-    let line = DecisionLine {
-        v: VERSION,
-        time: Time(record.received),
-        run: is_numbered.then_some(run),
-        seq: is_numbered.then_some(record.number),
-        generation: is_numbered.then_some(record.generation),
+    let decision = Decision {
         domain: record.domain,
         report: record.is_report,
-        code: code(record.code),
+        code: record.code,
         sample: record.sample,
         latency_ns: record.latency,
         peer: record.peer,
@@ -224,7 +236,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
         ticket_hash,
         descriptors: descriptors.collect(),
     };
-    append(&line, out);
+    append(record.received, Place::of(record, run), decision, out);
 }
 
 /// The ticket of a record and its hash, of which one is written: as the value of the entry of its end.
@@ -239,11 +251,27 @@ pub(super) fn ticket<'r>(record: &Record<'r>, values: &Values<'_>) -> (Option<&'
 
 /// Appends a line that states how many decisions before it are missing.
 pub(crate) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
-    append(&DroppedLine { v: VERSION, time: Time(now), dropped: count }, out);
+    append_named(now, Place::None, ("dropped", count), out);
 }
 
-pub(super) fn append(line: &impl Serialize, out: &mut Vec<u8>) {
-    serde_json::to_writer(&mut *out, line).expect("texts and numbers are JSON, and memory takes all bytes");
+/// Appends a line whose content has one name.
+pub(super) fn append_named(
+    time: u64,
+    place: Place,
+    content: (&'static str, impl Serialize),
+    out: &mut Vec<u8>,
+) {
+    append(time, place, BTreeMap::from([content]), out);
+}
+
+fn append(time: u64, place: Place, content: impl Serialize, out: &mut Vec<u8>) {
+    let (run, seq, generation) = match place {
+        Place::None => (None, None, None),
+        Place::Run(run) => (Some(run), None, None),
+        Place::Numbered(run, number, generation) => (Some(run), Some(number), Some(generation)),
+    };
+    let line = Line { v: VERSION, time: Time(time), run, seq, generation, content };
+    serde_json::to_writer(&mut *out, &line).expect("texts and numbers are JSON, and memory takes all bytes");
     out.push(b'\n');
 }
 
@@ -271,13 +299,6 @@ fn hash(salt: &[u8], value: &str) -> Hex<16> {
 
 fn limit<'r>(limit: &LimitRecord<'r>) -> LimitLine<'r> {
     LimitLine { name: limit.name, rule: limit.rule, requests: limit.requests, window_ns: limit.window }
-}
-
-fn code(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::OverLimit => "OVER_LIMIT",
-    }
 }
 
 /// None for never.
