@@ -68,7 +68,7 @@ impl ConditionalLimit {
 impl ConditionalLimits {
     /// The limits in the order of the files; none if there are none. Limits that differ in neither window, conditions nor variables are
     /// reported.
-    pub(super) fn compile(limits: Vec<ConditionalLimit>, problems: &mut Problems) -> Option<Box<Self>> {
+    pub(super) fn compile(limits: Vec<ConditionalLimit>, problems: &Problems) -> Option<Box<Self>> {
         if limits.is_empty() {
             return None;
         }

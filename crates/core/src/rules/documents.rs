@@ -61,8 +61,8 @@ impl<'d> Located<'d> {
 
 /// The documents of a text; those that are empty are left out.
 pub fn documents(source: &Source) -> Result<Vec<Document>, RuleErrors> {
-    let mut problems = Problems::default();
-    let roots = parse_all(&source.text(), &mut Report::new(&source.id, &mut problems));
+    let problems = Problems::default();
+    let roots = parse_all(&source.text(), &mut Report::new(&source.id, &problems));
     problems.or(roots.into_iter().map(Document).collect())
 }
 

@@ -1,7 +1,7 @@
 //! Origins of rules, and errors in them: place, value found, remedy.
 
 use serde::{Deserialize, Serialize};
-use std::{cmp::Ordering, fmt, sync::Arc};
+use std::{cell::RefCell, cmp::Ordering, fmt, sync::Arc};
 
 /// A place in a text, as editors count: the first character is 1:1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,63 +128,60 @@ impl fmt::Display for RuleErrors {
 /// Collects errors while the documents are read; reading continues after each, so that all are found at once.
 #[derive(Default)]
 pub(super) struct Problems {
-    errors: Vec<RuleError>,
+    errors: RefCell<Vec<RuleError>>,
     /// About what is valid, and surely not what it looks like.
-    warnings: Vec<RuleError>,
+    warnings: RefCell<Vec<RuleError>>,
 }
 
 impl Problems {
     /// Notes an error at a place.
-    pub(super) fn at(&mut self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
-        self.errors.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
+    pub(super) fn at(&self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
+        let error = RuleError { origin: origin.clone(), path: path.into(), message: message.into() };
+        self.errors.borrow_mut().push(error);
     }
 
     /// Notes that a document as a whole is unusable.
-    pub(super) fn of_source(&mut self, source: SourceId, message: impl Into<String>) {
-        let origin = Origin { source, position: None };
-        self.errors.push(RuleError { origin, path: String::new(), message: message.into() });
+    pub(super) fn of_source(&self, source: SourceId, message: impl Into<String>) {
+        self.at(&Origin { source, position: None }, "", message);
     }
 
     /// Notes a warning at a place.
-    pub(super) fn warn(&mut self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
-        self.warnings.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
+    pub(super) fn warn(&self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
+        let warning = RuleError { origin: origin.clone(), path: path.into(), message: message.into() };
+        self.warnings.borrow_mut().push(warning);
     }
 
     /// The warnings so far.
-    pub(super) fn take_warnings(&mut self) -> Vec<RuleError> {
-        std::mem::take(&mut self.warnings)
-    }
-
-    /// Adds those errors whose origins are selected.
-    pub(super) fn extend_from(&mut self, other: Self, is_selected: impl Fn(&Origin) -> bool) {
-        self.errors.extend(other.errors.into_iter().filter(|error| is_selected(&error.origin)));
+    pub(super) fn take_warnings(&self) -> Vec<RuleError> {
+        self.warnings.take()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.errors.len()
+        self.errors.borrow().len()
     }
 
-    pub(super) fn truncate(&mut self, errors: usize) {
-        self.errors.truncate(errors);
+    pub(super) fn truncate(&self, errors: usize) {
+        self.errors.borrow_mut().truncate(errors);
     }
 
     /// The outcome if no error was noted, else all errors.
-    pub(super) fn or<T>(mut self, outcome: T) -> Result<T, RuleErrors> {
-        if self.errors.is_empty() {
+    pub(super) fn or<T>(self, outcome: T) -> Result<T, RuleErrors> {
+        let mut errors = self.errors.into_inner();
+        if errors.is_empty() {
             return Ok(outcome);
         }
         // Documents keep the order in which their first errors were found: that in which they were read.
         let mut sources: Vec<SourceId> = Vec::new();
-        for error in &self.errors {
+        for error in &errors {
             if !sources.contains(&error.origin.source) {
                 sources.push(error.origin.source.clone());
             }
         }
         let order = |error: &RuleError| sources.iter().position(|source| *source == error.origin.source);
-        self.errors.sort_by(|one, other| match order(one).cmp(&order(other)) {
+        errors.sort_by(|one, other| match order(one).cmp(&order(other)) {
             Ordering::Equal => one.origin.position.cmp(&other.origin.position),
             different => different,
         });
-        Err(RuleErrors(self.errors))
+        Err(RuleErrors(errors))
     }
 }

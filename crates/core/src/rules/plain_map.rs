@@ -25,25 +25,25 @@ pub fn plain_map(source: &Source) -> Result<Vec<PlainEntry>, RuleErrors> {
     if source.text().lines().all(is_blank) {
         return Ok(Vec::new());
     }
-    let mut problems = Problems::default();
+    let problems = Problems::default();
     let mut entries = Vec::new();
-    let report = &mut Report::new(&source.id, &mut problems);
-    let root = parse(&source.text(), report);
+    let report = Report::new(&source.id, &problems);
+    let root = parse(&source.text(), &report);
     let root = root.as_deref().filter(|root| !root.is_null());
-    if let Some(fields) = root.and_then(|root| Field::root(root).fields(report)) {
+    if let Some(fields) = root.and_then(|root| Field::root(root, &report).fields()) {
         for named in fields.into_named() {
             let values = match &named.value {
                 value if value.is_null() => continue,
-                value if value.as_text().is_some() => value.text(report).map(|text| vec![text.to_owned()]),
-                value => value.list(report).map(|items| {
-                    items.iter().filter_map(|item| item.text(report)).map(str::to_owned).collect()
-                }),
+                value if value.as_text().is_some() => value.text().map(|text| vec![text.to_owned()]),
+                value => value
+                    .list()
+                    .map(|items| items.iter().filter_map(|item| item.text()).map(str::to_owned).collect()),
             };
             entries.extend(values.map(|values| PlainEntry {
                 name: named.name.to_owned(),
-                origin: report.origin(named.name_place),
+                origin: named.origin(),
                 values,
-                value_origin: report.origin(named.value.place()),
+                value_origin: named.value.origin(),
             }));
         }
     }

@@ -32,7 +32,7 @@ impl DeclaredQuotas {
     }
 
     /// Reports the rules that clients cannot enforce.
-    pub(super) fn check(&self, descriptors: &[Declared], problems: &mut Problems) {
+    pub(super) fn check(&self, descriptors: &[Declared], problems: &Problems) {
         if self.semantics == Semantics::Reference {
             let message = "needs the semantics of Tidegate; remove it, or start without `--compat reference`";
             problems.at(&self.origin, "rlqs", message);
@@ -47,7 +47,7 @@ impl DeclaredQuotas {
         descriptors.iter().for_each(|declared| self.check_below(declared, problems));
     }
 
-    fn check_below(&self, declared: &Declared, problems: &mut Problems) {
+    fn check_below(&self, declared: &Declared, problems: &Problems) {
         if let Some(refusal) = self.refusal(&declared.rule) {
             let message = format!("{refusal}, or put the descriptor into a domain without `rlqs`");
             problems.at(&declared.rule.origin, declared.path_in_file.as_str(), message);

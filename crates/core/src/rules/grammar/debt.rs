@@ -14,10 +14,10 @@ pub(in crate::rules) fn debt_max_default(algorithm: &Algorithm) -> Option<u32> {
     algorithm.is_bucket().then_some(BUCKET_DEFAULT)
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     /// Reads `debt_max`, for a limit that counts beyond itself.
     pub(super) fn debt_max(
-        &mut self,
+        &self,
         fields: &mut Fields<'_>,
         counting: &Counting,
         charge: ChargePolicy,
@@ -33,9 +33,9 @@ impl Walk<'_, '_> {
         } else if reserve.is_none() && charge == ChargePolicy::Admitted {
             "has no effect, since only admitted requests are counted; add `charge: always` or remove it"
         } else {
-            return field.whole(&mut self.report).or(default);
+            return field.whole().or(default);
         };
-        field.reject(&mut self.report, refusal);
+        field.reject(refusal);
         default
     }
 }

@@ -89,10 +89,7 @@ impl Declared {
 
 /// `key_value`, or the key alone.
 pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
-    let key = match key {
-        DeclaredKey::Exact(key) => key,
-        DeclaredKey::Wildcard(pattern) => pattern.as_str(),
-    };
+    let key = key.as_str();
     match value {
         DeclaredValue::Any => key.to_owned(),
         DeclaredValue::Exact(value) => format!("{key}_{value}"),
@@ -100,6 +97,16 @@ pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
         // The reference server has none: metrics show its entry as that of a key alone.
         DeclaredValue::Set(set) if set.shares_counter => format!("{key}_{}", set.label()),
         DeclaredValue::Set(_) => key.to_owned(),
+    }
+}
+
+impl DeclaredKey {
+    /// As it is written.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Exact(key) => key,
+            Self::Wildcard(pattern) => pattern.as_str(),
+        }
     }
 }
 

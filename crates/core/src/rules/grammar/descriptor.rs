@@ -1,8 +1,10 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
+    algorithm::choice_or,
     declared::{Declared, DeclaredKey, DeclaredValue, joined},
     extension::Extension,
+    on_deny::on_deny,
     rates::Rates,
     walk::{Home, KeyAbove, ShownValues, Walk, home, is_local},
 };
@@ -14,12 +16,12 @@ use crate::{
         rule::{Replaced, Rule},
         semantics::Semantics,
         value_set::unambiguous,
-        yaml::{Field, Fields, nearest, quoted},
+        yaml::{Field, Fields, quoted},
     },
 };
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     /// A list of descriptors. `above` is the rule path of the descriptor that contains it, empty at the root.
     pub(super) fn descriptors(
         &mut self,
@@ -27,11 +29,9 @@ impl Walk<'_, '_> {
         above: &str,
         extensions: &[Extension<'_>],
     ) -> Vec<Declared> {
-        let items = list.list(&mut self.report).unwrap_or_default();
+        let items = list.list().unwrap_or_default();
         let descriptor = |item| self.descriptor(item, above, Extension::find(extensions, item));
-        let mut declared = Vec::with_capacity(items.len());
-        declared.extend(items.iter().filter_map(descriptor));
-        declared
+        items.iter().filter_map(descriptor).collect()
     }
 
     fn descriptor(
@@ -41,41 +41,43 @@ impl Walk<'_, '_> {
         extension: Option<&Extension<'_>>,
     ) -> Option<Declared> {
         let mut fields = match extension {
-            Some(extension) => extension.extend(item, &mut self.report)?,
-            None => item.fields(&mut self.report)?,
+            Some(extension) => extension.extend(item)?,
+            None => item.fields()?,
         };
-        let key = self.key(&mut fields);
+        let key = read_key(&mut fields);
         let (value, shares_counter) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
-        let (mut rates, is_local) = self.rates_and_locality(&mut fields);
+        self.enter(&key, &value, shares_counter);
+        let (rates, is_local) = self.rates_and_locality(&mut fields);
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
         let own_limits = fields.take("request_limits").and_then(|field| self.own_limits(&field));
-        let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
-        let shadow = fields.flag("shadow_mode", &mut self.report);
-        let is_quota = self.is_quota(&mut fields, &rates);
-        let detailed_metric = fields.flag("detailed_metric", &mut self.report);
-        let value_to_metric = fields.flag("value_to_metric", &mut self.report);
-        let redaction = self.redaction(&mut fields);
-        let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
-        let above = self.enter(&key, &value, shares_counter, value_to_metric);
-        let shard_by = self.shard_by(&mut fields);
-        rates
-            .limits
-            .iter_mut()
-            .filter_map(|limit| limit.anchor.as_mut())
-            .for_each(|anchor| self.find_anchor(anchor));
-        let is_never_leased = self.is_never_leased(&mut fields);
+        let on_deny = on_deny(&mut fields, is_limited && !rates.unlimited);
+        let shadow = fields.flag("shadow_mode");
+        let is_quota = is_quota(&mut fields, &rates);
+        let detailed_metric = fields.flag("detailed_metric");
+        let value_to_metric = fields.flag("value_to_metric");
+        let redaction = fields.take("log").and_then(|field| {
+            choice_or(&field, "plain, hash or omit", "write one of them", &Redaction::NAMES)
+        });
+        let metadata = fields.take("metadata").and_then(|field| field.json());
+        let shown = self.above.and(value_to_metric);
+        let above = mem::replace(&mut self.above, shown);
+        let shard_by = fields.take("shard_by").and_then(|field| self.index_of_key(field.text()?, &field));
+        let leases = [("off", true), ("auto", false)];
+        let lease = fields.take("lease");
+        let is_never_leased =
+            lease.and_then(|field| choice_or(&field, "off or auto", "write one of them", &leases));
         let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
         let below = extension.map(|extension| &extension.below[..]).unwrap_or_default();
         let below =
             fields.take("descriptors").map(|list| self.descriptors(&list, &path, below)).unwrap_or_default();
         self.leave(above);
-        fields.finish(&mut self.report, elsewhere);
-        let origin = self.report.origin(item.place());
+        fields.finish(elsewhere);
+        let origin = item.origin();
         let limits = self.register(&rates, &path, is_local);
         let mut rule = Rule {
-            extended_at: extension.map(|extension| Box::new(extension.origin().clone())),
+            extended_at: extension.map(|extension| Box::new(extension.origin())),
             unlimited: rates.unlimited,
             shadow,
             replaces: rates
@@ -87,7 +89,7 @@ impl Walk<'_, '_> {
             value_to_metric,
             own_limits: own_limits.map(Box::new),
             shard_by,
-            is_never_leased,
+            is_never_leased: is_never_leased.unwrap_or(false),
             shows_values: shown_values != 0,
             ..Rule::new(path, limits, origin)
         };
@@ -115,7 +117,7 @@ impl Walk<'_, '_> {
     /// The limits, and whether they count in this process, where the domain counts in a shared store or not.
     fn rates_and_locality<'n>(&mut self, fields: &mut Fields<'n>) -> (Rates<'n>, bool) {
         let counters = fields.take("counters");
-        let is_local = is_local(counters.as_ref(), &mut self.report);
+        let is_local = is_local(counters.as_ref());
         let is_domain_shared = self.is_shared;
         self.is_shared &= !is_local;
         let rates = self.rates(fields);
@@ -123,36 +125,13 @@ impl Walk<'_, '_> {
         if let (Some(field), true, Some(message)) =
             (&counters, is_local && is_domain_shared, rates.of_process())
         {
-            field.reject(&mut self.report, message);
+            field.reject(message);
         }
         (rates, is_local)
     }
 
-    /// `quota_mode`: whether the limits are a quota, one of several that a request may use.
-    fn is_quota(&mut self, fields: &mut Fields<'_>, rates: &Rates<'_>) -> bool {
-        let Some(field) = fields.take("quota_mode") else { return false };
-        let is_quota = field.boolean(&mut self.report).unwrap_or(false);
-        if is_quota && rates.queue() {
-            let message = "another quota may admit the request at once, so none of them queues it; remove this or \
-                           `max_wait`";
-            field.reject(&mut self.report, message);
-        }
-        if is_quota && rates.limits.iter().any(|limit| limit.ban.is_some()) {
-            let message =
-                "another quota may admit what this one denies, which bans nobody; remove this or `ban`";
-            field.reject(&mut self.report, message);
-        }
-        is_quota
-    }
-
-    /// Adds a descriptor to those that contain what is read next. Returns what [`Walk::leave`] restores.
-    fn enter(
-        &mut self,
-        key: &DeclaredKey,
-        value: &DeclaredValue,
-        shares_counter: bool,
-        value_to_metric: bool,
-    ) -> ShownValues {
+    /// Adds a descriptor to those that contain what is read next.
+    fn enter(&mut self, key: &DeclaredKey, value: &DeclaredValue, shares_counter: bool) {
         let key_above = match key {
             DeclaredKey::Exact(key) => Some(key.clone()),
             DeclaredKey::Wildcard(_) => None,
@@ -161,9 +140,6 @@ impl Walk<'_, '_> {
         if self.semantics == Semantics::Reference {
             self.labels_above.push(MetricLabel { text: joined(key, value).into(), shares_counter });
         }
-        let above = self.above;
-        self.above = above.and(value_to_metric);
-        above
     }
 
     /// Removes the last descriptor from those that contain what is read next.
@@ -173,89 +149,53 @@ impl Walk<'_, '_> {
         self.labels_above.pop();
     }
 
-    fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {
-        let Some(field) = fields.take("key") else {
-            let message = "is missing; every descriptor needs a key";
-            self.report.at(fields.place(), fields.path_of("key"), message);
-            return DeclaredKey::Exact("".into());
-        };
-        let key = field.text(&mut self.report);
-        if key == Some("") {
-            field.reject(&mut self.report, "is empty; every descriptor needs a key");
-        }
-        let key = key.unwrap_or_default();
-        Pattern::new(key).map_or_else(|| DeclaredKey::Exact(key.into()), DeclaredKey::Wildcard)
-    }
-
-    /// `log`: how the decision log writes the values.
-    fn redaction(&mut self, fields: &mut Fields<'_>) -> Option<Redaction> {
-        let field = fields.take("log")?;
-        let text = field.text(&mut self.report)?;
-        let known = Redaction::NAMES.iter().find(|(name, _)| *name == text);
-        if known.is_none() {
-            let message = match nearest(text, &Redaction::NAMES.map(|(name, _)| name)) {
-                Some(meant) => {
-                    format!("{} is not plain, hash or omit; did you mean `{meant}`?", quoted(text))
-                }
-                None => format!("{} is not plain, hash or omit; write one of them", quoted(text)),
-            };
-            field.reject(&mut self.report, message);
-        }
-        known.map(|(_, redaction)| *redaction)
-    }
-
-    /// `shard_by`: the index of the entry with this key, which the descriptor or one that contains it has.
-    fn shard_by(&mut self, fields: &mut Fields<'_>) -> Option<u32> {
-        let field = fields.take("shard_by")?;
-        let text = field.text(&mut self.report)?;
-        self.index_of_key(text, &field)
-    }
-
     /// The index of the entry with this key among those of the descriptor being read; reports that there is none.
-    pub(super) fn index_of_key(&mut self, key: &str, field: &Field<'_>) -> Option<u32> {
+    pub(super) fn index_of_key(&self, key: &str, field: &Field<'_>) -> Option<u32> {
         let index = self.keys_above.iter().position(|above| above.key.as_deref() == Some(key));
-        if index.is_none() {
+        index.and_then(|index| u32::try_from(index).ok()).or_else(|| {
             let keys: Vec<&str> = self.keys_above.iter().filter_map(|above| above.key.as_deref()).collect();
-            let message =
-                format!("{} is no key of this descriptor; write one of: {}", quoted(key), keys.join(", "));
-            field.reject(&mut self.report, message);
-        }
-        index.and_then(|index| u32::try_from(index).ok())
+            let (key, keys) = (quoted(key), keys.join(", "));
+            field.refuse(format!("{key} is no key of this descriptor; write one of: {keys}"))
+        })
     }
+}
 
-    /// `lease`: whether shared counters of the rule are never leased.
-    fn is_never_leased(&mut self, fields: &mut Fields<'_>) -> bool {
-        let Some(field) = fields.take("lease") else { return false };
-        match field.text(&mut self.report) {
-            Some("off") => true,
-            Some("auto") | None => false,
-            Some(text) => {
-                let message = format!("{} is not off or auto; write one of them", quoted(text));
-                field.reject(&mut self.report, message);
-                false
-            }
-        }
+fn read_key(fields: &mut Fields<'_>) -> DeclaredKey {
+    let field = fields.require("key", "every descriptor needs a key");
+    let key = field.as_ref().and_then(Field::text);
+    if let (Some(field), Some("")) = (&field, key) {
+        field.reject("is empty; every descriptor needs a key");
     }
+    let key = key.unwrap_or_default();
+    Pattern::new(key).map_or_else(|| DeclaredKey::Exact(key.into()), DeclaredKey::Wildcard)
+}
+
+/// `quota_mode`: whether the limits are a quota, one of several that a request may use.
+fn is_quota(fields: &mut Fields<'_>, rates: &Rates<'_>) -> bool {
+    let Some(field) = fields.take("quota_mode").filter(|field| field.boolean() == Some(true)) else {
+        return false;
+    };
+    if rates.queue() {
+        field.reject(
+            "another quota may admit the request at once, so none of them queues it; remove this or `max_wait`",
+        );
+    }
+    if rates.limits.iter().any(|limit| limit.ban.is_some()) {
+        field.reject("another quota may admit what this one denies, which bans nobody; remove this or `ban`");
+    }
+    true
 }
 
 /// The place of a key that descriptors do not have.
 fn elsewhere(name: &str) -> Option<&'static str> {
     match home(name)? {
-        Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
         Home::Descriptor => None,
-        Home::RateLimit => Some("it belongs under `rate_limit`"),
-        Home::Ban => Some("it belongs under `ban` of `rate_limit`"),
-        Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit`"),
-        Home::OnDeny => Some("it belongs under `on_deny`"),
+        home => home.remedy(),
     }
 }
 
 /// The rule's path: `above → key=value`.
 fn rule_path(above: &str, key: &DeclaredKey, value: &DeclaredValue) -> Arc<str> {
-    let key = match key {
-        DeclaredKey::Exact(key) => key,
-        DeclaredKey::Wildcard(pattern) => pattern.as_str(),
-    };
     let value = match value {
         DeclaredValue::Any => None,
         DeclaredValue::Exact(value) => Some(unambiguous(value)),
@@ -266,7 +206,7 @@ fn rule_path(above: &str, key: &DeclaredKey, value: &DeclaredValue) -> Arc<str> 
     if !above.is_empty() {
         path = format!("{above} → ");
     }
-    path += &unambiguous(key);
+    path += &unambiguous(key.as_str());
     if let Some(value) = value {
         path.push('=');
         path += &value;

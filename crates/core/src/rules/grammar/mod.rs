@@ -34,7 +34,7 @@ use super::{
     limits::Registrar,
     load_options::LoadOptions,
     other_files,
-    yaml::{self, Field, Node, Report},
+    yaml::{self, Field, Report},
 };
 use std::sync::Arc;
 use walk::{Home, ShownValues, Walk, home, is_local};
@@ -45,87 +45,67 @@ pub(super) fn domains(
     options: &LoadOptions,
     extensions: &Extensions<'_>,
     limits: &mut Registrar,
-    problems: &mut Problems,
+    problems: &Problems,
 ) -> Vec<DeclaredDomain> {
     if let Some(kind) = other_files::kind(source) {
         problems.of_source(source.id.clone(), format!("this is {kind}"));
         return Vec::new();
     }
-    let Some(root) = yaml::parse(&source.text(), &mut Report::new(&source.id, problems)) else {
+    let report = Report::new(&source.id, problems);
+    let Some(root) = yaml::parse(&source.text(), &report) else {
         return Vec::new();
     };
     if root.is_list() {
-        return limits_file::domains(&root, source, options, limits, problems);
+        return limits_file::domains(&Field::root(&root, &report), options, limits);
     }
-    domain(&root, source, options, extensions, limits, problems).into_iter().collect()
+    domain(&Field::root(&root, &report), options, extensions, limits).into_iter().collect()
 }
 
 fn domain(
-    root: &Node,
-    source: &Source,
+    root: &Field<'_>,
     options: &LoadOptions,
     extensions: &Extensions<'_>,
     limits: &mut Registrar,
-    problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
-    let mut report = Report::new(&source.id, problems);
-    let mut fields = Field::root(root).fields(&mut report)?;
-    let name = fields.take("domain");
+    let mut fields = root.fields()?;
+    let name = fields.require("domain", "begin the file with `domain: NAME`");
     // Without a meaning, as in the reference server: Envoy Gateway writes it.
-    let _ = fields.text("name", &mut report);
+    let _ = fields.text("name");
     let descriptors = fields.take("descriptors");
     let extensions = name.as_ref().and_then(Field::as_text).and_then(|name| extensions.of(name));
-    let is_local = is_local(fields.take("counters").as_ref(), &mut report)
-        | extensions.is_some_and(|extensions| extensions.is_local);
+    let is_local =
+        is_local(fields.take("counters").as_ref()) | extensions.is_some_and(|extensions| extensions.is_local);
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
-    let (domain, above) = (Arc::default(), ShownValues::default());
-    let (keys_above, labels_above) = (Vec::new(), Vec::new());
-    let default_algorithm = options.default_algorithm;
     let mut walk = Walk {
-        report,
         limits,
         semantics,
-        default_algorithm,
+        default_algorithm: options.default_algorithm,
         is_shared,
         is_leased: options.leases,
-        domain,
-        above,
-        keys_above,
-        labels_above,
+        domain: Arc::default(),
+        above: ShownValues::default(),
+        keys_above: Vec::new(),
+        labels_above: Vec::new(),
     };
-    let named = match &name {
-        None => {
-            let message = "is missing; begin the file with `domain: NAME`";
-            walk.report.at(fields.place(), "domain", message);
-            None
+    let named = name.as_ref().and_then(|name| match name.text()? {
+        "" => name.refuse("is empty; write the domain that requests name"),
+        text => {
+            walk.domain = text.into();
+            Some(name.origin())
         }
-        Some(name) => match name.text(&mut walk.report) {
-            Some("") => {
-                name.reject(&mut walk.report, "is empty; write the domain that requests name");
-                None
-            }
-            Some(text) => {
-                walk.domain = text.into();
-                Some(walk.report.origin(name.place()))
-            }
-            None => None,
-        },
-    };
+    });
     let extended = extensions.and_then(|extensions| extensions.own_limits.clone());
     let extensions = extensions.map(|extensions| &extensions.descriptors[..]).unwrap_or_default();
     let own_limits = fields.take("request_limits").or(extended).and_then(|field| {
-        let origin = walk.report.origin(field.place());
+        let origin = field.origin();
         walk.own_limits(&field).map(|settings| (settings, origin))
     });
     let quotas = fields.take("rlqs").and_then(|field| walk.quotas(&field));
     let descriptors = descriptors.map(|list| walk.descriptors(&list, "", extensions)).unwrap_or_default();
     if let Some(name) = name.as_ref().filter(|_| descriptors.is_empty() && own_limits.is_none()) {
-        name.doubt(
-            &mut walk.report,
-            "has no descriptors, so none of its requests is limited; add `descriptors`",
-        );
+        name.doubt("has no descriptors, so none of its requests is limited; add `descriptors`");
     }
-    fields.finish(&mut walk.report, |name| match home(name)? {
+    fields.finish(|name| match home(name)? {
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),

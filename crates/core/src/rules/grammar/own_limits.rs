@@ -1,7 +1,7 @@
 //! `request_limits` of a domain or a descriptor: how limits count that requests bring along.
 
 use super::{
-    algorithm::{Counting, is_from_first_hit, precision},
+    algorithm::{Counting, choice_or, is_from_first_hit, precision},
     walk::{Walk, home},
 };
 use crate::{
@@ -10,16 +10,13 @@ use crate::{
     rules::{
         own_limits::{OwnAlgorithm, OwnLimitSettings},
         semantics::ChargePolicy,
-        yaml::{Field, Fields, nearest, quoted},
+        yaml::{Field, Fields},
     },
 };
 
-/// Its algorithms.
-const ALGORITHMS: [&str; 2] = ["sliding_window", "fixed_window"];
-
-impl Walk<'_, '_> {
+impl Walk<'_> {
     pub(super) fn own_limits(&mut self, field: &Field<'_>) -> Option<OwnLimitSettings> {
-        let mut fields = field.fields(&mut self.report)?;
+        let mut fields = field.fields()?;
         let algorithm = self.own_algorithm(&mut fields);
         // A number that no estimate exceeds.
         let window = Unit::Minute.window();
@@ -27,7 +24,7 @@ impl Walk<'_, '_> {
         let reserve = self.reserve(&mut fields, &counting);
         let charge = if reserve.is_some() { ChargePolicy::Admitted } else { self.charge(&mut fields) };
         let debt_max = self.debt_max(&mut fields, &counting, charge, reserve);
-        fields.finish(&mut self.report, |name| match name {
+        fields.finish(|name| match name {
             "requests_per_unit" | "unit" | "per" | "unit_multiplier" => {
                 Some("the request states the number and the unit of its limit; remove the key")
             }
@@ -40,37 +37,30 @@ impl Walk<'_, '_> {
         Some(OwnLimitSettings { algorithm: algorithm?, charge, debt_max, reserve })
     }
 
-    fn own_algorithm(&mut self, fields: &mut Fields<'_>) -> Option<OwnAlgorithm> {
-        let default = OwnLimitSettings::new(self.semantics).algorithm;
-        let named = fields.take("algorithm");
-        let name = match &named {
-            Some(field) => Some(field.text(&mut self.report)?),
-            None => None,
-        };
-        match (name, default) {
-            (Some("sliding_window"), _) | (None, OwnAlgorithm::Sliding { .. }) => {
-                let precision = precision(fields, &mut self.report).unwrap_or(1);
-                Some(OwnAlgorithm::Sliding { precision })
-            }
-            (Some("fixed_window"), _) | (None, OwnAlgorithm::Fixed { .. }) => {
-                let aligned = fields.take("aligned");
-                let from_first_hit = is_from_first_hit(aligned.as_ref(), &mut self.report);
-                Some(OwnAlgorithm::Fixed { from_first_hit })
-            }
-            (Some(name), _) => {
-                let message = refusal(name);
-                if let Some(field) = &named {
-                    field.reject(&mut self.report, message);
+    fn own_algorithm(&self, fields: &mut Fields<'_>) -> Option<OwnAlgorithm> {
+        let fixed = OwnAlgorithm::Fixed { from_first_hit: false };
+        let choices = [("sliding_window", OwnAlgorithm::Sliding { precision: 1 }), ("fixed_window", fixed)];
+        let algorithm = match fields.take("algorithm") {
+            None => OwnLimitSettings::new(self.semantics).algorithm,
+            Some(field) => match refusal(field.text()?) {
+                Some(message) => return field.refuse(message),
+                None => {
+                    choice_or(&field, "an algorithm", "write one of sliding_window, fixed_window", &choices)?
                 }
-                None
+            },
+        };
+        Some(match algorithm {
+            OwnAlgorithm::Sliding { .. } => {
+                OwnAlgorithm::Sliding { precision: precision(fields).unwrap_or(1) }
             }
-        }
+            OwnAlgorithm::Fixed { .. } => OwnAlgorithm::Fixed { from_first_hit: is_from_first_hit(fields) },
+        })
     }
 }
 
-/// The reason why limits of requests do not count by this algorithm, and the remedy.
-fn refusal(name: &str) -> String {
-    match name {
+/// The reason why limits of requests do not count by an algorithm of rules, and the remedy.
+fn refusal(name: &str) -> Option<String> {
+    let reason = match name {
         "token_bucket" | "leaky_bucket" => format!(
             "a {name} drains at the rate of its limit, which each request may change; write sliding_window or fixed_window"
         ),
@@ -83,9 +73,7 @@ fn refusal(name: &str) -> String {
             "limits that requests bring along are of a window; write sliding_window or fixed_window"
                 .to_owned()
         }
-        name => match nearest(name, &ALGORITHMS) {
-            Some(meant) => format!("{} is not an algorithm; did you mean `{meant}`?", quoted(name)),
-            None => format!("{} is not an algorithm; write one of {}", quoted(name), ALGORITHMS.join(", ")),
-        },
-    }
+        _ => return None,
+    };
+    Some(reason)
 }

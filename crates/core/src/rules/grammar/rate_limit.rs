@@ -1,19 +1,18 @@
 //! One `rate_limit`.
 
 use super::{
-    algorithm,
-    anchors::DeclaredAnchor,
+    algorithm::{self, Counting},
     limits_file,
     schedule::DeclaredSchedule,
-    walk::{Home, Walk, home},
+    walk::{COUNTING_KEYS, Home, Walk, home},
 };
 use crate::{
     algorithm::{Algorithm, Ban},
-    limit::Window,
     rules::{
         Reserve,
+        rule_limit::AnchorEntry,
         semantics::{ChargePolicy, Semantics},
-        yaml::{Field, Fields, Place, nearest, quoted},
+        yaml::{Field, Fields},
     },
 };
 use std::sync::Arc;
@@ -30,20 +29,16 @@ pub(super) struct RateLimit<'n> {
 pub(super) struct DeclaredLimit<'n> {
     /// Empty if it has none.
     pub(super) name: &'n str,
-    pub(super) requests: u32,
-    pub(super) window: Window,
-    pub(super) algorithm: Algorithm,
+    pub(super) counting: Counting,
     pub(super) charge: ChargePolicy,
     pub(super) debt_max: Option<u32>,
     pub(super) schedule: Option<DeclaredSchedule>,
     /// Its condition.
     pub(super) when: Option<Arc<Expression>>,
     pub(super) ban: Option<Ban>,
-    pub(super) anchor: Option<DeclaredAnchor<'n>>,
+    pub(super) anchor: Option<AnchorEntry>,
     pub(super) reserve: Option<Reserve>,
-    pub(super) place: Place<'n>,
-    /// Its path through the keys of the file.
-    pub(super) path: String,
+    pub(super) field: Field<'n>,
 }
 
 /// The name of a limit that does not apply, and its position.
@@ -52,136 +47,69 @@ pub(super) struct Replaced<'n> {
     pub(super) field: Field<'n>,
 }
 
-/// The keys for counting.
-const COUNTING_KEYS: [&str; 22] = [
-    "unit",
-    "unit_multiplier",
-    "per",
-    "algorithm",
-    "charge",
-    "debt_max",
-    "when",
-    "precision",
-    "aligned",
-    "calendar",
-    "time_zone",
-    "size",
-    "refill",
-    "burst",
-    "max_wait",
-    "max_queue",
-    "requests_in_flight",
-    "max_hold",
-    "schedule",
-    "ban",
-    "reserve",
-    "on_lost_end",
-];
-
-impl Walk<'_, '_> {
+impl Walk<'_> {
     pub(super) fn read_rate_limit<'n>(&mut self, field: &Field<'n>) -> Option<RateLimit<'n>> {
-        let mut fields = field.fields(&mut self.report)?;
+        let mut fields = field.fields()?;
         fields.replace("unit", "per");
         fields.replace("unit_multiplier", "per");
-        let name = fields.text("name", &mut self.report).unwrap_or_default();
-        let replaces = self.replaces(&mut fields);
-        let unlimited = fields.flag("unlimited", &mut self.report);
-        let limit = if unlimited {
-            self.nothing_else_limits(&mut fields);
-            None
-        } else {
-            let default = self.default_algorithm;
-            let counting = algorithm::counting(&mut fields, self.semantics, default, &mut self.report);
-            let reserve = counting.as_ref().and_then(|counting| self.reserve(&mut fields, counting));
-            let charge = match &counting {
-                Some(counting) if counting.algorithm.holds_slots() => ChargePolicy::Admitted,
-                _ if reserve.is_some() => ChargePolicy::Admitted,
-                _ => self.charge(&mut fields),
-            };
-            let debt_max =
-                counting.as_ref().and_then(|counting| self.debt_max(&mut fields, counting, charge, reserve));
-            let schedule = counting.as_ref().and_then(|counting| self.schedule(&mut fields, counting));
-            let when =
-                fields.take("when").and_then(|field| limits_file::expression(&field, &mut self.report));
-            let when = when.map(Arc::new);
-            let ban = counting.as_ref().and_then(|counting| self.ban(&mut fields, counting));
-            let anchor = counting.as_ref().and_then(|_| self.anchor(&mut fields));
-            counting.map(|counting| DeclaredLimit {
-                name,
-                requests: counting.requests,
-                window: counting.window,
-                algorithm: self.shareable(field, counting.algorithm),
-                charge,
-                debt_max,
-                schedule,
-                when,
-                ban,
-                anchor,
-                reserve,
-                place: field.place(),
-                path: field.path().to_owned(),
-            })
+        let name = fields.text("name").unwrap_or_default();
+        let replaces = replaces(&mut fields);
+        let unlimited = fields.flag("unlimited");
+        let limit = match unlimited {
+            true => nothing_else_limits(&mut fields),
+            false => self.limit(name, field, &mut fields),
         };
-        fields.finish(&mut self.report, |name| match home(name)? {
-            Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
+        fields.finish(|name| match home(name)? {
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
             Home::RateLimit => algorithm::home(name),
             Home::Schedule => Some("it belongs to the items of `schedule`"),
             Home::Ban => Some("it belongs under `ban`"),
             Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
+            home => home.remedy(),
         });
         Some(RateLimit { unlimited, limit, replaces })
     }
 
+    /// None if the limit cannot be read, which is reported.
+    fn limit<'n>(
+        &mut self,
+        name: &'n str,
+        field: &Field<'n>,
+        fields: &mut Fields<'n>,
+    ) -> Option<DeclaredLimit<'n>> {
+        let counting = algorithm::counting(fields, self.semantics, self.default_algorithm);
+        let when = fields.take("when").and_then(|field| limits_file::expression(&field)).map(Arc::new);
+        let Some(mut counting) = counting else {
+            // Its errors are reported too.
+            self.charge(fields);
+            return None;
+        };
+        let reserve = self.reserve(fields, &counting);
+        let charge = match reserve {
+            None if !counting.algorithm.holds_slots() => self.charge(fields),
+            _ => ChargePolicy::Admitted,
+        };
+        let debt_max = self.debt_max(fields, &counting, charge, reserve);
+        let schedule = self.schedule(fields, &counting);
+        let ban = self.ban(fields, &counting);
+        let anchor = self.anchor(fields);
+        counting.algorithm = self.shareable(field, counting.algorithm);
+        let field = field.clone();
+        Some(DeclaredLimit { name, counting, charge, debt_max, schedule, when, ban, anchor, reserve, field })
+    }
+
     /// The algorithm as it counts in a shared store, if counters are in one; reports one that cannot.
-    fn shareable(&mut self, field: &Field<'_>, algorithm: Algorithm) -> Algorithm {
+    fn shareable(&self, field: &Field<'_>, algorithm: Algorithm) -> Algorithm {
         if !self.is_shared {
             return algorithm;
         }
         algorithm.in_microseconds().unwrap_or_else(|reason| {
             let place = if algorithm.queueing().is_some() { "`domain`" } else { "`key` or `domain`" };
-            let message = format!(
+            field.reject(format!(
                 "cannot be counted in a shared store: {reason}, or write `counters: local` beside {place}"
-            );
-            field.reject(&mut self.report, message);
+            ));
             algorithm
         })
-    }
-
-    fn replaces<'n>(&mut self, fields: &mut Fields<'n>) -> Vec<Replaced<'n>> {
-        let items = fields.take("replaces").and_then(|list| list.list(&mut self.report)).unwrap_or_default();
-        let mut replaces = Vec::new();
-        for item in items {
-            let Some(mut item_fields) = item.fields(&mut self.report) else {
-                continue;
-            };
-            let field = item_fields.take("name");
-            let name = field.as_ref().and_then(|field| field.text(&mut self.report));
-            match (field, name) {
-                (Some(field), Some(name)) if !name.is_empty() => replaces.push(Replaced { name, field }),
-                (Some(_), None) => {}
-                (field, _) => {
-                    let place = field.map_or(item_fields.place(), |field| field.place());
-                    let message = "is empty; write the name of the limit to replace";
-                    self.report.at(place, item_fields.path_of("name"), message);
-                }
-            }
-            item_fields.finish(&mut self.report, |_| None);
-        }
-        replaces
-    }
-
-    /// `requests_per_unit` is allowed beside `unlimited`: the reference server ignores it.
-    fn nothing_else_limits(&mut self, fields: &mut Fields<'_>) {
-        let _ = fields.take("requests_per_unit").and_then(|field| field.whole(&mut self.report));
-        for name in COUNTING_KEYS {
-            if let Some(field) = fields.take(name) {
-                field.reject(
-                    &mut self.report,
-                    "has no effect in an unlimited rate; remove this or `unlimited`",
-                );
-            }
-        }
     }
 
     pub(super) fn charge(&mut self, fields: &mut Fields<'_>) -> ChargePolicy {
@@ -189,22 +117,35 @@ impl Walk<'_, '_> {
             Semantics::Exact => ChargePolicy::Admitted,
             Semantics::Reference => ChargePolicy::Always,
         };
-        let Some(field) = fields.take("charge") else {
-            return default;
-        };
-        match field.text(&mut self.report) {
-            Some("admitted") => ChargePolicy::Admitted,
-            Some("always") => ChargePolicy::Always,
-            Some(other) => {
-                let meant = match nearest(other, &["admitted", "always"]) {
-                    Some(meant) => format!("did you mean `{meant}`?"),
-                    None => "write admitted or always".to_owned(),
-                };
-                field
-                    .reject(&mut self.report, format!("{} is not a value of charge; {meant}", quoted(other)));
-                default
-            }
-            None => default,
-        }
+        let choices = [("admitted", ChargePolicy::Admitted), ("always", ChargePolicy::Always)];
+        let charge = fields.take("charge").and_then(|field| {
+            algorithm::choice_or(&field, "a value of charge", "write admitted or always", &choices)
+        });
+        charge.unwrap_or(default)
     }
+}
+
+fn replaces<'n>(fields: &mut Fields<'n>) -> Vec<Replaced<'n>> {
+    let items = fields.take("replaces").and_then(|list| list.list()).unwrap_or_default();
+    let replaced = |item: &Field<'n>| {
+        let mut fields = item.fields()?;
+        let remedy = "is empty; write the name of the limit to replace";
+        let field = fields.take("name").or_else(|| fields.refuse("name", remedy));
+        fields.finish(|_| None);
+        let field = field?;
+        match field.text()? {
+            "" => field.refuse(remedy),
+            name => Some(Replaced { name, field }),
+        }
+    };
+    items.iter().filter_map(replaced).collect()
+}
+
+/// `requests_per_unit` is allowed beside `unlimited`: the reference server ignores it.
+fn nothing_else_limits<T>(fields: &mut Fields<'_>) -> Option<T> {
+    let _ = fields.take("requests_per_unit").and_then(|field| field.whole());
+    for field in COUNTING_KEYS.into_iter().filter_map(|name| fields.take(name)) {
+        field.reject("has no effect in an unlimited rate; remove this or `unlimited`");
+    }
+    None
 }

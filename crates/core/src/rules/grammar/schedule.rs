@@ -5,10 +5,10 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    algorithm::{Hours, Timetable, Zone, minute_of_day, weekday},
+    algorithm::{Hours, Timetable, minute_of_day, weekday},
     rules::{
         rule_limit::LimitSchedule,
-        yaml::{Field, Fields, Report, quoted},
+        yaml::{Field, Fields, quoted},
     },
 };
 
@@ -22,38 +22,26 @@ pub(super) struct DeclaredSchedule {
 const EVERY_DAY: u8 = 0x7f;
 const MINUTES_PER_DAY: u16 = 24 * 60;
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     /// Reads the schedule of a limit, and the time zone that is for it.
-    pub(super) fn schedule(
-        &mut self,
-        fields: &mut Fields<'_>,
-        counting: &Counting,
-    ) -> Option<DeclaredSchedule> {
+    pub(super) fn schedule(&self, fields: &mut Fields<'_>, counting: &Counting) -> Option<DeclaredSchedule> {
         let field = fields.take("schedule")?;
-        let report = &mut self.report;
-        let time_zone = match fields.take("time_zone") {
-            Some(field) => zone(&field, report),
-            None => Some(Zone::UTC),
-        };
+        let time_zone = zone(fields);
         if !counting.algorithm.has_window() {
             let message = "is for limits of windows: the level of a bucket is counted in units of its rate; remove it, or write `algorithm: sliding_window` (or sliding_log, fixed_window)";
-            field.reject(report, message);
-            return None;
+            return field.refuse(message);
         }
         if self.is_shared {
             let message = "cannot be counted in a shared store: a limit there has one number at all times; remove it, or write \
                            `counters: local` beside `domain`";
-            field.reject(report, message);
-            return None;
+            return field.refuse(message);
         }
-        let items = field.list(report)?;
+        let items = field.list()?;
         if items.is_empty() || items.len() > Timetable::HOURS_MAX {
-            let message = format!("has {} items; write 1 to {}", items.len(), Timetable::HOURS_MAX);
-            field.reject(report, message);
-            return None;
+            return field.refuse(format!("has {} items; write 1 to {}", items.len(), Timetable::HOURS_MAX));
         }
         let most = counting.algorithm.limit_max();
-        let entries: Vec<_> = items.iter().map(|item| entry(item, most, report)).collect();
+        let entries: Vec<_> = items.iter().map(|item| entry(item, most)).collect();
         let (hours, requests): (Vec<_>, _) =
             entries.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
         Some(DeclaredSchedule { timetable: Timetable::new(time_zone?, hours), requests })
@@ -61,23 +49,16 @@ impl Walk<'_, '_> {
 }
 
 /// Reads one item.
-fn entry(item: &Field<'_>, most: u32, report: &mut Report<'_>) -> Option<(Hours, u32)> {
-    let mut fields = item.fields(report)?;
+fn entry(item: &Field<'_>, most: u32) -> Option<(Hours, u32)> {
+    let mut fields = item.fields()?;
     let (days_field, hours_field) = (fields.take("days"), fields.take("hours"));
     if days_field.is_none() && hours_field.is_none() {
-        let message = "has no times; write `days: mon-fri` or `hours: \"08:00-18:00\"`, or both";
-        item.reject(report, message);
+        item.reject("has no times; write `days: mon-fri` or `hours: \"08:00-18:00\"`, or both");
     }
-    let days = match &days_field {
-        Some(field) => days(field, report),
-        None => Some(EVERY_DAY),
-    };
-    let minutes = match &hours_field {
-        Some(field) => minutes(field, report),
-        None => Some((0, MINUTES_PER_DAY)),
-    };
-    let requests = requests(&mut fields, most, report);
-    fields.finish(report, |name| match name {
+    let days = days_field.as_ref().map_or(Some(EVERY_DAY), days);
+    let minutes = hours_field.as_ref().map_or(Some((0, MINUTES_PER_DAY)), minutes);
+    let requests = requests(&mut fields, most);
+    fields.finish(|name| match name {
         "time_zone" | "zone" => Some("write `time_zone` beside `schedule`, for all of its items"),
         "unit" | "unit_multiplier" | "per" | "algorithm" => Some(
             "it belongs to the whole limit, beside `schedule`: its items differ in `requests_per_unit` alone",
@@ -90,53 +71,41 @@ fn entry(item: &Field<'_>, most: u32, report: &mut Report<'_>) -> Option<(Hours,
 }
 
 /// `requests_per_unit` or `unlimited` of an item.
-fn requests(fields: &mut Fields<'_>, most: u32, report: &mut Report<'_>) -> Option<u32> {
-    let unlimited = fields.flag("unlimited", report);
+fn requests(fields: &mut Fields<'_>, most: u32) -> Option<u32> {
+    let unlimited = fields.flag("unlimited");
     let Some(field) = fields.take("requests_per_unit") else {
         if !unlimited {
             let message = "is missing; write how many requests are admitted per window (0 denies all), or `unlimited: true`";
-            report.at(fields.place(), fields.path_of("requests_per_unit"), message);
-            return None;
+            return fields.refuse("requests_per_unit", message);
         }
         if most < LimitSchedule::UNLIMITED {
             let message = format!("a log of all hits is too large; write `requests_per_unit` up to {most}");
-            report.at(fields.place(), fields.path_of("unlimited"), message);
-            return None;
+            return fields.refuse("unlimited", message);
         }
         return Some(LimitSchedule::UNLIMITED);
     };
     if unlimited {
-        field.reject(report, "has no effect in unlimited hours; remove this or `unlimited`");
+        field.reject("has no effect in unlimited hours; remove this or `unlimited`");
     }
-    let requests = field.whole(report)?;
+    let requests = field.whole()?;
     if requests > most {
-        field.reject(report, format!("a log of {requests} hits is too large; write a number up to {most}"));
-        return None;
+        return field.refuse(format!("a log of {requests} hits is too large; write a number up to {most}"));
     }
     Some(requests)
 }
 
 /// `mon-fri`, `sat,sun`, `[mon, wed]`: one bit for each day, from Monday on.
-fn days(field: &Field<'_>, report: &mut Report<'_>) -> Option<u8> {
-    let texts: Vec<Field<'_>> = match field.as_text() {
-        Some(_) => vec![field.clone()],
-        None => field.list(report)?,
-    };
+fn days(field: &Field<'_>) -> Option<u8> {
     let mut days = 0;
-    for text_field in &texts {
-        for part in text_field.text(report)?.split(',') {
-            let Some(mask) = day_range(part.trim()) else {
-                let message =
-                    format!("{} is no day; write days such as mon-fri or sat,sun", quoted(part.trim()));
-                text_field.reject(report, message);
-                return None;
-            };
-            days |= mask;
+    for item in &field.list_or_text()? {
+        for part in item.text()?.split(',').map(str::trim) {
+            days |= day_range(part).or_else(|| {
+                item.refuse(format!("{} is no day; write days such as mon-fri or sat,sun", quoted(part)))
+            })?;
         }
     }
     if days == 0 {
-        field.reject(report, "has no days; write days such as mon-fri, or remove it for every day");
-        return None;
+        return field.refuse("has no days; write days such as mon-fri, or remove it for every day");
     }
     Some(days)
 }
@@ -150,19 +119,17 @@ fn day_range(text: &str) -> Option<u8> {
 }
 
 /// `08:00-18:00`: two different minutes of the day.
-fn minutes(field: &Field<'_>, report: &mut Report<'_>) -> Option<(u16, u16)> {
-    let text = field.text(report)?;
+fn minutes(field: &Field<'_>) -> Option<(u16, u16)> {
+    let text = field.text()?;
     let parsed = text
         .split_once('-')
         .and_then(|(from, to)| Some((minute_of_day(from.trim())?, minute_of_day(to.trim())?)));
-    let message = match parsed {
+    field.refuse(match parsed {
         Some((from, to)) if from == to => "is no time at all; write 00:00-24:00 for the whole day".to_owned(),
         Some((MINUTES_PER_DAY, _)) => "begins with the next day; write 00:00 and the day after".to_owned(),
         Some(both) => return Some(both),
         None => format!("{} is not a time of the day; write hours such as 08:00-18:00", quoted(text)),
-    };
-    field.reject(report, message);
-    None
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
         limits::Registrar,
         percent::Percent,
         semantics::Semantics,
-        yaml::{Field, Report},
+        yaml::{Field, Fields},
     },
 };
 use std::sync::Arc;
@@ -19,8 +19,7 @@ const UNRECORDED: Percent = Percent::new(50).expect("it is a percentage");
 const MIN_USE: Percent = Percent::new(80).expect("it is a percentage");
 
 /// The state of reading one file.
-pub(super) struct Walk<'w, 'p> {
-    pub(super) report: Report<'p>,
+pub(super) struct Walk<'w> {
     pub(super) limits: &'w mut Registrar,
     pub(super) semantics: Semantics,
     pub(super) default_algorithm: Option<DefaultAlgorithm>,
@@ -62,34 +61,25 @@ impl ShownValues {
     }
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_> {
     /// `rlqs`: how the domain is served over RLQS.
     pub(super) fn quotas(&mut self, field: &Field<'_>) -> Option<DeclaredQuotas> {
-        let mut fields = field.fields(&mut self.report)?;
+        let mut fields = field.fields()?;
         let clients = fields.take("clients");
-        let number = clients.as_ref().map_or(Some(1), |clients| clients.whole(&mut self.report));
+        let number = clients.as_ref().map_or(Some(1), |clients| clients.whole());
         if let (Some(clients), Some(0)) = (&clients, number) {
-            clients.reject(&mut self.report, "is 0; write the number of Envoys that share each limit");
+            clients.reject("is 0; write the number of Envoys that share each limit");
         }
-        let max_share = match fields.take("max_share") {
-            Some(field) => max_share(&field, number.unwrap_or(u32::MAX), &mut self.report),
-            None => Some(Percent::ALL),
-        };
-        let unrecorded = match fields.take("unrecorded") {
-            Some(field) => percentage(&field, &mut self.report),
-            None => Some(UNRECORDED),
-        };
-        let min_use = match fields.take("min_use") {
-            Some(field) => percentage(&field, &mut self.report),
-            None => Some(MIN_USE),
-        };
-        fields.finish(&mut self.report, |_| None);
+        let max_share = max_share(&mut fields, number.unwrap_or(u32::MAX));
+        let unrecorded = percentage(&mut fields, "unrecorded", UNRECORDED);
+        let min_use = percentage(&mut fields, "min_use", MIN_USE);
+        fields.finish(|_| None);
         Some(DeclaredQuotas {
             clients: number?,
             max_share: max_share?,
             unrecorded: unrecorded?,
             min_use: min_use?,
-            origin: self.report.origin(field.place()),
+            origin: field.origin(),
             is_shared: self.is_shared,
             is_leased: self.is_leased,
             semantics: self.semantics,
@@ -98,38 +88,63 @@ impl Walk<'_, '_> {
 }
 
 /// A percentage from 1% to 100%.
-fn percentage(field: &Field<'_>, report: &mut Report<'_>) -> Option<Percent> {
-    let text = field.text(report)?;
+fn percentage(fields: &mut Fields<'_>, name: &'static str, default: Percent) -> Option<Percent> {
+    let Some(field) = fields.take(name) else { return Some(default) };
+    let text = field.text()?;
     let percent = text.strip_suffix('%').and_then(|number| number.parse().ok()).and_then(Percent::new);
-    if percent.is_none() {
-        field.reject(report, format!("{text:?} is not a percentage from 1% to 100%; write for example 40%"));
-    }
-    percent
+    percent.or_else(|| {
+        field.refuse(format!("{text:?} is not a percentage from 1% to 100%; write for example 40%"))
+    })
 }
 
 /// `max_share`: a percentage that is no less than an equal part for each client.
-fn max_share(field: &Field<'_>, clients: u32, report: &mut Report<'_>) -> Option<Percent> {
-    let percent = percentage(field, report)?;
+fn max_share(fields: &mut Fields<'_>, clients: u32) -> Option<Percent> {
+    let percent = percentage(fields, "max_share", Percent::ALL)?;
+    let Some(field) = fields.take("max_share") else { return Some(percent) };
     if u64::from(percent.get()) * u64::from(clients) < 100 {
-        let message = format!(
+        return field.refuse(format!(
             "is less than an equal part for each client (`rlqs.clients`: {clients}), so that a part of each limit could not be used; \
              raise it, or state more `clients`"
-        );
-        field.reject(report, message);
-        return None;
+        ));
     }
     Some(percent)
 }
 
 /// Whether `counters` of a file or a descriptor is `local`.
-pub(super) fn is_local(counters: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
+pub(super) fn is_local(counters: Option<&Field<'_>>) -> bool {
     let Some(field) = counters else { return false };
-    let text = field.text(report);
+    let text = field.text();
     if text.is_some_and(|text| text != "local") {
-        field.reject(report, "has one value: write `local`, or leave it out for the store of `--counters`");
+        field.reject("has one value: write `local`, or leave it out for the store of `--counters`");
     }
     text.is_some()
 }
+
+/// Keys of a `rate_limit` that have no effect in an unlimited one.
+pub(super) const COUNTING_KEYS: [&str; 22] = [
+    "unit",
+    "unit_multiplier",
+    "per",
+    "algorithm",
+    "charge",
+    "debt_max",
+    "when",
+    "precision",
+    "aligned",
+    "calendar",
+    "time_zone",
+    "size",
+    "refill",
+    "burst",
+    "max_wait",
+    "max_queue",
+    "requests_in_flight",
+    "max_hold",
+    "schedule",
+    "ban",
+    "reserve",
+    "on_lost_end",
+];
 
 /// The kinds of map in a file.
 pub(super) enum Home {
@@ -141,6 +156,20 @@ pub(super) enum Home {
     OnDeny,
 }
 
+impl Home {
+    /// The place of its keys, seen from a descriptor or what it contains.
+    pub(super) fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            Self::File => "it belongs to the file, beside the outermost `descriptors`",
+            Self::Descriptor => "it belongs to a descriptor",
+            Self::RateLimit => "it belongs under `rate_limit`",
+            Self::Schedule => "it belongs to the items of `schedule`, under `rate_limit`",
+            Self::Ban => "it belongs under `ban` of `rate_limit`",
+            Self::OnDeny => "it belongs under `on_deny`",
+        })
+    }
+}
+
 /// The kind of map that a key belongs to, for errors about keys one level too high or too low.
 pub(super) fn home(name: &str) -> Option<Home> {
     match name {
@@ -149,10 +178,8 @@ pub(super) fn home(name: &str) -> Option<Home> {
         | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode" | "detailed_metric"
         | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"
         | "counters" | "lease" | "request_limits" => Some(Home::Descriptor),
-        "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
-        | "algorithm" | "charge" | "debt_max" | "when" | "precision" | "aligned" | "calendar"
-        | "time_zone" | "size" | "refill" | "burst" | "max_wait" | "max_queue" | "requests_in_flight"
-        | "max_hold" | "schedule" | "ban" | "reserve" | "on_lost_end" => Some(Home::RateLimit),
+        "requests_per_unit" | "unlimited" | "name" | "replaces" => Some(Home::RateLimit),
+        _ if COUNTING_KEYS.contains(&name) => Some(Home::RateLimit),
         "days" | "hours" => Some(Home::Schedule),
         "after" | "within" | "for" => Some(Home::Ban),
         "body" | "headers" | "mark" => Some(Home::OnDeny),

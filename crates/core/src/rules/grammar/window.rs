@@ -2,72 +2,52 @@
 
 use crate::{
     limit::{Unit, Window, WindowError},
-    rules::yaml::{Field, Fields, Report, nearest, quoted},
+    rules::yaml::{Field, Fields, nearest, quoted},
 };
 
 /// The window; none if there is no valid one, which is reported.
-pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Window> {
+pub(super) fn window(fields: &mut Fields<'_>) -> Option<Window> {
     let (unit, multiplier, per) = (fields.take("unit"), fields.take("unit_multiplier"), fields.take("per"));
     if let (None, Some(multiplier)) = (&unit, &multiplier) {
-        multiplier
-            .reject(report, "multiplies `unit`, which is not there; write `unit`, or all of it in `per`");
+        multiplier.reject("multiplies `unit`, which is not there; write `unit`, or all of it in `per`");
     }
     match (unit, per) {
-        (Some(unit), None) => of_unit(&unit, multiplier.as_ref(), report),
-        (None, Some(per)) => of_length(&per, report),
-        (Some(_), Some(per)) => {
-            per.reject(report, "is given beside `unit`; keep one of the two");
-            None
-        }
+        (Some(unit), None) => of_unit(&unit, multiplier.as_ref()),
+        (None, Some(per)) => of_length(&per),
+        (Some(_), Some(per)) => per.refuse("is given beside `unit`; keep one of the two"),
         // The calendar states the window; the error is that another algorithm has none.
         (None, None) if fields.has_unknown("calendar") => None,
         (None, None) => {
-            let message = "is missing; write `unit: second` (or minute, hour, …) or `per: 10s`";
-            report.at(fields.place(), fields.path_of("unit"), message);
-            None
+            fields.refuse("unit", "is missing; write `unit: second` (or minute, hour, …) or `per: 10s`")
         }
     }
 }
 
-fn of_unit(field: &Field<'_>, multiplier: Option<&Field<'_>>, report: &mut Report<'_>) -> Option<Window> {
-    let name = field.text(report)?;
-    let unit = Unit::from_name(name);
-    if unit.is_none() {
+fn of_unit(field: &Field<'_>, multiplier: Option<&Field<'_>>) -> Option<Window> {
+    let name = field.text()?;
+    let unit = Unit::from_name(name).or_else(|| {
         let names = Unit::ALL.map(Unit::name);
         let remedy = match (nearest(name, &names), length(name)) {
             (_, Ok(_)) => format!("write `per: {name}` instead of `unit`"),
             (Some(meant), _) => format!("did you mean `{meant}`?"),
             _ => format!("write one of {}", names.join(", ")),
         };
-        field.reject(report, format!("{} is not a unit; {remedy}", quoted(name)));
-    }
-    let Some(multiplier) = multiplier else {
-        return unit.map(Unit::window);
-    };
-    let units = multiplier.whole(report)?;
+        field.refuse(format!("{} is not a unit; {remedy}", quoted(name)))
+    });
+    let Some(multiplier) = multiplier else { return unit.map(Unit::window) };
+    let units = multiplier.whole()?;
     if units == 0 {
-        multiplier.reject(report, "0 units are not a window; write 1 or more");
-        return None;
+        return multiplier.refuse("0 units are not a window; write 1 or more");
     }
-    match Window::from_secs(unit?.seconds().saturating_mul(units.into())) {
-        Ok(window) => Some(window),
-        Err(error) => {
-            multiplier.reject(report, format!("{units} units are too many: {error}"));
-            None
-        }
-    }
+    Window::from_secs(unit?.seconds().saturating_mul(units.into()))
+        .map_or_else(|error| multiplier.refuse(format!("{units} units are too many: {error}")), Some)
 }
 
 /// A duration within the bounds of a window; none if it is not valid, which is reported.
-pub(super) fn of_length(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
-    let text = field.text(report)?;
-    match length(text) {
-        Ok(window) => Some(window),
-        Err(remedy) => {
-            field.reject(report, format!("{} is not a duration; {remedy}", quoted(text)));
-            None
-        }
-    }
+pub(super) fn of_length(field: &Field<'_>) -> Option<Window> {
+    let text = field.text()?;
+    length(text)
+        .map_or_else(|remedy| field.refuse(format!("{} is not a duration; {remedy}", quoted(text))), Some)
 }
 
 /// The scales of a length, in nanoseconds.

@@ -16,7 +16,7 @@ pub(in crate::rules) struct DeclaredOverlay {
 
 impl DeclaredOverlay {
     /// Reads a document.
-    pub(in crate::rules) fn read(&mut self, source: &Source, problems: &mut Problems) {
+    pub(in crate::rules) fn read(&mut self, source: &Source, problems: &Problems) {
         match &source.content {
             Content::Override(declared) => self.overrides.push(Arc::clone(declared)),
             Content::Blocks(blocks) => self.add_blocks(blocks.to_vec()),

@@ -16,7 +16,7 @@ enum BlockLine<'l> {
 }
 
 /// Reads every line, and notes every malformed one.
-pub(super) fn read(source: &Source, problems: &mut Problems) -> Vec<Block> {
+pub(super) fn read(source: &Source, problems: &Problems) -> Vec<Block> {
     let text = source.text();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut blocks, mut domain) = (Vec::new(), None);

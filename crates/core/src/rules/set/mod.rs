@@ -84,9 +84,9 @@ impl RuleSet {
         overlays: &[Source],
         options: &LoadOptions,
     ) -> Result<Self, RuleErrors> {
-        let mut problems = Problems::default();
+        let problems = Problems::default();
         let mut overlaid = DeclaredOverlay::default();
-        overlays.iter().for_each(|source| overlaid.read(source, &mut problems));
+        overlays.iter().for_each(|source| overlaid.read(source, &problems));
         problems.or(())?;
         let mut limits = Registrar::new(self.limits.clone(), options.series_max, &self.beside);
         limits.used = self.registered[..self.of_rules].to_vec();
@@ -127,7 +127,7 @@ impl RuleSet {
     }
 
     fn build(sources: &[Source], options: &LoadOptions, former: &Self) -> Result<Self, RuleErrors> {
-        let mut problems = Problems::default();
+        let problems = Problems::default();
         let mut limits = Registrar::new(former.limits.clone(), options.series_max, &former.beside);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         let mut overlaid = DeclaredOverlay::default();
@@ -138,18 +138,18 @@ impl RuleSet {
         } else {
             sources
         };
-        let documents = ExtensionDocuments::read(sources, &mut problems);
-        let extensions = documents.extensions(options, &mut problems);
+        let documents = ExtensionDocuments::read(sources, &problems);
+        let extensions = documents.extensions(options, &problems);
         for (index, source) in sources.iter().enumerate() {
             if documents.contain(index) {
                 continue;
             }
             if source.id.is_overlay() {
-                overlaid.read(source, &mut problems);
+                overlaid.read(source, &problems);
                 continue;
             }
-            for declared in grammar::domains(source, options, &extensions, &mut limits, &mut problems) {
-                add_domain(&mut domains, declared, options, &mut problems);
+            for declared in grammar::domains(source, options, &extensions, &mut limits, &problems) {
+                add_domain(&mut domains, declared, options, &problems);
             }
         }
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
@@ -160,7 +160,7 @@ impl RuleSet {
             let kind = (options.semantics, declared.is_shared);
             let own = declared.own_limits.as_ref().map(|(settings, _)| *settings);
             let own_limits = OwnLimits::new(&name, own, &of_descriptors, kind, &mut limits);
-            let rules = DomainRules::compile(declared, own_limits, options.semantics, &mut problems);
+            let rules = DomainRules::compile(declared, own_limits, options.semantics, &problems);
             compiled.push((name.into(), rules));
         }
         let warnings = problems.take_warnings().into();
@@ -315,7 +315,7 @@ fn add_domain(
     domains: &mut BTreeMap<Arc<str>, DeclaredDomain>,
     declared: DeclaredDomain,
     options: &LoadOptions,
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     let mut first = match domains.entry(Arc::clone(&declared.name)) {
         btree_map::Entry::Vacant(place) => {

@@ -17,7 +17,7 @@ use smol_str::SmolStr;
 use std::{cmp::Reverse, collections::BTreeMap, mem};
 
 impl Level {
-    pub(super) fn compile(declared: Vec<Declared>, semantics: Semantics, problems: &mut Problems) -> Self {
+    pub(super) fn compile(declared: Vec<Declared>, semantics: Semantics, problems: &Problems) -> Self {
         if semantics == Semantics::Reference {
             return Self::Joined(Box::new(JoinedLevel::compile(declared, problems)));
         }

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 const INLINE: usize = 256;
 
 impl JoinedLevel {
-    pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
+    pub(super) fn compile(declared: Vec<Declared>, problems: &Problems) -> Self {
         let (mut nodes, mut by_text) = (Vec::<JoinedNode>::with_capacity(declared.len()), BTreeMap::new());
         let mut sets: BTreeMap<SmolStr, Vec<SetNode>> = BTreeMap::new();
         for (order, one) in (0..).zip(declared) {

@@ -310,7 +310,7 @@ impl DomainRules {
         declared: DeclaredDomain,
         own_limits: OwnLimits,
         semantics: Semantics,
-        problems: &mut Problems,
+        problems: &Problems,
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         if let Some(quotas) = &declared.quotas {

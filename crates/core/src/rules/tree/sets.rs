@@ -43,7 +43,7 @@ impl ValueSets {
     pub(super) fn new<'e>(
         nodes: Vec<SetNode>,
         exact: impl Fn(&str) -> Option<&'e Rule>,
-        problems: &mut Problems,
+        problems: &Problems,
     ) -> Self {
         let (mut texts, mut any_case, mut by_network) =
             (Index::default(), Index::default(), Index::default());
@@ -140,7 +140,7 @@ impl ValueSets {
 struct Adding<'n, 'p> {
     nodes: &'n [SetNode],
     index: u32,
-    problems: &'p mut Problems,
+    problems: &'p Problems,
 }
 
 impl Adding<'_, '_> {
@@ -165,7 +165,7 @@ impl Adding<'_, '_> {
 }
 
 /// The automaton of the regular expressions, unless they are too many.
-fn automaton(nodes: &[SetNode], indices: &[u32], problems: &mut Problems) -> Option<Regexes> {
+fn automaton(nodes: &[SetNode], indices: &[u32], problems: &Problems) -> Option<Regexes> {
     let regexes: Vec<&Regex> = indices.iter().filter_map(|index| nodes[*index as usize].regex()).collect();
     if let Some(at) = Regexes::first_too_many(regexes.iter().copied()) {
         let SetNode { node, path_in_file, .. } = &nodes[indices[at] as usize];

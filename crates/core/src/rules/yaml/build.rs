@@ -13,12 +13,12 @@ use std::{
 /// unless it is empty.
 ///
 /// After an error that leaves the rest readable, such as a repeated key, parsing continues to find the others.
-pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<Node>> {
+pub(in crate::rules) fn parse(text: &str, report: &Report<'_>) -> Option<Rc<Node>> {
     parse_wanted(text, Wanted::One, report).pop()
 }
 
 /// All documents of a file that are not empty, whatever their shape: tags other than YAML's own have no effect.
-pub(in crate::rules) fn parse_all(text: &str, report: &mut Report<'_>) -> Vec<Rc<Node>> {
+pub(in crate::rules) fn parse_all(text: &str, report: &Report<'_>) -> Vec<Rc<Node>> {
     parse_wanted(text, Wanted::All, report)
 }
 
@@ -30,20 +30,20 @@ enum Wanted {
     All,
 }
 
-fn parse_wanted(text: &str, wanted: Wanted, report: &mut Report<'_>) -> Vec<Rc<Node>> {
+fn parse_wanted(text: &str, wanted: Wanted, report: &Report<'_>) -> Vec<Rc<Node>> {
     // Some editors write a byte order mark before UTF-8; it has no meaning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = AmendedText { text: Cow::Borrowed(text), indented: BTreeSet::new(), parted: 0 };
-    let errors_before = report.errors();
+    let errors_before = report.problems.len();
     loop {
         match read(&lines, wanted, report) {
             Read::Finished(roots) => return roots,
             Read::UnderIndented(line) => {
-                report.forget_after(errors_before);
+                report.problems.truncate(errors_before);
                 lines.indent(line);
             }
             Read::AttachedComment(at) => {
-                report.forget_after(errors_before);
+                report.problems.truncate(errors_before);
                 lines.part(at);
             }
         }
@@ -117,7 +117,7 @@ enum Read {
     AttachedComment(usize),
 }
 
-fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &mut Report<'_>) -> Read {
+fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &Report<'_>) -> Read {
     let mut options = Options::default();
     options.set_emit_comments(false);
     let mut builder =
@@ -244,7 +244,7 @@ struct KeyText {
 }
 
 struct Builder<'b, 'p> {
-    report: &'b mut Report<'p>,
+    report: &'b Report<'p>,
     wanted: Wanted,
     open: Vec<Open>,
     anchors: HashMap<usize, Rc<Node>>,

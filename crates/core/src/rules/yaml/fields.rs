@@ -2,31 +2,31 @@
 //!
 //! A map may be extended by one of another document: reading takes the pairs of both, and those of the extension first.
 
-use super::{Kind, Node, Pair, Place, Report, Scalar, join, nearest};
-use crate::rules::{SourceId, error::Position};
+use super::{Kind, Node, Pair, Report, Scalar, join, nearest};
+use crate::rules::{
+    RuleError,
+    error::{Origin, Position},
+};
 use std::rc::Rc;
 
-/// A value and the path to it.
+/// A value, the path to it, and the report of its document.
 #[derive(Clone)]
 pub(in crate::rules) struct Field<'n> {
     node: &'n Node,
     path: String,
-    /// Its document, if that is not the one that is read.
-    elsewhere: Option<&'n SourceId>,
+    report: &'n Report<'n>,
     /// The map of an extension.
     extension: Option<Box<Self>>,
 }
 
 /// The pairs of a map while they are read: each is taken by its name, and names that are not taken are unknown.
 pub(in crate::rules) struct Fields<'n> {
-    position: Position,
-    path: String,
+    map: Field<'n>,
     pairs: &'n [Pair],
     /// The names that were taken or looked for: those that are valid here.
     known: Vec<&'static str>,
     /// Names whose values are left out.
     left_out: Vec<&'static str>,
-    elsewhere: Option<&'n SourceId>,
     /// The pairs of an extension.
     extension: Option<Box<Self>>,
 }
@@ -34,7 +34,7 @@ pub(in crate::rules) struct Fields<'n> {
 /// A pair of a map with free names.
 pub(in crate::rules) struct Named<'n> {
     pub(in crate::rules) name: &'n str,
-    pub(in crate::rules) name_place: Place<'n>,
+    name_position: Position,
     pub(in crate::rules) value: Field<'n>,
 }
 
@@ -47,15 +47,22 @@ pub(in crate::rules) fn quoted(text: &str) -> String {
     }
 }
 
-impl<'n> Field<'n> {
-    /// The whole document that is read.
-    pub(in crate::rules) fn root(node: &'n Node) -> Self {
-        Self { node, path: String::new(), elsewhere: None, extension: None }
+impl<'n> Named<'n> {
+    /// Place of the name.
+    pub(in crate::rules) fn origin(&self) -> Origin {
+        self.value.report.origin(self.name_position)
     }
 
-    /// The whole of a document that extends the one that is read.
-    pub(in crate::rules) fn root_elsewhere(node: &'n Node, document: &'n SourceId) -> Self {
-        Self { elsewhere: Some(document), ..Self::root(node) }
+    /// Reports a problem with the name.
+    pub(in crate::rules) fn reject(&self, message: impl Into<String>) {
+        self.value.report.at(self.name_position, self.value.path.as_str(), message);
+    }
+}
+
+impl<'n> Field<'n> {
+    /// The whole of a document.
+    pub(in crate::rules) fn root(node: &'n Node, report: &'n Report<'n>) -> Self {
+        Self { node, path: String::new(), report, extension: None }
     }
 
     /// This map extended by another.
@@ -64,12 +71,18 @@ impl<'n> Field<'n> {
     }
 
     fn child(&self, node: &'n Node, path: String) -> Self {
-        Self { node, path, elsewhere: self.elsewhere, extension: None }
+        Self { node, path, report: self.report, extension: None }
+    }
+
+    /// The value of this name, if there is one.
+    fn value_in(&self, pairs: &'n [Pair], name: &str) -> Option<Self> {
+        let pair = pairs.iter().find(|pair| &*pair.key == name && !pair.value.is_null())?;
+        Some(self.child(&pair.value, join(&self.path, name)))
     }
 
     /// Place of the value.
-    pub(in crate::rules) fn place(&self) -> Place<'n> {
-        Place { position: self.node.position, elsewhere: self.elsewhere }
+    pub(in crate::rules) fn origin(&self) -> Origin {
+        self.report.origin(self.node.position)
     }
 
     pub(in crate::rules) fn is_map(&self) -> bool {
@@ -79,8 +92,7 @@ impl<'n> Field<'n> {
     /// The value of a name in this map alone, without its extension.
     pub(in crate::rules) fn own(&self, name: &str) -> Option<Self> {
         let Kind::Map(pairs) = &self.node.kind else { return None };
-        let pair = pairs.iter().find(|pair| &*pair.key == name && !pair.value.is_null())?;
-        Some(self.child(&pair.value, join(&self.path, name)))
+        self.value_in(pairs, name)
     }
 
     /// The text, if it is one.
@@ -106,87 +118,94 @@ impl<'n> Field<'n> {
         &self.path
     }
 
+    /// A problem with the value, which is not reported.
+    pub(in crate::rules) fn problem(&self, message: impl Into<String>) -> RuleError {
+        RuleError { origin: self.origin(), path: self.path.clone(), message: message.into() }
+    }
+
     /// Reports a problem with the value.
-    pub(in crate::rules) fn reject(&self, report: &mut Report<'_>, message: impl Into<String>) {
-        report.at(self.place(), self.path.as_str(), message);
+    pub(in crate::rules) fn reject(&self, message: impl Into<String>) {
+        self.report.at(self.node.position, self.path.as_str(), message);
+    }
+
+    /// Reports a problem with the value, of which nothing is read.
+    pub(in crate::rules) fn refuse<T>(&self, message: impl Into<String>) -> Option<T> {
+        self.reject(message);
+        None
     }
 
     /// Warns of a value that is valid, and surely does not do what it looks like.
-    pub(in crate::rules) fn doubt(&self, report: &mut Report<'_>, message: impl Into<String>) {
-        report.warn(self.place(), self.path.as_str(), message);
+    pub(in crate::rules) fn doubt(&self, message: impl Into<String>) {
+        self.report.warn(self.node.position, self.path.as_str(), message);
     }
 
-    fn mistyped<T>(&self, report: &mut Report<'_>, wanted: &str) -> Option<T> {
+    fn mistyped<T>(&self, wanted: &str) -> Option<T> {
         let found = match &self.node.kind {
             Kind::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
             Kind::Scalar(scalar) => quoted(&scalar.text),
             Kind::List(_) => "a list".to_owned(),
             Kind::Map(_) => "a map".to_owned(),
         };
-        self.reject(report, format!("{found} is not {wanted}"));
-        None
+        self.refuse(format!("{found} is not {wanted}"))
     }
 
     /// A text; numbers and booleans are taken as they are written.
-    pub(in crate::rules) fn text(&self, report: &mut Report<'_>) -> Option<&'n str> {
+    pub(in crate::rules) fn text(&self) -> Option<&'n str> {
         match &self.node.kind {
             Kind::Scalar(scalar) => Some(&scalar.text),
-            _ => self.mistyped(report, "a text; write one value"),
+            _ => self.mistyped("a text; write one value"),
         }
     }
 
     /// A boolean.
-    pub(in crate::rules) fn boolean(&self, report: &mut Report<'_>) -> Option<bool> {
+    pub(in crate::rules) fn boolean(&self) -> Option<bool> {
         match &self.node.kind {
             Kind::Scalar(scalar) if let Some(boolean) = scalar.boolean() => Some(boolean),
-            _ => self.mistyped(report, "true or false; write one of the two, without quotes"),
+            _ => self.mistyped("true or false; write one of the two, without quotes"),
         }
     }
 
     /// A whole number from 0 to 4294967295.
-    pub(in crate::rules) fn whole(&self, report: &mut Report<'_>) -> Option<u32> {
+    pub(in crate::rules) fn whole(&self) -> Option<u32> {
         let Kind::Scalar(scalar) = &self.node.kind else {
-            return self.mistyped(report, "a whole number; write a number such as 10");
+            return self.mistyped("a whole number; write a number such as 10");
         };
         if let Some(number) = scalar.whole() {
-            return u32::try_from(number).ok().or_else(|| {
-                self.mistyped(report, "between 0 and 4294967295; write a number from that range")
-            });
+            return u32::try_from(number)
+                .ok()
+                .or_else(|| self.mistyped("between 0 and 4294967295; write a number from that range"));
         }
-        self.mistyped(report, &format!("a whole number; {}", whole_remedy(scalar)))
+        self.mistyped(&format!("a whole number; {}", whole_remedy(scalar)))
     }
 
     /// The items of a list.
-    pub(in crate::rules) fn list(&self, report: &mut Report<'_>) -> Option<Vec<Self>> {
+    pub(in crate::rules) fn list(&self) -> Option<Vec<Self>> {
         let Kind::List(items) = &self.node.kind else {
-            return self.mistyped(report, "a list; begin each item with `- `");
+            return self.mistyped("a list; begin each item with `- `");
         };
         let item = |(index, node): (usize, &'n Rc<Node>)| self.child(node, format!("{}[{index}]", self.path));
         Some(items.iter().enumerate().map(item).collect())
     }
 
+    /// The items of a list, or one text.
+    pub(in crate::rules) fn list_or_text(&self) -> Option<Vec<Self>> {
+        if self.as_text().is_some() { Some(vec![self.clone()]) } else { self.list() }
+    }
+
     /// The pairs of a map.
-    pub(in crate::rules) fn fields(&self, report: &mut Report<'_>) -> Option<Fields<'n>> {
+    pub(in crate::rules) fn fields(&self) -> Option<Fields<'n>> {
         let Kind::Map(pairs) = &self.node.kind else {
-            return self.mistyped(report, "a map; write `key: value` pairs");
+            return self.mistyped("a map; write `key: value` pairs");
         };
-        let extension = self.extension.as_ref().and_then(|extension| extension.fields(report)).map(Box::new);
-        Some(Fields {
-            position: self.node.position,
-            path: self.path.clone(),
-            pairs,
-            known: Vec::new(),
-            left_out: Vec::new(),
-            elsewhere: self.elsewhere,
-            extension,
-        })
+        let extension = self.extension.as_ref().and_then(|extension| extension.fields()).map(Box::new);
+        Some(Fields { map: self.clone(), pairs, known: Vec::new(), left_out: Vec::new(), extension })
     }
 
     /// A map as JSON.
-    pub(in crate::rules) fn json(&self, report: &mut Report<'_>) -> Option<serde_json::Value> {
+    pub(in crate::rules) fn json(&self) -> Option<serde_json::Value> {
         match self.node.kind {
             Kind::Map(_) => Some(self.node.json()),
-            _ => self.mistyped(report, "a map; write `key: value` pairs"),
+            _ => self.mistyped("a map; write `key: value` pairs"),
         }
     }
 }
@@ -209,14 +228,15 @@ fn whole_remedy(scalar: &Scalar) -> String {
 }
 
 impl<'n> Fields<'n> {
-    /// Place of the map.
-    pub(in crate::rules) fn place(&self) -> Place<'n> {
-        Place { position: self.position, elsewhere: self.elsewhere }
+    /// Reports a problem with the value of a name, of which nothing is read, at the place of the map.
+    pub(in crate::rules) fn refuse<T>(&self, name: &str, message: impl Into<String>) -> Option<T> {
+        self.map.report.at(self.map.node.position, join(&self.map.path, name), message);
+        None
     }
 
-    /// The path of the value of that name, whether it exists or not.
-    pub(in crate::rules) fn path_of(&self, name: &str) -> String {
-        join(&self.path, name)
+    /// The value of a name that every such map has. `remedy` is what to write.
+    pub(in crate::rules) fn require(&mut self, name: &'static str, remedy: &str) -> Option<Field<'n>> {
+        self.take(name).or_else(|| self.refuse(name, format!("is missing; {remedy}")))
     }
 
     /// The value of the name; a name without a value counts as absent.
@@ -225,13 +245,8 @@ impl<'n> Fields<'n> {
             self.known.push(name);
         }
         let extension = self.extension.as_mut().and_then(|extension| extension.take(name));
-        let pair = self.pairs.iter().find(|pair| &*pair.key == name && !pair.value.is_null());
-        let own = pair.filter(|_| !self.left_out.contains(&name)).map(|pair| Field {
-            node: &pair.value,
-            path: join(&self.path, name),
-            elsewhere: self.elsewhere,
-            extension: None,
-        });
+        let is_left_out = self.left_out.contains(&name);
+        let own = self.map.value_in(self.pairs, name).filter(|_| !is_left_out);
         match (own, extension) {
             (Some(own), Some(extension)) if own.is_map() && extension.is_map() => {
                 Some(own.extended_by(&extension))
@@ -264,45 +279,31 @@ impl<'n> Fields<'n> {
     pub(in crate::rules) fn into_named(self) -> impl Iterator<Item = Named<'n>> {
         self.pairs.iter().map(move |pair| Named {
             name: &pair.key,
-            name_place: Place { position: pair.key_position, elsewhere: self.elsewhere },
-            value: Field {
-                node: &pair.value,
-                path: join(&self.path, &pair.key),
-                elsewhere: self.elsewhere,
-                extension: None,
-            },
+            name_position: pair.key_position,
+            value: self.map.child(&pair.value, join(&self.map.path, &pair.key)),
         })
     }
 
     /// The text of the name, if it has a value.
-    pub(in crate::rules) fn text(&mut self, name: &'static str, report: &mut Report<'_>) -> Option<&'n str> {
-        self.take(name)?.text(report)
+    pub(in crate::rules) fn text(&mut self, name: &'static str) -> Option<&'n str> {
+        self.take(name)?.text()
     }
 
     /// Whether the name is set to true.
-    pub(in crate::rules) fn flag(&mut self, name: &'static str, report: &mut Report<'_>) -> bool {
-        self.take(name).and_then(|field| field.boolean(report)).unwrap_or(false)
+    pub(in crate::rules) fn flag(&mut self, name: &'static str) -> bool {
+        self.take(name).and_then(|field| field.boolean()).unwrap_or(false)
     }
 
     /// Reports every unknown name, with the valid one that may be meant. `elsewhere` returns the remedy for names that are
     /// valid in another place.
-    pub(in crate::rules) fn finish(
-        self,
-        report: &mut Report<'_>,
-        elsewhere: impl Fn(&str) -> Option<&'static str>,
-    ) {
-        self.report_unknown(&self.known, report, &elsewhere);
+    pub(in crate::rules) fn finish(self, elsewhere: impl Fn(&str) -> Option<&'static str>) {
+        self.report_unknown(&self.known, &elsewhere);
         if let Some(extension) = &self.extension {
-            extension.report_unknown(&self.known, report, &elsewhere);
+            extension.report_unknown(&self.known, &elsewhere);
         }
     }
 
-    fn report_unknown(
-        &self,
-        valid: &[&'static str],
-        report: &mut Report<'_>,
-        elsewhere: &impl Fn(&str) -> Option<&'static str>,
-    ) {
+    fn report_unknown(&self, valid: &[&'static str], elsewhere: &impl Fn(&str) -> Option<&'static str>) {
         for pair in self.pairs.iter().filter(|pair| !valid.contains(&&*pair.key)) {
             let name = &*pair.key;
             let message = if name.is_empty() {
@@ -314,8 +315,7 @@ impl<'n> Fields<'n> {
             } else {
                 format!("the key is not known; known here: {}", valid.join(", "))
             };
-            let place = Place { position: pair.key_position, elsewhere: self.elsewhere };
-            report.at(place, join(&self.path, name), message);
+            self.map.report.at(pair.key_position, join(&self.map.path, name), message);
         }
     }
 }

@@ -114,64 +114,28 @@ fn extent<'n>(nodes: impl Iterator<Item = &'n Rc<Node>>) -> (usize, usize) {
     nodes.fold((1, 1), |(size, height), node| (size.saturating_add(node.size), height.max(node.height + 1)))
 }
 
-/// A position, in the document that is read or in one that extends it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'n> {
-    position: Position,
-    /// The other document.
-    elsewhere: Option<&'n SourceId>,
-}
-
-impl From<Position> for Place<'_> {
-    fn from(position: Position) -> Self {
-        Self { position, elsewhere: None }
-    }
-}
-
-/// Notes errors of one file.
+/// Notes the problems of one document.
 pub(super) struct Report<'p> {
     source: SourceId,
-    problems: &'p mut Problems,
+    problems: &'p Problems,
 }
 
 impl<'p> Report<'p> {
-    pub(super) fn new(source: &SourceId, problems: &'p mut Problems) -> Self {
+    pub(super) fn new(source: &SourceId, problems: &'p Problems) -> Self {
         Self { source: source.clone(), problems }
     }
 
-    pub(super) fn at<'n>(
-        &mut self,
-        place: impl Into<Place<'n>>,
-        path: impl Into<String>,
-        message: impl Into<String>,
-    ) {
-        self.problems.at(&self.origin(place), path, message);
+    fn at(&self, position: Position, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.at(&self.origin(position), path, message);
     }
 
     /// Notes a warning.
-    pub(super) fn warn<'n>(
-        &mut self,
-        place: impl Into<Place<'n>>,
-        path: impl Into<String>,
-        message: impl Into<String>,
-    ) {
-        self.problems.warn(&self.origin(place), path, message);
+    fn warn(&self, position: Position, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.warn(&self.origin(position), path, message);
     }
 
-    /// Number of errors noted in this file and in those before it.
-    fn errors(&self) -> usize {
-        self.problems.len()
-    }
-
-    /// Forgets all but so many of the errors that were noted.
-    fn forget_after(&mut self, errors: usize) {
-        self.problems.truncate(errors);
-    }
-
-    /// The origin of what is at the place.
-    pub(super) fn origin<'n>(&self, place: impl Into<Place<'n>>) -> Origin {
-        let Place { position, elsewhere } = place.into();
-        Origin { source: elsewhere.unwrap_or(&self.source).clone(), position: Some(position) }
+    fn origin(&self, position: Position) -> Origin {
+        Origin { source: self.source.clone(), position: Some(position) }
     }
 }
 

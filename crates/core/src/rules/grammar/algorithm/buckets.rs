@@ -8,33 +8,22 @@ use super::{
 use crate::{
     algorithm::{Algorithm, TokenBucket},
     limit::Window,
-    rules::{
-        semantics::Semantics,
-        yaml::{Fields, Report},
-    },
+    rules::{semantics::Semantics, yaml::Fields},
 };
 use std::num::NonZeroU32;
 
-pub(super) fn token_bucket(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<Counting> {
+pub(super) fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
     type Make = fn(u32, NonZeroU32, Window) -> TokenBucket;
     let refills: [(_, Make); 2] = [("greedy", TokenBucket::greedy), ("intervals", TokenBucket::by_intervals)];
-    let refill = fields.take("refill").and_then(|field| choice(&field, report, "a way to refill", &refills));
-    let DeclaredBucket { requests, window, size, rate } = bucket("size", fields, semantics, report)?;
+    let refill = fields.take("refill").and_then(|field| choice(&field, "a way to refill", &refills));
+    let DeclaredBucket { requests, window, size, rate } = bucket("size", fields, semantics)?;
     let algorithm = Algorithm::TokenBucket(refill.unwrap_or(TokenBucket::greedy)(size, rate, window));
     Some(Counting { requests, window, algorithm })
 }
 
-pub(super) fn leaky_bucket(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<Counting> {
-    let queue = queue(fields, None, report);
-    let DeclaredBucket { requests, window, size, .. } = bucket("burst", fields, semantics, report)?;
+pub(super) fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
+    let queue = queue(fields, None);
+    let DeclaredBucket { requests, window, size, .. } = bucket("burst", fields, semantics)?;
     Some(Counting { requests, window, algorithm: Algorithm::leaky_bucket(size, requests, window, queue) })
 }
 
@@ -52,23 +41,16 @@ struct DeclaredBucket {
 }
 
 /// Reads a bucket with the size in key `name`, by default the requests of one unit.
-fn bucket(
-    name: &'static str,
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<DeclaredBucket> {
-    let size = fields.take(name).map(|field| (field.whole(report), field));
-    let (requests, window) = requests_and_window(fields, semantics, report)?;
+fn bucket(name: &'static str, fields: &mut Fields<'_>, semantics: Semantics) -> Option<DeclaredBucket> {
+    let size = fields.take(name).map(|field| (field.whole(), field));
+    let (requests, window) = requests_and_window(fields, semantics)?;
     if let (0, Some((Some(1..), field))) = (requests, &size) {
-        field.reject(
-            report,
+        return field.refuse(
             "a bucket with 0 per unit is never refilled; write 1 or more in `requests_per_unit`, or 0 here",
         );
-        return None;
     }
     if let Some((Some(0), field)) = &size {
-        doubt_empty_bucket(field, requests, report);
+        doubt_empty_bucket(field, requests);
     }
     let size = match size {
         None => requests,

@@ -7,7 +7,7 @@ use crate::{
     rules::{
         grammar::window,
         semantics::Semantics,
-        yaml::{Field, Fields, Report, quoted},
+        yaml::{Field, Fields, quoted},
     },
 };
 
@@ -16,19 +16,15 @@ pub(super) fn calendar_window(
     fields: &mut Fields<'_>,
     field: &Field<'_>,
     semantics: Semantics,
-    report: &mut Report<'_>,
 ) -> Option<Counting> {
     if let Some(aligned) = fields.take("aligned") {
-        aligned.reject(report, "windows of the calendar begin with it; remove this or `calendar`");
+        aligned.reject("windows of the calendar begin with it; remove this or `calendar`");
     }
-    let zone = match fields.take("time_zone") {
-        None => Some(Zone::UTC),
-        Some(field) => zone(&field, report),
-    };
-    let requests = requests(fields, semantics, report);
+    let zone = zone(fields);
+    let requests = requests(fields, semantics);
     let (period, anchor) = match field.is_map() {
-        true => anchored(fields, field, report),
-        false => unit(fields, field, report).map(|period| (period, Anchor::FIRST)),
+        true => anchored(fields, field),
+        false => unit(fields, field).map(|period| (period, Anchor::FIRST)),
     }?;
     let (requests, zone) = requests.zip(zone)?;
     let schedule = Schedule::Calendar(Calendar::anchored(period, anchor, zone));
@@ -37,89 +33,77 @@ pub(super) fn calendar_window(
 }
 
 /// The period of `unit`.
-fn unit(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>) -> Option<Period> {
-    let window = window::window(fields, report)?;
+fn unit(fields: &mut Fields<'_>, field: &Field<'_>) -> Option<Period> {
+    let window = window::window(fields)?;
     // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
     let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
     let unit = Unit::of_window(window).filter(|_| is_named);
     let period = Period::ALL.into_iter().find(|period| Some(period.unit()) == unit);
-    if period.is_none() {
-        let message =
-            "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)";
-        field.reject(report, message);
-    }
-    period
+    period.or_else(|| {
+        field.refuse(
+            "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)",
+        )
+    })
 }
 
 /// `month: 17`, and `unit` or `per` if they are there.
-fn anchored(fields: &mut Fields<'_>, field: &Field<'_>, report: &mut Report<'_>) -> Option<(Period, Anchor)> {
+fn anchored(fields: &mut Fields<'_>, field: &Field<'_>) -> Option<(Period, Anchor)> {
     let beside = ["unit", "unit_multiplier", "per"].map(|name| fields.take(name));
-    let mut periods = field.fields(report)?;
+    let mut periods = field.fields()?;
     let given = [
         (Period::Day, periods.take("day")),
         (Period::Week, periods.take("week")),
         (Period::Month, periods.take("month")),
         (Period::Year, periods.take("year")),
     ];
-    periods.finish(report, |_| None);
+    periods.finish(|_| None);
     let mut given = given.into_iter().filter_map(|(period, anchor)| Some((period, anchor?)));
     let Some((period, anchor)) = given.next() else {
-        field.reject(report, "has no period; write `month: 17`, or day, week or year and where it begins");
-        return None;
+        return field.refuse("has no period; write `month: 17`, or day, week or year and where it begins");
     };
     if let Some((_, second)) = given.next() {
-        second.reject(report, "is a second period; keep one of the two");
-        return None;
+        return second.refuse("is a second period; keep one of the two");
     }
     for beside in beside.into_iter().flatten() {
-        if Unit::from_name(beside.as_text().unwrap_or_default()) != Some(period.unit()) {
-            let message =
-                format!("is not the period of `calendar`, which is one {}; remove this", period.unit());
-            beside.reject(report, message);
+        let unit = period.unit();
+        if Unit::from_name(beside.as_text().unwrap_or_default()) != Some(unit) {
+            beside.reject(format!("is not the period of `calendar`, which is one {unit}; remove this"));
         }
     }
     if anchor.is_map() {
-        return of_entry(period, &anchor, report);
+        return of_entry(period, &anchor);
     }
-    let text = anchor.text(report)?;
-    let parsed = Anchor::parse(period, text);
-    if parsed.is_none() {
+    let text = anchor.text()?;
+    let parsed = Anchor::parse(period, text).or_else(|| {
         let example = match period {
             Period::Day => "a time of the day such as 06:00",
             Period::Week => "a day of the week such as thursday, or \"thursday 09:00\"",
             Period::Month => "a day from 1 to 31 such as 17, or \"17 06:00\"",
             Period::Year => "a month and a day such as 04-06, or \"04-06 06:00\"",
         };
-        anchor.reject(
-            report,
-            format!("{} is not where a {} begins; write {example}", quoted(text), period.unit()),
-        );
-    }
+        anchor.refuse(format!("{} is not where a {} begins; write {example}", quoted(text), period.unit()))
+    });
     parsed.map(|anchor| (period, anchor))
 }
 
 /// `{entry: billing_day}`, of which only the form is checked here: see [`Walk::anchor`](super::super::walk::Walk::anchor).
-fn of_entry(period: Period, anchor: &Field<'_>, report: &mut Report<'_>) -> Option<(Period, Anchor)> {
+fn of_entry(period: Period, anchor: &Field<'_>) -> Option<(Period, Anchor)> {
     if period == Period::Day {
-        anchor.reject(report, "a day begins at the same time for all keys; write it, such as 06:00");
-        return None;
+        return anchor.refuse("a day begins at the same time for all keys; write it, such as 06:00");
     }
-    let mut keys = anchor.fields(report)?;
-    let entry = keys.take("entry");
-    if entry.is_none() {
-        anchor.reject(report, "names no entry; write `entry:` and the key whose value is the day");
-    }
-    keys.finish(report, |_| None);
+    let mut keys = anchor.fields()?;
+    let missing = || anchor.refuse("names no entry; write `entry:` and the key whose value is the day");
+    let entry = keys.take("entry").or_else(missing);
+    keys.finish(|_| None);
     entry.map(|_| (period, Anchor::OF_ENTRY))
 }
 
-/// The time zone of this name.
-pub(in super::super) fn zone(field: &Field<'_>, report: &mut Report<'_>) -> Option<Zone> {
-    let name = field.text(report)?;
-    let zone = Zone::named(name);
-    if zone.is_none() {
+/// `time_zone`, or UTC.
+pub(in super::super) fn zone(fields: &mut Fields<'_>) -> Option<Zone> {
+    let Some(field) = fields.take("time_zone") else { return Some(Zone::UTC) };
+    let name = field.text()?;
+    Zone::named(name).or_else(|| {
         let remedy = "write one of the IANA database, such as Europe/Berlin";
-        field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
-    }
-    zone
+        field.refuse(format!("{} is not a time zone; {remedy}", quoted(name)))
+    })
 }

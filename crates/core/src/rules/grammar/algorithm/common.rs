@@ -6,7 +6,7 @@ use crate::{
     limit::Window,
     rules::{
         semantics::Semantics,
-        yaml::{Field, Fields, Report, nearest, quoted},
+        yaml::{Field, Fields, nearest, quoted},
     },
 };
 
@@ -18,50 +18,40 @@ pub(in super::super) struct Counting {
 }
 
 /// The choice of this name; reports the valid names if it is none of them.
-pub(super) fn choice<T: Copy>(
+pub(super) fn choice<T: Copy>(field: &Field<'_>, what: &str, choices: &[(&'static str, T)]) -> Option<T> {
+    let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+    choice_or(field, what, &format!("write one of {}", names.join(", ")), choices)
+}
+
+/// The choice of this name; if it is none of them, reports the one that may be meant, or the remedy.
+pub(in super::super) fn choice_or<T: Copy>(
     field: &Field<'_>,
-    report: &mut Report<'_>,
     what: &str,
+    remedy: &str,
     choices: &[(&'static str, T)],
 ) -> Option<T> {
-    let name = field.text(report)?;
+    let name = field.text()?;
     let chosen = choices.iter().find(|(known, _)| *known == name);
-    if chosen.is_none() {
-        let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
-        let remedy = match nearest(name, &known) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("write one of {}", known.join(", ")),
-        };
-        field.reject(report, format!("{} is not {what}; {remedy}", quoted(name)));
-    }
-    chosen.map(|(_, chosen)| *chosen)
+    chosen.map(|(_, chosen)| *chosen).or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let meant = nearest(name, &names).map(|meant| format!("did you mean `{meant}`?"));
+        let remedy = meant.as_deref().unwrap_or(remedy);
+        field.refuse(format!("{} is not {what}; {remedy}", quoted(name)))
+    })
 }
 
 /// Number of requests and window. Both are read before returning, so that errors in both are reported.
-pub(super) fn requests_and_window(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<(u32, Window)> {
-    let requests = requests(fields, semantics, report);
-    let window = window::window(fields, report);
+pub(super) fn requests_and_window(fields: &mut Fields<'_>, semantics: Semantics) -> Option<(u32, Window)> {
+    let requests = requests(fields, semantics);
+    let window = window::window(fields);
     requests.zip(window)
 }
 
 /// Number of requests.
-pub(super) fn requests(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<u32> {
-    match (fields.take("requests_per_unit"), semantics) {
-        (Some(field), _) => field.whole(report),
-        // The reference server reads a missing number as 0.
-        (None, Semantics::Reference) => Some(0),
-        (None, Semantics::Exact) => {
-            let message = "is missing; write how many requests are admitted (0 denies all)";
-            report.at(fields.place(), fields.path_of("requests_per_unit"), message);
-            None
-        }
+pub(super) fn requests(fields: &mut Fields<'_>, semantics: Semantics) -> Option<u32> {
+    // The reference server reads a missing number as 0.
+    if semantics == Semantics::Reference && fields.take("requests_per_unit").is_none() {
+        return Some(0);
     }
+    fields.require("requests_per_unit", "write how many requests are admitted (0 denies all)")?.whole()
 }

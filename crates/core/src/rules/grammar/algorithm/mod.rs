@@ -10,17 +10,14 @@ mod queue;
 mod windows;
 
 pub(super) use calendar::zone;
-pub(super) use common::Counting;
+pub(super) use common::{Counting, choice_or};
 pub(super) use in_flight::hold;
 pub(super) use windows::{is_from_first_hit, precision};
 
 use crate::{
     algorithm::{Algorithm, Schedule},
     limit::Window,
-    rules::{
-        semantics::Semantics,
-        yaml::{Fields, Report},
-    },
+    rules::{semantics::Semantics, yaml::Fields},
 };
 use buckets::{leaky_bucket, token_bucket};
 use common::choice;
@@ -28,7 +25,7 @@ use in_flight::concurrency;
 use windows::{fixed_window, sliding_log, sliding_window};
 
 /// Reads the keys of one algorithm; none if they are invalid, which is reported.
-type Read = fn(&mut Fields<'_>, Semantics, &mut Report<'_>) -> Option<Counting>;
+type Read = fn(&mut Fields<'_>, Semantics) -> Option<Counting>;
 
 /// The algorithm of a limit without any other keys, from its number, its window and the size that it has if it is a bucket.
 type Plain = fn(u32, Window, u32) -> Algorithm;
@@ -111,7 +108,6 @@ pub(super) fn counting(
     fields: &mut Fields<'_>,
     semantics: Semantics,
     default: Option<DefaultAlgorithm>,
-    report: &mut Report<'_>,
 ) -> Option<Counting> {
     let default: Read = match (default, semantics) {
         (Some(default), _) => ALGORITHMS[default.index].1,
@@ -119,9 +115,9 @@ pub(super) fn counting(
         (None, Semantics::Reference) => fixed_window,
     };
     let Some(field) = fields.take("algorithm") else {
-        return default(fields, semantics, report);
+        return default(fields, semantics);
     };
-    choice(&field, report, "an algorithm", &ALGORITHMS).unwrap_or(default)(fields, semantics, report)
+    choice(&field, "an algorithm", &ALGORITHMS).unwrap_or(default)(fields, semantics)
 }
 
 #[cfg(test)]

@@ -8,56 +8,39 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Schedule, SlidingLog},
     limit::Window,
-    rules::{
-        semantics::Semantics,
-        yaml::{Field, Fields, Report},
-    },
+    rules::{semantics::Semantics, yaml::Fields},
 };
 
-pub(super) fn sliding_window(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<Counting> {
-    let precision = precision(fields, report);
-    let (limit, window) = requests_and_window(fields, semantics, report)?;
+pub(super) fn sliding_window(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
+    let precision = precision(fields);
+    let (limit, window) = requests_and_window(fields, semantics)?;
     if semantics == Semantics::Exact && matches!(precision, None | Some(1)) {
-        doubt_window_of_one(fields, limit, report);
+        doubt_window_of_one(fields, limit);
     }
     let algorithm = Algorithm::sliding_window(limit, window, precision.unwrap_or(1));
     Some(Counting { requests: limit, window, algorithm })
 }
 
 /// `precision`: the number of sub-windows.
-pub(in super::super) fn precision(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<u8> {
+pub(in super::super) fn precision(fields: &mut Fields<'_>) -> Option<u8> {
     let field = fields.take("precision")?;
-    let precision = u8::try_from(field.whole(report)?).ok().filter(|&precision| precision > 0);
-    if precision.is_none() {
-        field.reject(report, "a window has 1 to 255 sub-windows; write a number from that range");
-    }
-    precision
+    let precision = u8::try_from(field.whole()?).ok().filter(|&precision| precision > 0);
+    precision.or_else(|| field.refuse("a window has 1 to 255 sub-windows; write a number from that range"))
 }
 
 /// `aligned`: whether windows begin with their first hit.
-pub(in super::super) fn is_from_first_hit(aligned: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
+pub(in super::super) fn is_from_first_hit(fields: &mut Fields<'_>) -> bool {
     let alignments = [("clock", false), ("first_hit", true)];
-    aligned.and_then(|field| choice(field, report, "an alignment", &alignments)).unwrap_or(false)
+    fields.take("aligned").and_then(|field| choice(&field, "an alignment", &alignments)).unwrap_or(false)
 }
 
-pub(super) fn sliding_log(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<Counting> {
-    let (limit, window) = requests_and_window(fields, semantics, report)?;
+pub(super) fn sliding_log(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
+    let (limit, window) = requests_and_window(fields, semantics)?;
     if let Some(field) = fields.take("requests_per_unit").filter(|_| limit > SlidingLog::LIMIT_MAX) {
-        let message = format!(
-            "a log of {limit} hits is too large (at most {}); \
-             write `algorithm: sliding_window` and `precision: 60`",
-            SlidingLog::LIMIT_MAX
-        );
-        field.reject(report, message);
-        return None;
+        let most = SlidingLog::LIMIT_MAX;
+        return field.refuse(format!(
+            "a log of {limit} hits is too large (at most {most}); write `algorithm: sliding_window` and `precision: 60`"
+        ));
     }
     Some(Counting { requests: limit, window, algorithm: log(limit, window, limit) })
 }
@@ -67,28 +50,21 @@ pub(super) fn log(limit: u32, window: Window, _: u32) -> Algorithm {
     Algorithm::SlidingLog(SlidingLog { limit, window })
 }
 
-pub(super) fn fixed_window(
-    fields: &mut Fields<'_>,
-    semantics: Semantics,
-    report: &mut Report<'_>,
-) -> Option<Counting> {
-    let calendar_field = fields.take("calendar");
-    if let Some(field) =
-        calendar_field.as_ref().filter(|field| field.is_map() || field.boolean(report) == Some(true))
+pub(super) fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
+    if let Some(field) = fields.take("calendar")
+        && (field.is_map() || field.boolean() == Some(true))
     {
-        return calendar::calendar_window(fields, field, semantics, report);
+        return calendar::calendar_window(fields, &field, semantics);
     }
-    let (aligned, time_zone) = (fields.take("aligned"), fields.take("time_zone"));
-    let (limit, window) = requests_and_window(fields, semantics, report)?;
+    let is_from_first_hit = is_from_first_hit(fields);
+    let time_zone = fields.take("time_zone");
+    let (limit, window) = requests_and_window(fields, semantics)?;
     if let Some(time_zone) = time_zone
         && fields.take("schedule").is_none()
     {
         let message = "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
-        time_zone.reject(report, message);
+        time_zone.reject(message);
     }
-    let schedule = match is_from_first_hit(aligned.as_ref(), report) {
-        true => Schedule::FirstHit(window),
-        false => Schedule::Clock(window),
-    };
+    let schedule = if is_from_first_hit { Schedule::FirstHit(window) } else { Schedule::Clock(window) };
     Some(Counting { requests: limit, window, algorithm: Algorithm::fixed_window(limit, schedule) })
 }

@@ -6,24 +6,22 @@ use crate::rules::{
     error::Problems,
     grammar::domains,
     limits::{LimitTable, Registrar},
-    yaml::{Field, Report},
+    yaml::Field,
 };
 use serde_json::{Value, json};
 
-impl ExtensionDocuments {
+impl ExtensionDocuments<'_> {
     /// Their extensions; none after an error in one of them.
-    pub(in crate::rules) fn extensions(
-        &self,
-        options: &LoadOptions,
-        problems: &mut Problems,
-    ) -> Extensions<'_> {
+    pub(in crate::rules) fn extensions(&self, options: &LoadOptions, problems: &Problems) -> Extensions<'_> {
         let errors = problems.len();
         let mut extensions = Extensions::default();
-        for (id, root) in self.0.values() {
-            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(id, problems));
+        for (report, root) in self.0.values() {
+            extensions.read(&Field::root(root, report));
         }
         if problems.len() == errors {
-            extensions.check(options, problems);
+            extensions.check(options);
+            // Noted again where the extensions apply.
+            problems.take_warnings();
         }
         if problems.len() == errors { extensions } else { Extensions::default() }
     }
@@ -31,15 +29,13 @@ impl ExtensionDocuments {
 
 impl Extensions<'_> {
     /// Reports the errors that do not depend on the descriptors: reads the extensions with descriptors that fit them.
-    fn check(&self, options: &LoadOptions, problems: &mut Problems) {
+    fn check(&self, options: &LoadOptions) {
         let options = LoadOptions { shared_counters: false, ..*options };
         for (name, of_domain) in &self.0 {
             let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
             let source = Source::new(SourceId::Override("".into()), document.to_string());
             let mut limits = Registrar::new(LimitTable::default(), 0, &[]);
-            let mut found = Problems::default();
-            domains(&source, &options, self, &mut limits, &mut found);
-            problems.extend_from(found, |origin| origin.source != source.id);
+            domains(&source, &options, self, &mut limits, &Problems::default());
             of_domain.descriptors.iter().for_each(Extension::forget_effect);
         }
     }

@@ -9,7 +9,7 @@ mod check;
 
 use super::walk::is_local;
 use crate::rules::{
-    RuleError, Source, SourceId,
+    RuleError, Source,
     error::{Origin, Problems},
     yaml::{self, Field, Fields, Node, Report},
 };
@@ -26,7 +26,7 @@ const OF_RATE_LIMIT: [&str; 5] = ["name", "replaces", "requests_per_unit", "unit
 
 /// The documents that extend others, by their index among all.
 #[derive(Default)]
-pub(in crate::rules) struct ExtensionDocuments(BTreeMap<usize, (SourceId, Rc<Node>)>);
+pub(in crate::rules) struct ExtensionDocuments<'p>(BTreeMap<usize, (Report<'p>, Rc<Node>)>);
 
 /// The extensions of all domains.
 #[derive(Default)]
@@ -34,8 +34,7 @@ pub(in crate::rules) struct Extensions<'n>(BTreeMap<&'n str, OfDomain<'n>>);
 
 /// The extensions of one domain.
 pub(super) struct OfDomain<'n> {
-    origin: Origin,
-    path: String,
+    list: Field<'n>,
     /// Whether its counters are local to each server.
     pub(super) is_local: bool,
     /// `request_limits` of the domain.
@@ -49,7 +48,6 @@ pub(super) struct Extension<'n> {
     /// Empty if it has none.
     value: &'n str,
     field: Field<'n>,
-    origin: Origin,
     pub(super) below: Vec<Self>,
     effect: Cell<Effect>,
 }
@@ -64,18 +62,18 @@ enum Effect {
     Full,
 }
 
-impl ExtensionDocuments {
+impl<'p> ExtensionDocuments<'p> {
     /// The documents among these that extend others.
-    pub(in crate::rules) fn read(sources: &[Source], problems: &mut Problems) -> Self {
+    pub(in crate::rules) fn read(sources: &[Source], problems: &'p Problems) -> Self {
         let mut documents = Self::default();
         for (index, source) in sources.iter().enumerate() {
             if source.id.is_overlay() || !source.text().contains(EXTENSIONS) {
                 continue;
             }
-            let errors = problems.len();
-            match yaml::parse(&source.text(), &mut Report::new(&source.id, problems)) {
-                Some(root) if Field::root(&root).own(EXTENSIONS).is_some() => {
-                    documents.0.insert(index, (source.id.clone(), root));
+            let (errors, report) = (problems.len(), Report::new(&source.id, problems));
+            match yaml::parse(&source.text(), &report) {
+                Some(root) if Field::root(&root, &report).own(EXTENSIONS).is_some() => {
+                    documents.0.insert(index, (report, root));
                 }
                 // Read as one that declares a domain, which reports its errors.
                 _ => problems.truncate(errors),
@@ -91,32 +89,27 @@ impl ExtensionDocuments {
 }
 
 impl<'n> Extensions<'n> {
-    fn read(&mut self, root: &Field<'n>, report: &mut Report<'_>) {
-        let Some(mut fields) = root.fields(report) else { return };
-        let name = fields.take("domain");
-        if name.is_none() {
-            let message = "is missing; write the domain of the descriptors to extend";
-            report.at(fields.place(), "domain", message);
-        }
-        let is_local = is_local(fields.take("counters").as_ref(), report);
+    fn read(&mut self, root: &Field<'n>) {
+        let Some(mut fields) = root.fields() else { return };
+        let name = fields.require("domain", "write the domain of the descriptors to extend");
+        let is_local = is_local(fields.take("counters").as_ref());
         let own_limits = fields.take("request_limits");
         let list = fields.take(EXTENSIONS);
-        fields.finish(report, |name| {
+        fields.finish(|name| {
             let is_known = name == "descriptors";
             is_known
                 .then_some("a document declares descriptors or extends those of others; write two documents")
         });
-        let (Some(name), Some(list)) = (name.and_then(|name| name.text(report)), list) else { return };
+        let (Some(name), Some(list)) = (name.and_then(|name| name.text()), list) else { return };
         let of_domain = self.0.entry(name).or_insert_with(|| OfDomain {
-            origin: report.origin(list.place()),
-            path: list.path().to_owned(),
+            list: list.clone(),
             is_local: false,
             own_limits: None,
             descriptors: Vec::new(),
         });
         of_domain.is_local |= is_local;
         of_domain.own_limits = of_domain.own_limits.take().or(own_limits);
-        read_list(&list, &mut of_domain.descriptors, report);
+        read_list(&list, &mut of_domain.descriptors);
     }
 
     /// The extensions of a domain.
@@ -132,11 +125,7 @@ impl<'n> Extensions<'n> {
                 of_domain.descriptors.iter().for_each(|extension| extension.find_ineffective(&mut found));
             } else {
                 let message = format!("has no effect: no rules are declared for the domain {name:?}");
-                found.push(RuleError {
-                    origin: of_domain.origin.clone(),
-                    path: of_domain.path.clone(),
-                    message,
-                });
+                found.push(of_domain.list.problem(message));
             }
         }
         found.into()
@@ -155,17 +144,13 @@ impl<'n> Extension<'n> {
     }
 
     /// The keys of the descriptor with those of the extension.
-    pub(super) fn extend<'s>(
-        &'s self,
-        descriptor: &Field<'s>,
-        report: &mut Report<'_>,
-    ) -> Option<Fields<'s>> {
+    pub(super) fn extend<'s>(&'s self, descriptor: &Field<'s>) -> Option<Fields<'s>> {
         let limit = descriptor.own("rate_limit");
         let is_unlimited =
             |limit: &Field<'_>| limit.own("unlimited").is_some_and(|unlimited| unlimited.is_true());
         let is_limited = limit.is_some_and(|limit| !is_unlimited(&limit));
         let has_several = [&self.field, descriptor].iter().any(|map| map.own("rate_limits").is_some());
-        let mut fields = descriptor.extended_by(&self.field).fields(report)?;
+        let mut fields = descriptor.extended_by(&self.field).fields()?;
         for name in ["key", "value", "descriptors"] {
             fields.drop_extension(name);
         }
@@ -179,8 +164,8 @@ impl<'n> Extension<'n> {
     }
 
     /// The place of the extension.
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(super) fn origin(&self) -> Origin {
+        self.field.origin()
     }
 
     fn forget_effect(&self) {
@@ -196,11 +181,7 @@ impl<'n> Extension<'n> {
             ),
             Effect::Full => None,
         };
-        found.extend(message.map(|message| RuleError {
-            origin: self.origin.clone(),
-            path: self.field.path().to_owned(),
-            message: message.to_owned(),
-        }));
+        found.extend(message.map(|message| self.field.problem(message)));
         if self.effect.get() != Effect::None {
             self.below.iter().for_each(|below| below.find_ineffective(found));
         }
@@ -208,40 +189,33 @@ impl<'n> Extension<'n> {
 }
 
 /// Adds the items of a list.
-fn read_list<'n>(list: &Field<'n>, found: &mut Vec<Extension<'n>>, report: &mut Report<'_>) {
-    for item in list.list(report).unwrap_or_default() {
-        let Some(mut fields) = item.fields(report) else { continue };
-        let key = fields.text("key", report).unwrap_or_default();
+fn read_list<'n>(list: &Field<'n>, found: &mut Vec<Extension<'n>>) {
+    for item in list.list().unwrap_or_default() {
+        let Some(mut fields) = item.fields() else { continue };
+        let key = fields.text("key").unwrap_or_default();
         if key.is_empty() {
-            report.at(
-                fields.place(),
-                fields.path_of("key"),
-                "is missing; write that of the descriptor to extend",
-            );
+            fields.refuse::<()>("key", "is missing; write that of the descriptor to extend");
         }
-        let value = fields.text("value", report).unwrap_or_default();
+        let value = fields.text("value").unwrap_or_default();
         let limit = item.own("rate_limit");
         let set_elsewhere = OF_DESCRIPTOR
             .iter()
             .filter_map(|name| item.own(name))
             .chain(limit.iter().flat_map(|limit| OF_RATE_LIMIT.iter().filter_map(|name| limit.own(name))));
         for field in set_elsewhere {
-            field.reject(report, "is set by the document that declares the descriptor; remove it here");
+            field.reject("is set by the document that declares the descriptor; remove it here");
         }
         if let Some(first) = found.iter().find(|other| other.key == key && other.value == value) {
-            let message = format!(
-                "the same key and value as at {}; write all keys of an extension there",
-                first.origin
-            );
-            item.reject(report, message);
+            let first = first.origin();
+            item.reject(format!(
+                "the same key and value as at {first}; write all keys of an extension there"
+            ));
         }
         let mut below = Vec::new();
         if let Some(list) = fields.take("descriptors") {
-            read_list(&list, &mut below, report);
+            read_list(&list, &mut below);
         }
-        let origin = report.origin(item.place());
-        let effect = Cell::new(Effect::None);
-        found.push(Extension { key, value, field: item, origin, below, effect });
+        found.push(Extension { key, value, field: item, below, effect: Cell::new(Effect::None) });
     }
 }
 
