@@ -97,9 +97,7 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     let mut limits = Vec::new();
     for &number in &commit.limit_records {
         let entries: Vec<LimitRecord> = read_json(disk, Kind::Limits, Position { generation, number })?;
-        for entry in entries {
-            limits.push(LimitInfo::try_from(entry).map_err(damaged)?);
-        }
+        limits.extend(entries.into_iter().map(LimitInfo::from));
     }
     Ok(Some(Snapshot {
         seed: head.seed().ok_or_else(|| damaged("its secret is not 32 hexadecimal digits"))?,

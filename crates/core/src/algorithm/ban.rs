@@ -7,20 +7,18 @@
 //! - a ban that is in force keeps its end when the numbers change, and ends when the rules have no ban any more.
 
 use super::{
-    Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers,
-    facts::Facts,
-    memory::HeapBytes,
-    record::{self, Recorded},
+    Freeing, NotShareable, SlidingLog, State, StoredBytes, StoredNumbers, facts::Facts, memory::HeapBytes,
     stored::Stored,
 };
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::{fmt, time::Duration};
 
 /// When a key is banned, and for how long.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ban {
     /// Denials with the last of which a ban begins.
+    #[serde(deserialize_with = "within_bounds")]
     pub after: u32,
     /// The time within which they happen.
     pub within: Window,
@@ -28,6 +26,7 @@ pub struct Ban {
     pub lasts: Window,
     /// Higher by one than that of the same limit's ban before it, if the rules had none in between: what was counted for that one does not
     /// count any more.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u32,
 }
 
@@ -122,44 +121,17 @@ impl Stored for Ban {
     fn write(&self, _: &State, _: &mut StoredBytes) -> Option<()> {
         None
     }
-
-    fn place_from_store(&self, _: u128, _: u128) -> Option<u128> {
-        None
-    }
-
-    fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
-        None
-    }
 }
 
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    after: u32,
-    within: u64,
-    lasts: u64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    epoch: u32,
+fn within_bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        after @ 1..=Ban::AFTER_MAX => Ok(after),
+        after => Err(D::Error::custom(format!("a ban after {after} denials is out of bounds"))),
+    }
 }
 
 fn is_zero(epoch: &u32) -> bool {
     *epoch == 0
-}
-
-impl Recorded for Ban {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        let Self { after, within, lasts, epoch } = *self;
-        Record { after, within: within.into(), lasts: lasts.into(), epoch }
-    }
-
-    fn of_record(Record { after, within, lasts, epoch }: Record) -> Result<Self, String> {
-        if !(1..=Self::AFTER_MAX).contains(&after) {
-            return Err(format!("a ban after {after} denials is out of bounds"));
-        }
-        Ok(Self { after, within: record::window(within)?, lasts: record::window(lasts)?, epoch })
-    }
 }
 
 impl Facts for Ban {
@@ -191,10 +163,6 @@ impl Facts for Ban {
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
         Err(NotShareable::Bans)
-    }
-
-    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
-        state
     }
 
     fn numbers(&self, _: fn(Duration) -> String) -> String {

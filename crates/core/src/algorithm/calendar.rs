@@ -20,40 +20,9 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-/// A period as format 1 of snapshots has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum PeriodRecord {
-    Day,
-    Week,
-    Month,
-    Year,
-}
-
-impl From<Period> for PeriodRecord {
-    fn from(period: Period) -> Self {
-        match period {
-            Period::Day => Self::Day,
-            Period::Week => Self::Week,
-            Period::Month => Self::Month,
-            Period::Year => Self::Year,
-        }
-    }
-}
-
-impl From<PeriodRecord> for Period {
-    fn from(record: PeriodRecord) -> Self {
-        match record {
-            PeriodRecord::Day => Self::Day,
-            PeriodRecord::Week => Self::Week,
-            PeriodRecord::Month => Self::Month,
-            PeriodRecord::Year => Self::Year,
-        }
-    }
-}
-
 /// A time zone of the IANA database.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Zone(TimeZone);
 
 impl Zone {
@@ -110,8 +79,23 @@ impl Hash for Zone {
     }
 }
 
+impl From<Zone> for String {
+    fn from(zone: Zone) -> Self {
+        zone.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Zone {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::named(&name).ok_or_else(|| format!("there is no time zone {name:?}"))
+    }
+}
+
 /// The periods of a place.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "Parts", try_from = "Parts")]
 pub struct Calendar {
     period: Period,
     anchor: Anchor,
@@ -190,6 +174,49 @@ impl Calendar {
             Period::Year => date.first_of_year().checked_add(1.year()),
         };
         next.expect(IN_RANGE)
+    }
+}
+
+/// A calendar as it is written, whose anchor is read by its period.
+#[derive(Serialize, Deserialize)]
+struct Parts {
+    period: Period,
+    zone: Zone,
+    /// None for periods that begin with their first day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    anchor: Option<WrittenAnchor>,
+}
+
+/// An anchor: as rule files have it, or of an entry.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WrittenAnchor {
+    At(String),
+    OfEntry,
+}
+
+impl From<Calendar> for Parts {
+    fn from(Calendar { period, anchor, zone }: Calendar) -> Self {
+        let anchor = match anchor {
+            Anchor::FIRST => None,
+            Anchor::OF_ENTRY => Some(WrittenAnchor::OfEntry),
+            anchor => Some(WrittenAnchor::At(anchor.text(period).to_string())),
+        };
+        Self { period, zone, anchor }
+    }
+}
+
+impl TryFrom<Parts> for Calendar {
+    type Error = String;
+
+    fn try_from(Parts { period, zone, anchor }: Parts) -> Result<Self, String> {
+        let anchor = match anchor {
+            None => Anchor::FIRST,
+            Some(WrittenAnchor::OfEntry) => Anchor::OF_ENTRY,
+            Some(WrittenAnchor::At(text)) => Anchor::parse(period, &text)
+                .ok_or_else(|| format!("a {} does not begin at {text:?}", period.unit()))?,
+        };
+        Ok(Self::anchored(period, anchor, zone))
     }
 }
 

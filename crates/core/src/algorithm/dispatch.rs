@@ -2,10 +2,9 @@
 
 use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers, facts::Facts, memory::HeapBytes,
-    record::Recorded, stored::Stored,
+    stored::Stored,
 };
 use crate::limit::{Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The algorithm with another limit, if there is one.
@@ -27,41 +26,6 @@ macro_rules! of_signature {
         }))*
     };
 }
-
-/// The record of each algorithm, by its name.
-macro_rules! records {
-    (() $($name:ident)*) => {
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Records {
-            $($name(<super::$name as Recorded>::Record),)*
-        }
-
-        impl From<&Algorithm> for AlgorithmRecord {
-            fn from(algorithm: &Algorithm) -> Self {
-                Self(match algorithm {
-                    $(Algorithm::$name(algorithm) => Records::$name(algorithm.record()),)*
-                })
-            }
-        }
-
-        impl AlgorithmRecord {
-            /// The algorithm, if every parameter is within the bounds of rule files.
-            pub fn decode(self) -> Result<Algorithm, String> {
-                match self.0 {
-                    $(Records::$name(record) => super::$name::of_record(record).map(Algorithm::$name),)*
-                }
-            }
-        }
-    };
-}
-
-/// An algorithm as it is written to a file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AlgorithmRecord(Records);
-
-for_all!(records!());
 
 const fn name_of<A: Facts>(_: &A) -> &'static str {
     A::NAME

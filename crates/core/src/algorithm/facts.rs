@@ -42,8 +42,10 @@ pub(super) trait Facts: Sized {
     /// The same in whole microseconds, for counters of a shared store that have at most `most` hits of its limit.
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable>;
 
-    /// Counts hits at a place of a window or a log: see [`Algorithm::insert`](super::Algorithm::insert).
-    fn insert(&self, state: State, hits: u64, place: u64, now: Timestamp) -> State;
+    /// Counts hits at a place of a window or a log: see [`Algorithm::insert`](super::Algorithm::insert). Others have no places.
+    fn insert(&self, state: State, _hits: u64, _place: u64, _now: Timestamp) -> State {
+        state
+    }
 
     /// See [`Algorithm::numbers`](super::Algorithm::numbers).
     fn numbers(&self, length: fn(Duration) -> String) -> String;

@@ -10,8 +10,7 @@
 use super::{
     Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
-    meter::{self, Rate, RateRecord, hits_per_window},
-    record::Recorded,
+    meter::{self, Rate, hits_per_window},
     stored::Stored,
     taken::{Taken, until_room},
 };
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A bucket that leaks.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LeakyBucket {
     /// Hits that fit at once. With 1, hits are admitted one by one, evenly spaced.
     pub burst: u32,
@@ -31,7 +30,7 @@ pub struct LeakyBucket {
 }
 
 /// Bounds of a queue of one counter: of a leaky bucket, or of requests that wait for a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Queue {
     /// The longest wait.
     pub wait_max: Duration,
@@ -193,57 +192,6 @@ impl Stored for LeakyBucket {
     }
 }
 
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    burst: u32,
-    rate: RateRecord,
-    queue: Option<QueueRecord>,
-}
-
-impl Recorded for LeakyBucket {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        Record { burst: self.burst, rate: self.rate.into(), queue: self.queue.map(QueueRecord::from) }
-    }
-
-    fn of_record(Record { burst, rate, queue }: Record) -> Result<Self, String> {
-        let queue = queue.map(QueueRecord::decode).transpose()?;
-        Ok(Self { burst, rate: rate.decode()?, queue })
-    }
-}
-
-/// A queue as format 1 has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct QueueRecord {
-    wait_max: DurationRecord,
-    hits_max: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct DurationRecord {
-    secs: u64,
-    nanos: u32,
-}
-
-impl From<Queue> for QueueRecord {
-    fn from(Queue { wait_max, hits_max }: Queue) -> Self {
-        let wait_max = DurationRecord { secs: wait_max.as_secs(), nanos: wait_max.subsec_nanos() };
-        Self { wait_max, hits_max }
-    }
-}
-
-impl QueueRecord {
-    pub(super) fn decode(self) -> Result<Queue, String> {
-        let Self { wait_max: DurationRecord { secs, nanos }, hits_max } = self;
-        if nanos >= 1_000_000_000 {
-            return Err(format!("{nanos} ns are a second or more"));
-        }
-        Ok(Queue { wait_max: Duration::new(secs, nanos), hits_max })
-    }
-}
-
 impl Facts for LeakyBucket {
     const NAME: &'static str = "leaky_bucket";
     const KEEPS_WORDS: bool = true;
@@ -275,10 +223,6 @@ impl Facts for LeakyBucket {
             return Err(NotShareable::Queue);
         }
         meter::drains(self.rate, most(self.burst)).map(|()| *self)
-    }
-
-    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
-        state
     }
 
     fn numbers(&self, length: fn(Duration) -> String) -> String {

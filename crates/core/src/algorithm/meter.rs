@@ -21,7 +21,8 @@ use std::{num::NonZeroU32, time::Duration};
 const DRAIN_MICROS_MAX: u128 = 100 * 365 * 86_400 * 1_000_000;
 
 /// Rate at which a meter drains.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
 pub struct Rate {
     /// At least 1. Parts in a nanosecond.
     hits: u64,
@@ -234,23 +235,18 @@ impl MicroRate {
     }
 }
 
-/// A rate as format 1 of snapshots has it: `hits` in every `nanos` nanoseconds, in lowest terms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct RateRecord {
+/// A rate that is read.
+#[derive(Deserialize)]
+struct Parts {
     hits: u64,
     nanos: u64,
 }
 
-impl From<Rate> for RateRecord {
-    fn from(Rate { hits, nanos }: Rate) -> Self {
-        Self { hits, nanos }
-    }
-}
+impl TryFrom<Parts> for Rate {
+    type Error = String;
 
-impl RateRecord {
-    pub(super) fn decode(self) -> Result<Rate, String> {
-        let Self { hits, nanos } = self;
-        Rate::from_parts(hits, nanos)
+    fn try_from(Parts { hits, nanos }: Parts) -> Result<Self, String> {
+        Self::from_parts(hits, nanos)
             .ok_or_else(|| format!("a rate of {hits} hits in {nanos} ns is out of bounds"))
     }
 }

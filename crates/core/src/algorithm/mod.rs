@@ -73,7 +73,6 @@ mod memory;
 mod meter;
 mod microseconds;
 mod period;
-mod record;
 mod reserved;
 mod runs;
 mod sliding_log;
@@ -98,7 +97,6 @@ pub use ban::Ban;
 pub use calendar::{Calendar, Zone};
 pub use concurrency::{Concurrency, HOLD_MAX, Released, SLOT_SIGNATURE};
 pub use counts::Counts;
-pub use dispatch::AlgorithmRecord;
 pub use fixed_window::{FixedWindow, Schedule};
 pub use freeing::Freeing;
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
@@ -120,10 +118,15 @@ pub use token_bucket::{Refill, TokenBucket};
 
 use crate::limit::{Reset, Timestamp};
 use facts::Facts;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// An algorithm with its parameters: the whole arithmetic of one limit.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+///
+/// Snapshots and exports have it as it is serialized: the names of variants and fields are those of format 1, and never change. What is
+/// read is as valid as what a rule file has. Windows and lengths are in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Algorithm {
     /// Two weighted buckets; the default.
     SlidingWindow(SlidingWindow),

@@ -1,9 +1,11 @@
 //! Periods of a calendar.
 
 use crate::limit::Unit;
+use serde::{Deserialize, Serialize};
 
 /// A period of the calendar.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Period {
     /// 23 or 25 hours long when the clocks change.
     Day,

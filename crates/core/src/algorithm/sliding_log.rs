@@ -11,7 +11,6 @@ use super::{
     facts::Facts,
     memory::HeapBytes,
     microseconds,
-    record::{self, Recorded},
     runs::{Run, Runs},
     stored::{self, Stored},
     taken::until_room,
@@ -24,7 +23,7 @@ use std::time::Duration;
 pub(super) const SHARED_LIMIT_MAX: u32 = 10_000;
 
 /// At most `limit` hits in any stretch of the window's length.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SlidingLog {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -186,25 +185,6 @@ impl Stored for SlidingLog {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place.div_ceil(microseconds::NANOS.into()), 0))
-    }
-}
-
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    limit: u32,
-    window: u64,
-}
-
-impl Recorded for SlidingLog {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        Record { limit: self.limit, window: self.window.into() }
-    }
-
-    fn of_record(Record { limit, window }: Record) -> Result<Self, String> {
-        Ok(Self { limit, window: record::window(window)? })
     }
 }
 

@@ -12,7 +12,6 @@ use super::{
     facts::Facts,
     fixed_window::saturating_count,
     microseconds,
-    record::{self, Recorded},
     stored::{self, Stored},
     taken::{Standing, Taken, until_room},
 };
@@ -21,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in the estimate of the last window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SlidingWindow {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -257,25 +256,6 @@ impl Stored for SlidingWindow {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place, 0))
-    }
-}
-
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    limit: u32,
-    window: u64,
-}
-
-impl Recorded for SlidingWindow {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        Record { limit: self.limit, window: self.window.into() }
-    }
-
-    fn of_record(Record { limit, window }: Record) -> Result<Self, String> {
-        Ok(Self { limit, window: record::window(window)? })
     }
 }
 

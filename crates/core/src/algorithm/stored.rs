@@ -36,11 +36,16 @@ pub(super) trait Stored: Sized {
         0
     }
 
-    /// The place of reserved hits, as [`Algorithm::insert`](super::Algorithm::insert) takes it, from the two numbers of the store.
-    fn place_from_store(&self, place: u128, part: u128) -> Option<u128>;
+    /// The place of reserved hits, as [`Algorithm::insert`](super::Algorithm::insert) takes it, from the two numbers of the store; none if
+    /// hits of the algorithm are not reserved.
+    fn place_from_store(&self, _place: u128, _part: u128) -> Option<u128> {
+        None
+    }
 
     /// The two numbers of the store for a place.
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)>;
+    fn place_to_store(&self, _place: u128) -> Option<(u128, u128)> {
+        None
+    }
 }
 
 /// Appends a number as a double. Exact below 2^53, as all times and lengths in microseconds are.

@@ -20,7 +20,6 @@ use super::{
     fixed_window::saturating_count,
     memory::HeapBytes,
     microseconds,
-    record::Recorded,
     stored::{self, Stored},
     taken::until_room,
 };
@@ -29,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
 pub struct SubWindows {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -282,24 +282,19 @@ impl Stored for SubWindows {
     }
 }
 
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+/// A window with sub-windows that is read.
+#[derive(Deserialize)]
+struct Parts {
     limit: u32,
     precision: u8,
-    length: u64,
+    length: NonZeroU64,
 }
 
-impl Recorded for SubWindows {
-    type Record = Record;
+impl TryFrom<Parts> for SubWindows {
+    type Error = String;
 
-    fn record(&self) -> Record {
-        Record { limit: self.limit, precision: self.precision, length: self.length.get() }
-    }
-
-    fn of_record(Record { limit, precision, length }: Record) -> Result<Self, String> {
-        NonZeroU64::new(length)
-            .and_then(|length| Self::from_parts(limit, precision, length))
+    fn try_from(Parts { limit, precision, length }: Parts) -> Result<Self, String> {
+        Self::from_parts(limit, precision, length)
             .ok_or_else(|| format!("{precision} sub-windows of {length} ns are out of bounds"))
     }
 }

@@ -8,9 +8,8 @@ use super::{
     Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     fixed_window::saturating_count,
-    meter::{self, Rate, RateRecord, hits_per_window},
+    meter::{self, Rate, hits_per_window},
     microseconds,
-    record::{self, Recorded},
     stored::{self, Stored},
     taken::{Standing, Taken, until_room},
 };
@@ -19,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// A bucket of `size` tokens.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct TokenBucket {
     /// Tokens in a full bucket: the largest burst.
     pub size: u32,
@@ -28,7 +27,8 @@ pub struct TokenBucket {
 }
 
 /// Schedule of refills.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refill {
     /// One by one, evenly over time.
     Greedy(Rate),
@@ -266,44 +266,6 @@ impl Stored for TokenBucket {
     }
 }
 
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    size: u32,
-    refill: RefillRecord,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RefillRecord {
-    Greedy(RateRecord),
-    Intervals { tokens: NonZeroU32, interval: u64 },
-}
-
-impl Recorded for TokenBucket {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        let refill = match self.refill {
-            Refill::Greedy(rate) => RefillRecord::Greedy(rate.into()),
-            Refill::Intervals { tokens, interval } => {
-                RefillRecord::Intervals { tokens, interval: interval.into() }
-            }
-        };
-        Record { size: self.size, refill }
-    }
-
-    fn of_record(Record { size, refill }: Record) -> Result<Self, String> {
-        let refill = match refill {
-            RefillRecord::Greedy(rate) => Refill::Greedy(rate.decode()?),
-            RefillRecord::Intervals { tokens, interval } => {
-                Refill::Intervals { tokens, interval: record::window(interval)? }
-            }
-        };
-        Ok(Self { size, refill })
-    }
-}
-
 impl Facts for TokenBucket {
     const NAME: &'static str = "token_bucket";
     const KEEPS_WORDS: bool = true;
@@ -344,10 +306,6 @@ impl Facts for TokenBucket {
             Refill::Intervals { interval, .. } => microseconds::whole(interval)?,
         }
         Ok(*self)
-    }
-
-    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
-        state
     }
 
     fn numbers(&self, length: fn(Duration) -> String) -> String {

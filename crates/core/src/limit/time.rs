@@ -1,5 +1,6 @@
 //! Points in time and lengths of windows, in whole nanoseconds.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 /// Nanoseconds since the Unix epoch. Good until the year 2554.
@@ -42,7 +43,8 @@ impl Timestamp {
 }
 
 /// The length of a window: from 1 ms to 3,660 days (ten years and the leap days they can hold).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "u64", try_from = "u64")]
 pub struct Window(NonZeroU64);
 
 /// Reason why a length of time is not a window.

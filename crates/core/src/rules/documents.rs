@@ -62,7 +62,7 @@ impl<'d> Located<'d> {
 /// The documents of a text; those that are empty are left out.
 pub fn documents(source: &Source) -> Result<Vec<Document>, RuleErrors> {
     let problems = Problems::default();
-    let roots = parse_all(&source.text(), &mut Report::new(&source.id, &problems));
+    let roots = parse_all(&source.text(), &Report::new(&source.id, &problems));
     problems.or(roots.into_iter().map(Document).collect())
 }
 

@@ -18,10 +18,8 @@
 use super::{
     Freeing, NotShareable, Queue, State, StoredBytes, StoredNumbers,
     facts::Facts,
-    leaky_bucket::QueueRecord,
     memory::HeapBytes,
     microseconds,
-    record::{self, Recorded},
     slots::{NANOS_PER_MILLI, Slot, Slots},
     stored::{self, Stored},
     taken::until_room,
@@ -31,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Concurrency {
     /// Hits in flight at once.
     pub limit: u32,
@@ -252,38 +250,6 @@ impl Stored for Concurrency {
         }
         Some(())
     }
-
-    /// Requests in flight are not reserved.
-    fn place_from_store(&self, _: u128, _: u128) -> Option<u128> {
-        None
-    }
-
-    fn place_to_store(&self, _: u128) -> Option<(u128, u128)> {
-        None
-    }
-}
-
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    limit: u32,
-    max_hold: u64,
-    #[serde(default)]
-    queue: Option<QueueRecord>,
-}
-
-impl Recorded for Concurrency {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        let queue = self.queue.map(QueueRecord::from);
-        Record { limit: self.limit, max_hold: self.max_hold.into(), queue }
-    }
-
-    fn of_record(Record { limit, max_hold, queue }: Record) -> Result<Self, String> {
-        let queue = queue.map(QueueRecord::decode).transpose()?;
-        Ok(Self { limit, max_hold: record::window(max_hold)?, queue })
-    }
 }
 
 impl Facts for Concurrency {
@@ -316,10 +282,6 @@ impl Facts for Concurrency {
 
     fn in_microseconds(&self, _: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable> {
         microseconds::whole(self.max_hold).map(|()| *self)
-    }
-
-    fn insert(&self, state: State, _: u64, _: u64, _: Timestamp) -> State {
-        state
     }
 
     fn numbers(&self, _: fn(Duration) -> String) -> String {

@@ -6,10 +6,9 @@
 
 use super::{
     Anchor, Freeing, NotShareable, Period, Standing, State, StoredBytes, StoredNumbers, Taken,
-    calendar::{Calendar, PeriodRecord, Zone},
+    calendar::{Calendar, Zone},
     facts::Facts,
     microseconds,
-    record::{self, Recorded},
     stored::{self, Stored},
 };
 use crate::limit::{Reset, Timestamp, Unit, Window};
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in each window.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct FixedWindow {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -26,7 +25,8 @@ pub struct FixedWindow {
 }
 
 /// The ends of windows.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// At every multiple of the length since the Unix epoch: windows of 10 s end at :00, :10, :20.
     Clock(Window),
@@ -264,84 +264,6 @@ impl Stored for FixedWindow {
 
     fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
         Some((place.checked_add(1)?.div_ceil(microseconds::NANOS.into()), 0))
-    }
-}
-
-/// The parameters as format 1 has them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    limit: u32,
-    schedule: ScheduleRecord,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ScheduleRecord {
-    Clock(u64),
-    FirstHit(u64),
-    Calendar {
-        period: PeriodRecord,
-        zone: String,
-        /// Of periods that do not begin with their first day.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        anchor: Option<AnchorRecord>,
-    },
-}
-
-/// An anchor: as rule files have it, or of an entry.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AnchorRecord {
-    At(String),
-    OfEntry,
-}
-
-impl AnchorRecord {
-    fn of(calendar: &Calendar) -> Option<Self> {
-        match calendar.anchor() {
-            Anchor::FIRST => None,
-            Anchor::OF_ENTRY => Some(Self::OfEntry),
-            anchor => Some(Self::At(anchor.text(calendar.period()).to_string())),
-        }
-    }
-
-    fn decode(self, period: Period) -> Result<Anchor, String> {
-        match self {
-            Self::OfEntry => Ok(Anchor::OF_ENTRY),
-            Self::At(text) => Anchor::parse(period, &text)
-                .ok_or_else(|| format!("a {} does not begin at {text:?}", period.unit())),
-        }
-    }
-}
-
-impl Recorded for FixedWindow {
-    type Record = Record;
-
-    fn record(&self) -> Record {
-        let schedule = match &self.schedule {
-            Schedule::Clock(window) => ScheduleRecord::Clock((*window).into()),
-            Schedule::FirstHit(window) => ScheduleRecord::FirstHit((*window).into()),
-            Schedule::Calendar(calendar) => ScheduleRecord::Calendar {
-                period: calendar.period().into(),
-                zone: calendar.zone().name().into(),
-                anchor: AnchorRecord::of(calendar),
-            },
-        };
-        Record { limit: self.limit, schedule }
-    }
-
-    fn of_record(Record { limit, schedule }: Record) -> Result<Self, String> {
-        let schedule = match schedule {
-            ScheduleRecord::Clock(window) => Schedule::Clock(record::window(window)?),
-            ScheduleRecord::FirstHit(window) => Schedule::FirstHit(record::window(window)?),
-            ScheduleRecord::Calendar { period, zone, anchor } => {
-                let period = period.into();
-                let anchor = anchor.map_or(Ok(Anchor::FIRST), |anchor| anchor.decode(period))?;
-                let zone = Zone::named(&zone).ok_or_else(|| format!("there is no time zone {zone:?}"))?;
-                Schedule::Calendar(Calendar::anchored(period, anchor, zone))
-            }
-        };
-        Ok(Self { limit, schedule })
     }
 }
 
