@@ -197,7 +197,7 @@ pub unsafe fn stream_destroy<M: Module>(stream: *const c_void) {
 ///
 /// Called by Envoy with the arguments of `on_http_filter_request_headers`.
 pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
-    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
+    let body: HookBody<M, Flow> = |config, state, host| {
         // SAFETY: Envoy's pointer to an object of `route_new`, which lives as long as the route, and at least as long as the hook.
         let route = unsafe { host.route().cast::<Arc<M::Route>>().as_ref() };
         M::request_headers(config, route, state, host)
@@ -216,11 +216,9 @@ pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_vo
 ///
 /// Called by Envoy with the arguments of `on_http_filter_scheduled`.
 pub unsafe fn scheduled<M: Module>(envoy: *mut c_void, stream: *const c_void) {
-    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
-        M::resumed(config, state, host)
-    };
+    let resumed: HookBody<M, Flow> = |config, state, host| M::resumed(config, state, host);
     // SAFETY: by the caller's promise.
-    let flow = unsafe { flow::<M>("on_http_filter_scheduled", envoy, stream, body) };
+    let flow = unsafe { flow::<M>("on_http_filter_scheduled", envoy, stream, resumed) };
     if let (Some(Flow::Continue), Some(callbacks)) = (flow, callbacks()) {
         // The last thing: it runs further hooks of the stream, and may end it.
         // SAFETY: the stream lives while the hook runs, which has borrowed nothing of it any more.
@@ -239,23 +237,19 @@ unsafe fn flow<M: Module>(
     name: &str,
     envoy: *mut c_void,
     stream: *const c_void,
-    body: impl FnOnce(&M::Config, &mut M::Stream, &mut HookedStream<'_>) -> Flow,
+    body: HookBody<M, Flow>,
 ) -> Option<Flow> {
+    let after_panic: HookBody<M, Flow> = |config, _, host| M::after_panic(config, host);
     // SAFETY: by the caller's promise.
-    let (flow, response) = match unsafe { hook::<M, _>(name, envoy, stream, body) } {
+    let mut hooked = unsafe { hook::<M, _>(name, envoy, stream, body) };
+    if let Hooked::Panicked = hooked {
+        // SAFETY: by the caller's promise.
+        hooked = unsafe { hook::<M, _>("the failure mode", envoy, stream, after_panic) };
+    }
+    let (flow, response) = match hooked {
         Hooked::Done(flow, response) => (flow, response),
         Hooked::Skipped => return None,
-        Hooked::Panicked => {
-            let body = |config: &M::Config, _: &mut M::Stream, host: &mut HookedStream<'_>| {
-                M::after_panic(config, host)
-            };
-            // SAFETY: by the caller's promise.
-            match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
-                Hooked::Done(flow, response) => (flow, response),
-                Hooked::Skipped => return None,
-                Hooked::Panicked => return Some(Flow::Continue),
-            }
-        }
+        Hooked::Panicked => return Some(Flow::Continue),
     };
     if let (Some(response), Some(callbacks)) = (response, callbacks()) {
         // SAFETY: the stream lives, of which nothing is borrowed any more, and by the caller's promise it is not used afterwards.
@@ -270,9 +264,7 @@ unsafe fn flow<M: Module>(
 ///
 /// Called by Envoy with the arguments of `on_http_filter_response_headers`.
 pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
-    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
-        M::response_headers(config, state, host);
-    };
+    let body: HookBody<M, ()> = |config, state, host| M::response_headers(config, state, host);
     // SAFETY: by the caller's promise.
     unsafe { hook::<M, _>("on_http_filter_response_headers", envoy, stream, body) };
     CONTINUE
@@ -284,12 +276,13 @@ pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_v
 ///
 /// Called by Envoy with the arguments of `on_http_filter_stream_complete`.
 pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_void) {
-    let body = |config: &M::Config, state: &mut M::Stream, host: &mut HookedStream<'_>| {
-        M::complete(config, state, host);
-    };
+    let body: HookBody<M, ()> = |config, state, host| M::complete(config, state, host);
     // SAFETY: by the caller's promise.
     unsafe { hook::<M, _>("on_http_filter_stream_complete", envoy, stream, body) };
 }
+
+/// What a hook of a stream does.
+type HookBody<M, T> = fn(&<M as Module>::Config, &mut <M as Module>::Stream, &mut HookedStream<'_>) -> T;
 
 /// How a hook of a stream ended.
 enum Hooked<T> {
@@ -309,7 +302,7 @@ unsafe fn hook<M: Module, T>(
     name: &str,
     envoy: *mut c_void,
     stream: *const c_void,
-    body: impl FnOnce(&M::Config, &mut M::Stream, &mut HookedStream<'_>) -> T,
+    body: HookBody<M, T>,
 ) -> Hooked<T> {
     // SAFETY: by the caller's promise; a stream destroyed within the hook is not freed while its state is borrowed.
     let Some(stream) = (unsafe { stream_of::<M>(stream) }) else { return Hooked::Skipped };
