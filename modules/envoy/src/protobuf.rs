@@ -15,7 +15,7 @@ pub(crate) enum Wire<'b> {
 pub(crate) struct Malformed;
 
 /// The next field; none if the bytes are not well-formed.
-pub(crate) fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u32, Wire<'b>)> {
+fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u32, Wire<'b>)> {
     let tag = varint(bytes)?;
     let number = u32::try_from(tag >> 3).ok()?;
     let wire = match tag & 7 {
@@ -31,13 +31,38 @@ pub(crate) fn next<'b>(bytes: &mut &'b [u8]) -> Option<(u32, Wire<'b>)> {
     Some((number, wire))
 }
 
-/// Passes all fields of a message to `take`.
-pub(crate) fn fields<'b>(mut bytes: &'b [u8], mut take: impl FnMut(u32, Wire<'b>)) -> Result<(), Malformed> {
-    while !bytes.is_empty() {
-        let (number, wire) = next(&mut bytes).ok_or(Malformed)?;
-        take(number, wire);
+/// The fields of a message with their numbers, up to the first that is not well-formed.
+pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Wire<'_>), Malformed>> {
+    std::iter::from_fn(move || {
+        let field = (!bytes.is_empty()).then(|| next(&mut bytes).ok_or(Malformed))?;
+        bytes = if field.is_ok() { bytes } else { &[] };
+        Some(field)
+    })
+}
+
+/// The bytes of a field, if the message has it; of several ones the last.
+pub(crate) fn bytes_of(message: &[u8], number: u32) -> Result<Option<&[u8]>, Malformed> {
+    let mut found = None;
+    for field in fields(message) {
+        match field? {
+            (own, Wire::Bytes(bytes)) if own == number => found = Some(bytes),
+            _ => {}
+        }
     }
-    Ok(())
+    Ok(found)
+}
+
+/// The numbers of fields 1 to N.
+pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
+    let mut numbers = [0; N];
+    for field in fields(bytes) {
+        let (field, wire) = field?;
+        let place = (field as usize).checked_sub(1).and_then(|index| numbers.get_mut(index));
+        if let (Some(place), Wire::Varint(number)) = (place, wire) {
+            *place = number;
+        }
+    }
+    Ok(numbers)
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -119,8 +144,7 @@ mod tests {
         writer.text(4, "");
         writer.message(16, |inner| inner.text(1, "é"));
         let bytes = writer.into_bytes();
-        let mut read = Vec::new();
-        fields(&bytes, |number, wire| read.push((number, wire))).unwrap();
+        let read = fields(&bytes).collect::<Result<Vec<_>, _>>().unwrap();
         let inner = [10, 2, 0xc3, 0xa9];
         assert_eq!(read, [(2, Wire::Varint(u64::MAX)), (3, Wire::Fixed64(7)), (16, Wire::Bytes(&inner))]);
     }
@@ -132,7 +156,7 @@ mod tests {
         writer.fixed64(2, 1);
         let bytes = writer.into_bytes();
         for end in (1..bytes.len()).filter(|&end| end != 6) {
-            assert_eq!(fields(&bytes[..end], |_, _| ()), Err(Malformed), "{end}");
+            assert_eq!(fields(&bytes[..end]).last(), Some(Err(Malformed)), "{end}");
         }
     }
 }

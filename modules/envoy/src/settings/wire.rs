@@ -1,14 +1,14 @@
 //! Reads a message from its protobuf bytes.
 
-use crate::protobuf::{self, Wire, next};
+use crate::protobuf::{Wire, fields, numbers};
 use std::time::Duration;
 use tidegate_envoy_config::{Kind, Message, Node, Problems, Value};
 
 /// Reads a message. Envoy has validated it, so that whatever is wrong ends the reading.
-pub(crate) fn from_bytes(mut bytes: &[u8], message: &Message, path: String, problems: &Problems) -> Node {
+pub(crate) fn from_bytes(bytes: &[u8], message: &Message, path: String, problems: &Problems) -> Node {
     let mut node = Node::at(path);
-    while !bytes.is_empty() {
-        let Some((number, wire)) = next(&mut bytes) else {
+    for field in fields(bytes) {
+        let Ok((number, wire)) = field else {
             problems.add(&node.path, "is not a protobuf message");
             break;
         };
@@ -52,14 +52,14 @@ fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Optio
         (Kind::Message(message), Wire::Bytes(bytes)) => {
             Some(Value::Node(from_bytes(bytes, message, path, problems)))
         }
-        (Kind::Wrapped(kind), Wire::Bytes(mut bytes)) => {
+        (Kind::Wrapped(kind), Wire::Bytes(bytes)) => {
             // A wrapper has one field, 1, which is absent for the default.
             let mut wrapped = match kind {
                 Kind::Bool => Some(Value::Bool(false)),
                 _ => Some(Value::Unsigned(0)),
             };
-            while !bytes.is_empty() {
-                let Some((1, wire)) = next(&mut bytes) else {
+            for field in fields(bytes) {
+                let Ok((1, wire)) = field else {
                     problems.add(&path, "is not a wrapper message");
                     return None;
                 };
@@ -68,22 +68,11 @@ fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Optio
             wrapped
         }
         (Kind::Duration, Wire::Bytes(bytes)) => {
-            let (mut seconds, mut nanos) = (0, 0);
-            let read = protobuf::fields(bytes, |number, wire| match (number, wire) {
-                (1, Wire::Varint(number)) => seconds = number,
-                (2, Wire::Varint(number)) => nanos = number,
-                _ => {}
-            });
-            let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000);
-            match (read, i64::try_from(seconds), nanos) {
-                (Ok(()), Ok(seconds), Some(nanos)) => {
-                    Some(Value::Duration(Duration::new(seconds.cast_unsigned(), nanos)))
-                }
-                _ => {
-                    problems.add(&path, "is not a duration from 0");
-                    None
-                }
+            let read = duration(bytes).map(Value::Duration);
+            if read.is_none() {
+                problems.add(&path, "is not a duration from 0");
             }
+            read
         }
         (Kind::Opaque, _) => Some(Value::Opaque),
         _ => {
@@ -91,4 +80,11 @@ fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Optio
             None
         }
     }
+}
+
+/// A `google.protobuf.Duration`, if it is one from 0.
+fn duration(bytes: &[u8]) -> Option<Duration> {
+    let [seconds, nanos] = numbers(bytes).ok()?;
+    let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    i64::try_from(seconds).is_ok().then(|| Duration::new(seconds, nanos))
 }

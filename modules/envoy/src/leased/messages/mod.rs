@@ -88,17 +88,19 @@ pub(super) fn cancel_request(domain: &str, ticket: &str) -> Vec<u8> {
 pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
     let mut message = Writer::default();
     // An error is none of a request that this module has encoded.
-    let _ = fields(request, |number, wire| match (number, wire) {
-        (1, Wire::Bytes(domain)) => message.bytes(1, domain),
-        (2, Wire::Bytes(descriptor)) => message.message(2, |writer| {
-            writer.encoded(descriptor);
-            writer.message(1, |entry| {
-                entry.text(1, RENEWAL_KEY);
-                entry.text(2, ticket);
-            });
-        }),
-        _ => {}
-    });
+    for field in fields(request).map_while(Result::ok) {
+        match field {
+            (1, Wire::Bytes(domain)) => message.bytes(1, domain),
+            (2, Wire::Bytes(descriptor)) => message.message(2, |writer| {
+                writer.encoded(descriptor);
+                writer.message(1, |entry| {
+                    entry.text(1, RENEWAL_KEY);
+                    entry.text(2, ticket);
+                });
+            }),
+            _ => {}
+        }
+    }
     message.into_bytes()
 }
 

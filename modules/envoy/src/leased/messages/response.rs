@@ -2,7 +2,7 @@
 
 use super::{CounterId, RulesId};
 use crate::{
-    protobuf::{Malformed, Wire, fields},
+    protobuf::{Malformed, Wire, bytes_of, fields, numbers},
     response::{Consequence, HeaderList, added},
     status::{ShownLimit, ShownStatus},
 };
@@ -118,8 +118,8 @@ impl DescriptorStatus {
 impl ExchangeResponse {
     pub(in crate::leased) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
-        each(bytes, |number, wire| {
-            match (number, wire) {
+        for field in fields(bytes) {
+            match field? {
                 (1, Wire::Fixed64(epoch)) => response.rules.epoch = epoch,
                 (2, Wire::Varint(generation)) => response.rules.generation = generation,
                 (3, Wire::Bytes(bytes)) => response.decisions.push(Decided::decode(bytes)?),
@@ -130,8 +130,7 @@ impl ExchangeResponse {
                 }
                 _ => {}
             }
-            Ok(())
-        })?;
+        }
         let epoch = response.rules.epoch;
         response.grants.iter_mut().for_each(|grant| grant.epoch = epoch);
         Ok(response)
@@ -141,15 +140,14 @@ impl ExchangeResponse {
 impl Decided {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut decided = Self::default();
-        each(bytes, |number, wire| {
-            match (number, wire) {
+        for field in fields(bytes) {
+            match field? {
                 (1, Wire::Bytes(bytes)) => decided.response = Some(Box::new(Response::decode(bytes)?)),
                 (3, Wire::Bytes(bytes)) => decided.counters.push(LearntCounter::decode(bytes)?),
                 (4, Wire::Varint(micros)) => decided.hold = Duration::from_micros(micros),
                 _ => {}
             }
-            Ok(())
-        })?;
+        }
         Ok(decided)
     }
 }
@@ -157,15 +155,8 @@ impl Decided {
 impl LearntCounter {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let [_, limit, span_micros, denied_micros] = numbers(bytes)?;
-        let mut id = None;
-        each(bytes, |number, wire| {
-            if let (1, Wire::Bytes(bytes)) = (number, wire)
-                && !bytes.is_empty()
-            {
-                id = Some(bytes.try_into().map_err(|_| Malformed)?);
-            }
-            Ok(())
-        })?;
+        let id = bytes_of(bytes, 1)?.filter(|id| !id.is_empty());
+        let id = id.map(CounterId::try_from).transpose().map_err(|_| Malformed)?;
         Ok(Self { id, limit, span_micros, denied_for: Duration::from_micros(denied_micros) })
     }
 }
@@ -174,8 +165,8 @@ impl Response {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
         let Self { is_denied, statuses, additions, ticket, renewal: _ } = &mut response;
-        each(bytes, |number, wire| {
-            match (number, wire) {
+        for field in fields(bytes) {
+            match field? {
                 (1, Wire::Varint(code)) => *is_denied = code == OVER_LIMIT,
                 (2, Wire::Bytes(bytes)) => statuses.push(DescriptorStatus::decode(bytes)?),
                 (3, Wire::Bytes(bytes)) => additions.response_headers.push(header(bytes)?),
@@ -184,8 +175,7 @@ impl Response {
                 (6, Wire::Bytes(bytes)) => *ticket = ticket_of(bytes)?,
                 _ => {}
             }
-            Ok(())
-        })?;
+        }
         Ok(response)
     }
 }
@@ -196,8 +186,8 @@ const OVER_LIMIT: u64 = 2;
 impl DescriptorStatus {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut status = Self::default();
-        each(bytes, |number, wire| {
-            match (number, wire) {
+        for field in fields(bytes) {
+            match field? {
                 (1, Wire::Varint(code)) => status.is_over = code == OVER_LIMIT,
                 (2, Wire::Bytes(bytes)) => status.limit = Some(CurrentLimit::decode(bytes)?),
                 (3, Wire::Varint(remaining)) => {
@@ -209,8 +199,7 @@ impl DescriptorStatus {
                 }
                 _ => {}
             }
-            Ok(())
-        })?;
+        }
         Ok(status)
     }
 }
@@ -218,18 +207,11 @@ impl DescriptorStatus {
 impl CurrentLimit {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let [requests, unit] = numbers(bytes)?;
-        let mut limit = Self {
+        Ok(Self {
+            name: String::from_utf8_lossy(bytes_of(bytes, 3)?.unwrap_or_default()).into(),
             requests: u32::try_from(requests).unwrap_or(u32::MAX),
             unit: unit_of(unit),
-            ..Self::default()
-        };
-        each(bytes, |number, wire| {
-            if let (3, Wire::Bytes(name)) = (number, wire) {
-                limit.name = String::from_utf8_lossy(name).into();
-            }
-            Ok(())
-        })?;
-        Ok(limit)
+        })
     }
 }
 
@@ -249,43 +231,23 @@ fn unit_of(number: u64) -> Option<Unit> {
 
 /// A `HeaderValue`.
 fn header(bytes: &[u8]) -> Result<(Box<str>, Box<[u8]>), Malformed> {
-    let (mut name, mut value) = (&[][..], &[][..]);
-    each(bytes, |number, wire| {
-        match (number, wire) {
-            (1, Wire::Bytes(bytes)) => name = bytes,
-            (2 | 3, Wire::Bytes(bytes)) if !bytes.is_empty() => value = bytes,
-            _ => {}
-        }
-        Ok(())
-    })?;
-    Ok(added(str::from_utf8(name).map_err(|_| Malformed)?, value))
+    let name = str::from_utf8(bytes_of(bytes, 1)?.unwrap_or_default()).map_err(|_| Malformed)?;
+    let raw = bytes_of(bytes, 3)?.filter(|value| !value.is_empty());
+    Ok(added(name, raw.or(bytes_of(bytes, 2)?).unwrap_or_default()))
 }
 
 /// The ticket in the metadata of a response.
 fn ticket_of(metadata: &[u8]) -> Result<Option<Box<str>>, Malformed> {
     let mut ticket = None;
-    each(metadata, |_, field| {
-        let Wire::Bytes(entry) = field else { return Ok(()) };
-        let (mut key, mut text) = (&[][..], None);
-        each(entry, |number, wire| {
-            match (number, wire) {
-                (1, Wire::Bytes(bytes)) => key = bytes,
-                // A value, of which field 3 is a text.
-                (2, Wire::Bytes(value)) => each(value, |number, wire| {
-                    if let (3, Wire::Bytes(bytes)) = (number, wire) {
-                        text = Some(bytes);
-                    }
-                    Ok(())
-                })?,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        if let (Some(text), true) = (text, key == TICKET_KEY.as_bytes()) {
+    for field in fields(metadata) {
+        // The key of an entry, and its value, of which field 3 is a text.
+        if let (_, Wire::Bytes(entry)) = field?
+            && bytes_of(entry, 1)? == Some(TICKET_KEY.as_bytes())
+            && let Some(text) = bytes_of(bytes_of(entry, 2)?.unwrap_or_default(), 3)?
+        {
             ticket = Some(str::from_utf8(text).map_err(|_| Malformed)?.into());
         }
-        Ok(())
-    })?;
+    }
     Ok(ticket)
 }
 
@@ -313,32 +275,6 @@ fn settings(bytes: &[u8]) -> Result<(Settings, bool), Malformed> {
     let [length, grant_min, limit_min, hold_min, has_shared_store] = numbers(bytes)?;
     let (length, hold_min) = (Duration::from_micros(length), Duration::from_micros(hold_min));
     Ok((Settings { length, grant_min, limit_min, hold_min }, has_shared_store != 0))
-}
-
-/// The numbers of fields 1 to N.
-fn numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
-    let mut numbers = [0; N];
-    fields(bytes, |field, wire| {
-        let place = (field as usize).checked_sub(1).and_then(|index| numbers.get_mut(index));
-        if let (Some(place), Wire::Varint(number)) = (place, wire) {
-            *place = number;
-        }
-    })?;
-    Ok(numbers)
-}
-
-/// Passes all fields to `take`, until one is malformed.
-fn each<'b>(
-    bytes: &'b [u8],
-    mut take: impl FnMut(u32, Wire<'b>) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
-    let mut result = Ok(());
-    fields(bytes, |number, wire| {
-        if result.is_ok() {
-            result = take(number, wire);
-        }
-    })?;
-    result
 }
 
 #[cfg(test)]

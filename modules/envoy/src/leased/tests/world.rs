@@ -7,7 +7,7 @@ use super::super::{
     messages::rate_limit_request,
 };
 use crate::{
-    protobuf::{Wire, Writer, fields},
+    protobuf::{Wire, Writer, bytes_of, fields, numbers},
     rng::Rng,
 };
 use std::{
@@ -73,18 +73,19 @@ impl Server {
     fn exchange(&self, message: &[u8], now: Timestamp) -> Vec<u8> {
         let (mut node, mut epoch, mut generation) = (0, 0, 0);
         let (mut decisions, mut grants) = (Vec::new(), Vec::new());
-        fields(message, |number, wire| match (number, wire) {
-            (1, Wire::Fixed64(number)) => node = number,
-            (2, Wire::Fixed64(number)) => epoch = number,
-            (3, Wire::Varint(number)) => generation = number,
-            (4, Wire::Bytes(bytes)) => decisions.push(self.decision(bytes, now)),
-            (5, Wire::Bytes(bytes)) => {
-                let is_current = (epoch, generation) == (self.granter.epoch(), self.generation);
-                grants.push(self.grant(bytes, NodeId(node), is_current, now));
+        for field in fields(message) {
+            match field.unwrap() {
+                (1, Wire::Fixed64(number)) => node = number,
+                (2, Wire::Fixed64(number)) => epoch = number,
+                (3, Wire::Varint(number)) => generation = number,
+                (4, Wire::Bytes(bytes)) => decisions.push(self.decision(bytes, now)),
+                (5, Wire::Bytes(bytes)) => {
+                    let is_current = (epoch, generation) == (self.granter.epoch(), self.generation);
+                    grants.push(self.grant(bytes, NodeId(node), is_current, now));
+                }
+                _ => {}
             }
-            _ => {}
-        })
-        .unwrap();
+        }
         let mut response = Writer::default();
         response.fixed64(1, self.granter.epoch());
         response.number(2, self.generation);
@@ -106,35 +107,19 @@ impl Server {
         let pinned = self.limiter.pin();
         let mut sent: Vec<(Vec<[Cow<'_, str>; 2]>, u64)> = Vec::new();
         let text = |bytes| client_text(bytes, usize::MAX);
-        fields(message, |number, wire| {
-            let (2, Wire::Bytes(descriptor)) = (number, wire) else { return };
+        let text = |entry, field| text(bytes_of(entry, field).unwrap().unwrap_or_default());
+        for field in fields(message) {
+            let (2, Wire::Bytes(descriptor)) = field.unwrap() else { continue };
             let (mut entries, mut own) = (Vec::new(), 1);
-            fields(descriptor, |number, wire| match (number, wire) {
-                (1, Wire::Bytes(entry)) => {
-                    let (mut key, mut value) = Default::default();
-                    fields(entry, |number, wire| match (number, wire) {
-                        (1, Wire::Bytes(bytes)) => key = text(bytes),
-                        (2, Wire::Bytes(bytes)) => value = text(bytes),
-                        _ => {}
-                    })
-                    .unwrap();
-                    entries.push([key, value]);
+            for field in fields(descriptor) {
+                match field.unwrap() {
+                    (1, Wire::Bytes(entry)) => entries.push([text(entry, 1), text(entry, 2)]),
+                    (3, Wire::Bytes(wrapper)) => [own] = numbers(wrapper).unwrap(),
+                    _ => {}
                 }
-                (3, Wire::Bytes(wrapper)) => {
-                    own = 0;
-                    fields(wrapper, |_, wire| {
-                        if let Wire::Varint(number) = wire {
-                            own = number
-                        }
-                    })
-                    .unwrap();
-                }
-                _ => {}
-            })
-            .unwrap();
+            }
             sent.push((entries, own));
-        })
-        .unwrap();
+        }
         let (mut request, mut hits) = (Request::new("d"), Vec::new());
         for (entries, own) in &sent {
             hits.push(*own);
@@ -191,15 +176,9 @@ impl Server {
     }
 
     fn grant(&self, message: &[u8], node: NodeId, is_current: bool, now: Timestamp) -> Vec<u8> {
-        let (mut id, mut numbers) = ([0; 16], [0; 9]);
-        fields(message, |number, wire| match wire {
-            Wire::Bytes(bytes) => id = bytes.try_into().unwrap(),
-            Wire::Varint(value) => numbers[number as usize] = value,
-            _ => {}
-        })
-        .unwrap();
-        let [_, _, holder, sequence, spent, acknowledged, spent_ago, kept, demand] = numbers;
-        let id = u128::from_be_bytes(id);
+        let [_, holder, sequence, spent, acknowledged, spent_ago, kept, demand] = numbers(message).unwrap();
+        let id = bytes_of(message, 1).unwrap().unwrap_or_default();
+        let id = u128::from_be_bytes(id.try_into().unwrap());
         let key = Key::from_halves((id >> 64) as u64, id as u64);
         let spent_ago = spent_ago * 1_000;
         let claim = LeaseRequest { node, holder, sequence, spent, acknowledged, spent_ago, kept, demand };
