@@ -4,7 +4,7 @@ use crate::{
     leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
     limits::{Limits, LocalSlot},
     logged::Logged,
-    metrics::{Metrics, Outcome, Place},
+    metrics::{Event, Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
     settings::{self, FailureDeny, Fractions, RequestType, RouteSettings, Settings},
     status::ShownStatus,
@@ -329,10 +329,8 @@ type Counted = (Outcome, Option<Place>);
 
 /// Counts a decision.
 fn count(config: &Config, outcome: Outcome, place: Option<Place>) -> Counted {
-    config.metrics.count(outcome);
-    if let Some(place) = place {
-        config.metrics.count_place(place);
-    }
+    config.metrics.count(Event::Decision(outcome));
+    place.into_iter().for_each(|place| config.metrics.count(Event::DecidedIn(place)));
     (outcome, place)
 }
 
@@ -373,7 +371,7 @@ fn conclude(config: &Config, made: Consequence, stream: &mut Stream, host: &mut 
 /// What the failure mode has a request become that could not be decided.
 fn fail(config: &Config, host: &mut dyn Host) -> Flow {
     let settings = &config.settings;
-    config.metrics.count(Outcome::Error);
+    config.metrics.count(Event::Decision(Outcome::Error));
     let is_denied = match &settings.failure_deny {
         FailureDeny::Always => true,
         FailureDeny::Never => false,
@@ -384,7 +382,7 @@ fn fail(config: &Config, host: &mut dyn Host) -> Flow {
         Logged::undecided(outcome).write(&settings.metadata_namespace, host);
     }
     if !is_denied {
-        config.metrics.count(Outcome::FailureModeAllowed);
+        config.metrics.count(Event::Decision(Outcome::FailureModeAllowed));
         return Flow::Continue;
     }
     respond(host, settings.error_status, None, &HeaderList::new(), "", FAILED);

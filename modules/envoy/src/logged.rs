@@ -3,7 +3,7 @@
 //! Flat, so that one key of the namespace names each value.
 
 use crate::{
-    metrics::{Outcome, Place},
+    metrics::{Event, Outcome, Place},
     status::ShownStatus,
 };
 use tidegate_envoy_abi::Host;
@@ -52,9 +52,9 @@ impl Logged {
 
     /// Writes all of it.
     pub(crate) fn write(&self, namespace: &str, host: &mut dyn Host) {
-        host.set_metadata_text(namespace, "outcome", self.outcome.name());
+        host.set_metadata_text(namespace, "outcome", Event::Decision(self.outcome).name());
         if let Some(place) = self.place {
-            host.set_metadata_text(namespace, "decided_in", place.name());
+            host.set_metadata_text(namespace, "decided_in", Event::DecidedIn(place).name());
         }
         let Some(limit) = &self.limit else { return };
         if !limit.name.is_empty() {

@@ -16,36 +16,12 @@ pub(crate) enum Outcome {
     FailureModeAllowed,
 }
 
-impl Outcome {
-    const ALL: [Self; 4] = [Self::Ok, Self::OverLimit, Self::Error, Self::FailureModeAllowed];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::OverLimit => "over_limit",
-            Self::Error => "error",
-            Self::FailureModeAllowed => "failure_mode_allowed",
-        }
-    }
-}
-
 /// Where a request was decided that a server may decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// In Envoy, by credits or a kept denial.
     Envoy,
     Server,
-}
-
-impl Place {
-    const ALL: [Self; 2] = [Self::Envoy, Self::Server];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Envoy => "envoy",
-            Self::Server => "server",
-        }
-    }
 }
 
 /// What becomes of connections to a server.
@@ -61,10 +37,6 @@ pub(crate) enum ConnectionEvent {
     Unresponsive,
 }
 
-impl ConnectionEvent {
-    const NAMES: [&str; 4] = ["connected", "failed", "lost", "unresponsive"];
-}
-
 /// What becomes of renewals of tickets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RenewalEvent {
@@ -75,132 +47,103 @@ pub(crate) enum RenewalEvent {
     Failed,
 }
 
-impl RenewalEvent {
-    const NAMES: [&str; 3] = ["renewed", "not_held", "failed"];
+/// What is counted one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    Decision(Outcome),
+    DecidedIn(Place),
+    Connection(ConnectionEvent),
+    Renewal(RenewalEvent),
+}
+
+/// The counters: name, label, and the values of the label, in the order of [`Event`] and its enumerations.
+///
+/// The last two count what becomes of slots and of reservations, as the metrics of a server name it. Unknown tickets are left out: here they
+/// are of requests that have lasted too long, or whose entries for the end name the ticket as well.
+const COUNTERS: [(&str, &str, &[&str]); 6] = [
+    ("decisions", "outcome", &["ok", "over_limit", "error", "failure_mode_allowed"]),
+    ("decided_in", "place", &["envoy", "server"]),
+    ("connections", "event", &["connected", "failed", "lost", "unresponsive"]),
+    ("renewals", "event", &["renewed", "not_held", "failed"]),
+    ("slots", "event", &["taken", "released", "expired", "renewed"]),
+    ("reservations", "event", &["started", "ended", "lost", "uncorrected"]),
+];
+
+/// The most values of a label.
+const VALUES_MAX: usize = 4;
+/// The place in [`COUNTERS`] of the first of those that [`HeldCounts`] has.
+const HELD: usize = 4;
+
+impl Event {
+    /// The place of its counter, and that of its value.
+    fn place(self) -> (usize, usize) {
+        match self {
+            Self::Decision(outcome) => (0, outcome as usize),
+            Self::DecidedIn(place) => (1, place as usize),
+            Self::Connection(event) => (2, event as usize),
+            Self::Renewal(event) => (3, event as usize),
+        }
+    }
+
+    /// The value of the label.
+    pub(crate) fn name(self) -> &'static str {
+        let (counter, value) = self.place();
+        COUNTERS[counter].2[value]
+    }
 }
 
 /// The figures.
 pub(crate) struct Metrics {
-    decisions: Figure<{ Outcome::ALL.len() }>,
-    places: Figure<{ Place::ALL.len() }>,
-    connections: Figure<{ ConnectionEvent::NAMES.len() }>,
-    renewals: Figure<{ RenewalEvent::NAMES.len() }>,
-    slots: Figure<{ SLOT_EVENTS.len() }>,
-    reservations: Figure<{ RESERVATION_EVENTS.len() }>,
+    /// Those of Envoy, in the order of [`COUNTERS`].
+    counters: [Option<Counter>; COUNTERS.len()],
+    /// What is not yet published of each value.
+    pending: [[AtomicU64; VALUES_MAX]; COUNTERS.len()],
     stat_prefix: String,
     /// Schedules a publication; none where Envoy counts in streams only (before 1.39), and once the configuration is gone.
     scheduler: Mutex<Option<Scheduler>>,
     in_streams: bool,
 }
 
-/// What becomes of slots and of reservations, as the metrics of a server name it. Unknown tickets are left out: here they are of requests
-/// that have lasted too long, or whose entries for the end name the ticket as well.
-const SLOT_EVENTS: [&str; 4] = ["taken", "released", "expired", "renewed"];
-const RESERVATION_EVENTS: [&str; 4] = ["started", "ended", "lost", "uncorrected"];
-
-/// A counter of Envoy with a label, and what is not yet published of each of its values.
-struct Figure<const VALUES: usize> {
-    counter: Option<Counter>,
-    values: [&'static str; VALUES],
-    pending: [AtomicU64; VALUES],
-}
-
-impl<const VALUES: usize> Figure<VALUES> {
-    fn new(counter: Option<Counter>, values: [&'static str; VALUES]) -> Self {
-        Self { counter, values, pending: std::array::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    fn add(&self, value: usize, by: u64) {
-        self.pending[value].fetch_add(by, Ordering::Relaxed);
-    }
-
-    fn has_pending(&self) -> bool {
-        self.pending.iter().any(|pending| pending.load(Ordering::Relaxed) > 0)
-    }
-
-    /// Publishes by a function that adds to a counter with such labels.
-    fn publish(&self, stat_prefix: &str, count: &mut dyn FnMut(Counter, &[&str], u64)) {
-        let Some(counter) = self.counter else { return };
-        for (value, pending) in self.values.into_iter().zip(&self.pending) {
-            // Read first: an exchange takes the cache line from the others.
-            if pending.load(Ordering::Relaxed) > 0 {
-                let labels = [value, stat_prefix];
-                let labels = if stat_prefix.is_empty() { &labels[..1] } else { &labels };
-                count(counter, labels, pending.swap(0, Ordering::Relaxed));
-            }
-        }
-    }
-}
-
 impl Metrics {
     /// Defines the counters, each with a label and, where it is set, `stat_prefix`.
     pub(crate) fn new(host: &ConfigHost, stat_prefix: &str) -> Self {
-        let define = |name, label| {
-            let labels = [label, "stat_prefix"];
-            host.define_counter(name, if stat_prefix.is_empty() { &labels[..1] } else { &labels })
-        };
+        let labels = if stat_prefix.is_empty() { 1 } else { 2 };
         let can_count = host.can_count();
         Self {
-            decisions: Figure::new(define("decisions", "outcome"), Outcome::ALL.map(Outcome::name)),
-            places: Figure::new(define("decided_in", "place"), Place::ALL.map(Place::name)),
-            connections: Figure::new(define("connections", "event"), ConnectionEvent::NAMES),
-            renewals: Figure::new(define("renewals", "event"), RenewalEvent::NAMES),
-            slots: Figure::new(define("slots", "event"), SLOT_EVENTS),
-            reservations: Figure::new(define("reservations", "event"), RESERVATION_EVENTS),
+            counters: COUNTERS
+                .map(|(name, label, _)| host.define_counter(name, &[label, "stat_prefix"][..labels])),
+            pending: Default::default(),
             stat_prefix: stat_prefix.to_owned(),
             scheduler: Mutex::new(if can_count { host.scheduler() } else { None }),
             in_streams: !can_count,
         }
     }
 
-    pub(crate) fn count(&self, outcome: Outcome) {
-        self.decisions.add(outcome as usize, 1);
-    }
-
-    pub(crate) fn count_place(&self, place: Place) {
-        self.places.add(place as usize, 1);
-    }
-
-    pub(crate) fn count_connection(&self, event: ConnectionEvent) {
-        self.connections.add(event as usize, 1);
-    }
-
-    pub(crate) fn count_renewal(&self, event: RenewalEvent) {
-        self.renewals.add(event as usize, 1);
+    pub(crate) fn count(&self, event: Event) {
+        let (counter, value) = event.place();
+        self.pending[counter][value].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts what has become of slots and reservations between two readings.
     pub(crate) fn count_held(&self, before: &HeldCounts, after: &HeldCounts) {
-        for (value, (before, after)) in before.slots.into_iter().zip(after.slots).enumerate() {
-            self.slots.add(value, after - before);
-        }
-        for (value, (before, after)) in before.reservations.into_iter().zip(after.reservations).enumerate() {
-            self.reservations.add(value, after - before);
+        let numbers = before.0.as_flattened().iter().zip(after.0.as_flattened());
+        for (pending, (before, after)) in self.pending[HELD..].as_flattened().iter().zip(numbers) {
+            pending.fetch_add(after - before, Ordering::Relaxed);
         }
     }
 
-    /// Number of this outcome that is not yet published.
+    /// Number of this event that is not yet published.
     #[cfg(test)]
-    pub(crate) fn pending(&self, outcome: Outcome) -> u64 {
-        self.decisions.pending[outcome as usize].load(Ordering::Relaxed)
-    }
-
-    /// Number of decisions there that is not yet published.
-    #[cfg(test)]
-    pub(crate) fn pending_place(&self, place: Place) -> u64 {
-        self.places.pending[place as usize].load(Ordering::Relaxed)
+    pub(crate) fn pending(&self, event: Event) -> u64 {
+        let (counter, value) = event.place();
+        self.pending[counter][value].load(Ordering::Relaxed)
     }
 
     /// Schedules a publication, if there is something to publish.
     pub(crate) fn schedule(&self) {
-        let has_pending = self.decisions.has_pending()
-            || self.places.has_pending()
-            || self.connections.has_pending()
-            || self.renewals.has_pending()
-            || self.slots.has_pending()
-            || self.reservations.has_pending();
+        let mut pending = self.pending.as_flattened().iter();
         // Under the lock, so that Envoy's configuration exists for as long as the call takes: see `retire`.
-        if has_pending
+        if pending.any(|pending| pending.load(Ordering::Relaxed) > 0)
             && let Some(scheduler) = &*self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
         {
             scheduler.schedule();
@@ -225,28 +168,31 @@ impl Metrics {
     }
 
     fn publish_by(&self, count: &mut dyn FnMut(Counter, &[&str], u64)) {
-        self.decisions.publish(&self.stat_prefix, count);
-        self.places.publish(&self.stat_prefix, count);
-        self.connections.publish(&self.stat_prefix, count);
-        self.renewals.publish(&self.stat_prefix, count);
-        self.slots.publish(&self.stat_prefix, count);
-        self.reservations.publish(&self.stat_prefix, count);
+        let labels = if self.stat_prefix.is_empty() { 1 } else { 2 };
+        for ((_, _, values), (counter, pending)) in
+            COUNTERS.iter().zip(self.counters.iter().zip(&self.pending))
+        {
+            let Some(counter) = *counter else { continue };
+            for (value, pending) in values.iter().zip(pending) {
+                // Read first: an exchange takes the cache line from the others.
+                if pending.load(Ordering::Relaxed) > 0 {
+                    let by = pending.swap(0, Ordering::Relaxed);
+                    count(counter, &[*value, &self.stat_prefix][..labels], by);
+                }
+            }
+        }
     }
 }
 
-/// Numbers of slots and reservations since the start, by event.
+/// Numbers of slots and reservations since the start, by event, in the order of [`COUNTERS`].
 #[derive(Clone, Default)]
-pub(crate) struct HeldCounts {
-    slots: [u64; SLOT_EVENTS.len()],
-    reservations: [u64; RESERVATION_EVENTS.len()],
-}
+pub(crate) struct HeldCounts([[u64; VALUES_MAX]; COUNTERS.len() - HELD]);
 
 impl HeldCounts {
     /// Of a limiter.
     pub(crate) fn of(limiter: &Limiter) -> Self {
         let SlotCounts { taken, released, expired, renewed, .. } = limiter.slot_counts();
-        let slots = [taken, released, expired, renewed];
         let ReservationCounts { started, ended, lost, uncorrected, .. } = limiter.reservation_counts();
-        Self { slots, reservations: [started, ended, lost, uncorrected] }
+        Self([[taken, released, expired, renewed], [started, ended, lost, uncorrected]])
     }
 }

@@ -5,7 +5,7 @@ pub(crate) mod sequences;
 use crate::{
     fake::Fake,
     filter::{Config, RateLimit, Stream},
-    metrics::Outcome,
+    metrics::{Event, Outcome},
     rng::Rng,
     settings::{RouteSettings, route},
 };
@@ -68,8 +68,8 @@ fn a_request_is_admitted_up_to_the_limit_of_its_descriptor() {
     assert_eq!(host.added("x-envoy-ratelimited").as_deref(), Some("true"));
     assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", "b")), 3);
     assert_eq!(admitted(&config, None, &Fake::new("/")), 10, "without the header there is no descriptor");
-    assert_eq!(config.metrics.pending(Outcome::Ok), 6);
-    assert_eq!(config.metrics.pending(Outcome::OverLimit), 2);
+    assert_eq!(config.metrics.pending(Event::Decision(Outcome::Ok)), 6);
+    assert_eq!(config.metrics.pending(Event::Decision(Outcome::OverLimit)), 2);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_value_of_any_bytes_and_any_length_is_limited() {
     {
         assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", value)), 3, "a counter of its own");
     }
-    assert_eq!(config.metrics.pending(Outcome::Error), 0);
+    assert_eq!(config.metrics.pending(Event::Decision(Outcome::Error)), 0);
 }
 
 #[test]
@@ -110,7 +110,9 @@ fn a_request_that_is_let_through_above_the_limit_has_no_slot_to_free() {
         [("let-through", json!({}), "flown"), ("let-through-2", unenforced, "flying")]
     {
         let config = filter(name, settings, by(key));
-        let metrics = || [Outcome::Ok, Outcome::OverLimit].map(|outcome| config.metrics.pending(outcome));
+        let metrics = || {
+            [Outcome::Ok, Outcome::OverLimit].map(|outcome| config.metrics.pending(Event::Decision(outcome)))
+        };
         let start = || {
             let (mut stream, mut host) = (Stream::default(), Fake::new("/").with("x-key", "a"));
             let flow = RateLimit::request_headers(&config, None, &mut stream, &mut host);
@@ -202,7 +204,7 @@ fn a_request_that_cannot_be_decided_follows_the_failure_mode() {
     let invalid = json!([{"actions": vec![by("k")[0]["actions"][0].clone(); 33]}]);
     let open = filter("open", json!({}), invalid.clone());
     assert_eq!(admitted(&open, None, &request), 10);
-    assert_eq!(open.metrics.pending(Outcome::FailureModeAllowed), 10);
+    assert_eq!(open.metrics.pending(Event::Decision(Outcome::FailureModeAllowed)), 10);
     let closed = json!({"failure_mode_deny": true, "status_on_error": {"code": "ServiceUnavailable"}});
     let (flow, host) = run(&filter("closed", closed, invalid), None, request);
     assert_eq!((flow, host.responses), (Flow::Responded, vec!["503 rate_limiter_error ".to_owned()]));
@@ -228,11 +230,11 @@ fn a_request_to_a_server_that_is_away_follows_the_failure_mode() {
         }
         assert_eq!(RateLimit::resumed(&open, &mut stream, &mut host), Flow::Continue);
     }
-    assert_eq!(open.metrics.pending(Outcome::FailureModeAllowed), 1);
+    assert_eq!(open.metrics.pending(Event::Decision(Outcome::FailureModeAllowed)), 1);
     assert_eq!(run(&open, None, host.clone()).0, Flow::Continue, "nothing waits any more");
     let (flow, host) = run(&closed, None, host);
     assert_eq!((flow, host.responses), (Flow::Responded, vec!["500 rate_limiter_error ".to_owned()]));
-    assert_eq!(closed.metrics.pending(Outcome::Error), 1);
+    assert_eq!(closed.metrics.pending(Event::Decision(Outcome::Error)), 1);
 }
 
 #[test]
@@ -356,7 +358,7 @@ proptest! {
                 _ => RateLimit::complete(&config, &mut stream, &mut host),
             }
         }
-        let errors = usize::try_from(config.metrics.pending(Outcome::FailureModeAllowed)).unwrap();
+        let errors = usize::try_from(config.metrics.pending(Event::Decision(Outcome::FailureModeAllowed))).unwrap();
         prop_assert!(passed <= 3 + errors, "{passed} passed, {errors} of them undecided");
     }
 }

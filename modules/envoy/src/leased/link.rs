@@ -9,7 +9,7 @@ use super::{
     reply::Reply,
     shared::{Shared, now},
 };
-use crate::metrics::{ConnectionEvent, RenewalEvent};
+use crate::metrics::{ConnectionEvent, Event as Counted, RenewalEvent};
 use std::{
     io,
     net::SocketAddr,
@@ -97,7 +97,7 @@ impl<'s> Link<'s> {
             match self.connect(&mut dialer).await {
                 Ok(connected) => {
                     let address = connected.address;
-                    self.shared.count(ConnectionEvent::Connected);
+                    self.shared.count(Counted::Connection(ConnectionEvent::Connected));
                     let end = self.serve(connected, &mut pause).await;
                     let (event, why) = match end {
                         End::Stopped => return,
@@ -121,7 +121,7 @@ impl<'s> Link<'s> {
 
     /// The connection is lost, or cannot be made: nothing waits for the server.
     fn lost(&mut self, event: ConnectionEvent, why: &str) {
-        self.shared.count(event);
+        self.shared.count(Counted::Connection(event));
         if !self.shared.is_away.swap(true, Ordering::Relaxed) && !self.is_stopped() {
             let server = &self.shared.server.address;
             let line = format!("tidegate: no server at {server}: {why}; requests follow the failure mode");
@@ -149,7 +149,7 @@ impl<'s> Link<'s> {
     fn renew(&mut self) {
         let now = now();
         for Renewed { number, event } in self.exchanges.take_renewed() {
-            self.shared.count_renewal(event);
+            self.shared.count(Counted::Renewal(event));
             if event == RenewalEvent::NotHeld {
                 self.shared.renewals.remove(number);
             }

@@ -5,7 +5,7 @@ use super::{
     known::KnownRequests,
 };
 use crate::{
-    metrics::{ConnectionEvent, Metrics, RenewalEvent},
+    metrics::{Event, Metrics},
     renewals::Renewals,
     settings::Server,
 };
@@ -29,10 +29,8 @@ pub(super) struct Shared {
     pub(super) is_stopped: AtomicBool,
     /// Whether the server cannot be reached: requests do not wait for it.
     pub(super) is_away: AtomicBool,
-    /// Ends and beginnings of connections that are not in the figures yet: at most some tens in a second.
-    connections: Mutex<Vec<ConnectionEvent>>,
-    /// Those of renewals.
-    renewed: Mutex<Vec<RenewalEvent>>,
+    /// Events of connections and renewals that are not in the figures yet. Of connections there are at most some tens in a second.
+    events: Mutex<Vec<Event>>,
     /// Tickets of requests that go on.
     pub(super) renewals: Renewals<Arc<HeldTicket>>,
     /// Figures to publish.
@@ -59,8 +57,7 @@ impl Shared {
             wake: Notify::new(),
             is_stopped: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
-            connections: Mutex::default(),
-            renewed: Mutex::default(),
+            events: Mutex::default(),
             renewals: Renewals::default(),
             metrics: Mutex::default(),
         }
@@ -78,14 +75,9 @@ impl Shared {
         true
     }
 
-    /// Counts what becomes of a connection.
-    pub(super) fn count(&self, event: ConnectionEvent) {
-        self.connections.lock().push(event);
-    }
-
-    /// Counts what becomes of a renewal.
-    pub(super) fn count_renewal(&self, event: RenewalEvent) {
-        self.renewed.lock().push(event);
+    /// Counts what becomes of a connection, or of a renewal.
+    pub(super) fn count(&self, event: Event) {
+        self.events.lock().push(event);
     }
 
     /// Publishes all figures. Those of connections and renewals are in the configuration loaded last.
@@ -95,8 +87,7 @@ impl Shared {
         let live: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
         if let Some(last) = live.last() {
-            self.connections.lock().drain(..).for_each(|event| last.count_connection(event));
-            self.renewed.lock().drain(..).for_each(|event| last.count_renewal(event));
+            self.events.lock().drain(..).for_each(|event| last.count(event));
         }
         live.iter().for_each(|metrics| metrics.schedule());
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     filter::{Config, Decider},
-    metrics::{Metrics, Place},
+    metrics::{Event, Metrics, Place},
     rng::Rng,
     settings,
     tests::{
@@ -94,7 +94,8 @@ fn run(seed: u64, damaged: u64) -> u64 {
     sequences.finish();
     exchanges.fail_all(Monotonic::from_nanos(time));
     TIME.set(None);
-    let [here, there] = [Place::Envoy, Place::Server].map(|place| config.metrics.pending_place(place));
+    let [here, there] =
+        [Place::Envoy, Place::Server].map(|place| config.metrics.pending(Event::DecidedIn(place)));
     assert!(here > 100 && there > 100, "{here} decisions by credits and kept denials, {there} by the server");
     let most = sequences.passed.values().copied().max().unwrap_or(0);
     assert!(sequences.passed.len() as u64 > VALUES / 2, "too few requests went on to show anything");
@@ -152,6 +153,7 @@ fn hooks_wait_for_nothing_while_the_thread_exchanges() {
         shared.wake.notify_one();
         outcome.unwrap_or_else(|panic| resume_unwind(panic));
     });
-    let [here, there] = [Place::Envoy, Place::Server].map(|place| config.metrics.pending_place(place));
+    let [here, there] =
+        [Place::Envoy, Place::Server].map(|place| config.metrics.pending(Event::DecidedIn(place)));
     assert!(here > 0 && there > 0, "{here} decisions by credits and kept denials, {there} by the server");
 }
