@@ -6,7 +6,7 @@ use crate::{
     logged::Logged,
     metrics::{Event, Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
-    settings::{self, FailureDeny, Fractions, RequestType, RouteSettings, Settings},
+    settings::{self, Fractions, RequestType, RouteSettings, Settings},
     status::ShownStatus,
     stream::HostStream,
 };
@@ -372,11 +372,7 @@ fn conclude(config: &Config, made: Consequence, stream: &mut Stream, host: &mut 
 fn fail(config: &Config, host: &mut dyn Host) -> Flow {
     let settings = &config.settings;
     config.metrics.count(Event::Decision(Outcome::Error));
-    let is_denied = match &settings.failure_deny {
-        FailureDeny::Always => true,
-        FailureDeny::Never => false,
-        FailureDeny::Fraction(fraction) => RANDOM.with(|random| fraction.has(host, random)),
-    };
+    let is_denied = RANDOM.with(|random| settings.failure_deny.has(host, random));
     if settings.local.dynamic_metadata {
         let outcome = if is_denied { Outcome::Error } else { Outcome::FailureModeAllowed };
         Logged::undecided(outcome).write(&settings.metadata_namespace, host);

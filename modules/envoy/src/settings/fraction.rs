@@ -14,9 +14,9 @@ pub(crate) struct Fraction {
 }
 
 impl Fraction {
-    /// All requests, unless runtime has another percentage under the key.
-    pub(crate) fn of_runtime(key: &str) -> Self {
-        Self { numerator: 100, denominator: 100, runtime_key: key.to_owned() }
+    /// So many percents, unless runtime has others under the key.
+    pub(crate) fn percents(numerator: u32, key: &str) -> Self {
+        Self { numerator, denominator: 100, runtime_key: key.to_owned() }
     }
 
     /// Reads a `RuntimeFractionalPercent`.
@@ -39,17 +39,14 @@ impl Fraction {
 
     /// Whether this request is in the fraction.
     pub(crate) fn has(&self, host: &dyn Host, random: &Fractions) -> bool {
-        let (numerator, denominator) = match host_percentage(host, &self.runtime_key) {
+        let key = Some(&*self.runtime_key).filter(|key| !key.is_empty());
+        let (numerator, denominator) = match key.and_then(|key| host.runtime(key)) {
             Some(percentage) => (u32::try_from(percentage).unwrap_or(u32::MAX), 100),
             None => (self.numerator, self.denominator),
         };
         // No random number for what is certain.
         numerator >= denominator || (numerator > 0 && random.below(denominator) < numerator)
     }
-}
-
-fn host_percentage(host: &dyn Host, key: &str) -> Option<u64> {
-    if key.is_empty() { None } else { host.runtime(key) }
 }
 
 /// Random numbers of one thread, for fractions; not secret.

@@ -34,8 +34,8 @@ pub(crate) struct Settings {
     pub(crate) domain: String,
     pub(crate) request_type: RequestType,
     pub(crate) policies: Vec<Policy>,
-    /// Whether a request is denied that could not be decided; none of it depends on runtime.
-    pub(crate) failure_deny: FailureDeny,
+    /// The requests that are denied of those that could not be decided.
+    pub(crate) failure_deny: Fraction,
     /// The longest wait for a decision of a server.
     pub(crate) timeout: Duration,
     pub(crate) error_status: u16,
@@ -64,14 +64,6 @@ pub(crate) enum RequestType {
     External,
 }
 
-/// Whether a request is denied that could not be decided.
-#[derive(Debug, PartialEq)]
-pub(crate) enum FailureDeny {
-    Always,
-    Never,
-    Fraction(Fraction),
-}
-
 /// The configuration of a route.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RouteSettings {
@@ -86,15 +78,11 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
     let problems = Problems::default();
     let (node, local) = tree(bytes, &RATE_LIMIT_FILTER, &problems);
     let local = Local::read(local, &problems);
-    let failure_deny = match (node.node("failure_mode_deny_percent"), node.bool("failure_mode_deny")) {
-        (Some(fraction), _) => FailureDeny::Fraction(Fraction::read(fraction, &problems)),
-        (None, true) => FailureDeny::Always,
-        (None, false) => FailureDeny::Never,
-    };
-    let fraction = |name: &str, key: &'static str| match node.node(name) {
+    let fraction = |name: &str, default: Fraction| match node.node(name) {
         Some(node) => Fraction::read(node, &problems),
-        None => Fraction::of_runtime(key),
+        None => default,
     };
+    let failure_deny = Fraction::percents(if node.bool("failure_mode_deny") { 100 } else { 0 }, "");
     let settings = Settings {
         domain: node.required("domain", &problems),
         request_type: match node.text("request_type") {
@@ -107,7 +95,7 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
             }
         },
         policies: policies(&node, &local, &problems),
-        failure_deny,
+        failure_deny: fraction("failure_mode_deny_percent", failure_deny),
         timeout: node.duration("timeout").unwrap_or(TIMEOUT_DEFAULT),
         error_status: denial::status(node.node("status_on_error"), 500, 1),
         denied_status: denial::status(node.node("rate_limited_status"), 429, 400),
@@ -116,8 +104,8 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
         x_ratelimit: node.number_of("enable_x_ratelimit_headers") == 1,
         x_envoy_ratelimited: !node.bool("disable_x_envoy_ratelimited_header"),
         retry_after: node.bool("enable_retry_after_header"),
-        enabled: fraction("filter_enabled", "ratelimit.http_filter_enabled"),
-        enforced: fraction("filter_enforced", "ratelimit.http_filter_enforcing"),
+        enabled: fraction("filter_enabled", Fraction::percents(100, "ratelimit.http_filter_enabled")),
+        enforced: fraction("filter_enforced", Fraction::percents(100, "ratelimit.http_filter_enforcing")),
         stat_prefix: node.text("stat_prefix").to_owned(),
         metadata_namespace: match node.text("metadata_namespace") {
             "" => METADATA_NAMESPACE_DEFAULT,
