@@ -14,7 +14,7 @@ use tidegate_core::{limit::Timestamp, rules::RuleSet};
 pub const KEYS_LISTED_MAX: usize = 20;
 
 /// The result of a replay. Serialized, it is the JSON of `tidegate replay --json`.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
     /// Decided requests.
     pub requests: u64,
@@ -196,6 +196,13 @@ pub struct Samples {
     pub least: f64,
     /// The greatest.
     pub greatest: f64,
+}
+
+impl Default for Samples {
+    /// Every request is in the log.
+    fn default() -> Self {
+        Self { least: 1.0, greatest: 1.0 }
+    }
 }
 
 fn nanos<S: Serializer>(wait: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {

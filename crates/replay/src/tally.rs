@@ -2,7 +2,7 @@
 
 use super::{
     DeniedMinute, DomainRow, Key, KeyRow, Keys, LoggedDecision, LoggedStatus, Report, RuleRow, Samples,
-    Series, Share, Side, report::KEYS_LISTED_MAX, unlimited::Unlimited,
+    Share, Side, report::KEYS_LISTED_MAX, unlimited::Unlimited,
 };
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
@@ -106,89 +106,65 @@ impl<'a> Outcome<'a, '_> {
 }
 
 /// Counts of all decisions so far.
+#[derive(Default)]
 pub(super) struct Tally {
-    requests: u64,
-    first: Option<Timestamp>,
-    last: Option<Timestamp>,
-    is_current_recorded: bool,
+    /// As far as it is complete after each request.
+    report: Report,
     proposed: SideTally,
     current: SideTally,
-    newly_denied: u64,
-    newly_admitted: u64,
-    responses_changed: u64,
-    domains: HashMap<String, usize>,
-    of_domains: Vec<DomainTally>,
-    /// Of the last request: most logs have few domains.
-    last_domain: usize,
+    domains: ByName<DomainTally>,
     keys_newly_denied: HashMap<Key, u64>,
     keys_newly_admitted: HashMap<Key, u64>,
-    with_hashes: u64,
-    samples: Option<Samples>,
-    over_time: Series,
-    unlimited: Unlimited,
 }
 
+#[derive(Default)]
 struct DomainTally {
-    name: SmolStr,
+    shares: Shares,
+    /// Descriptors by the path of their rule.
+    rules: ByName<Shares>,
+}
+
+/// The shares of both sides.
+#[derive(Default)]
+struct Shares {
     proposed: Share,
     current: Share,
-    rules: RuleTallies,
 }
 
-/// Descriptors by the path of their rule.
+/// Counts by name.
 #[derive(Default)]
-struct RuleTallies {
-    by_path: HashMap<String, usize>,
-    all: Vec<RuleTally>,
-    /// Indices of rules that were counted last, by parts of their paths: most are found without a hash.
+struct ByName<T> {
+    indices: HashMap<String, usize>,
+    all: Vec<(SmolStr, T)>,
+    /// Indices of names that were counted last, by parts of these: most are found without a hash.
     last: [usize; 16],
 }
 
-struct RuleTally {
-    path: SmolStr,
-    proposed: Share,
-    current: Share,
-}
-
-impl RuleTallies {
+impl<T: Default> ByName<T> {
     #[inline]
-    fn of(&mut self, path: &str) -> &mut RuleTally {
-        let part = path.as_bytes().get(path.len() / 4).map_or(0, |byte| usize::from(*byte));
-        let last = &mut self.last[(path.len() ^ part) % 16];
-        if self.all.get(*last).is_none_or(|rule| rule.path != path) {
+    fn of(&mut self, name: &str) -> &mut T {
+        let part = name.as_bytes().get(name.len() / 4).map_or(0, |byte| usize::from(*byte));
+        let last = &mut self.last[(name.len() ^ part) % 16];
+        if self.all.get(*last).is_none_or(|(own, _)| own != name) {
             let added = self.all.len();
-            *last = *self.by_path.entry_ref(path).or_insert(added);
+            *last = *self.indices.entry_ref(name).or_insert(added);
             if *last == added {
-                let (proposed, current) = (Share::default(), Share::default());
-                self.all.push(RuleTally { path: path.into(), proposed, current });
+                self.all.push((name.into(), T::default()));
             }
         }
-        &mut self.all[*last]
+        &mut self.all[*last].1
+    }
+
+    /// All of them in the order of their names.
+    fn sorted(mut self) -> Vec<(SmolStr, T)> {
+        self.all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.all
     }
 }
 
 impl Tally {
     pub(super) fn new(is_current_recorded: bool) -> Self {
-        Self {
-            requests: 0,
-            first: None,
-            last: None,
-            is_current_recorded,
-            proposed: SideTally::default(),
-            current: SideTally::default(),
-            newly_denied: 0,
-            newly_admitted: 0,
-            responses_changed: 0,
-            domains: HashMap::default(),
-            of_domains: Vec::new(),
-            last_domain: 0,
-            keys_newly_denied: HashMap::default(),
-            keys_newly_admitted: HashMap::default(),
-            with_hashes: 0,
-            samples: None,
-            over_time: Series::default(),
-            unlimited: Unlimited::default(),
-        }
+        Self { report: Report { is_current_recorded, ..Report::default() }, ..Self::default() }
     }
 
     /// Counts a request that was decided at `now`.
@@ -199,27 +175,30 @@ impl Tally {
         current: Outcome<'_, '_>,
         now: Timestamp,
     ) {
-        self.requests += 1;
-        self.first.get_or_insert(now);
-        self.last = Some(now);
-        self.with_hashes += u64::from(logged.is_hashed);
-        let sample = logged.sample;
-        let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
-        samples.least = samples.least.min(sample);
-        samples.greatest = samples.greatest.max(sample);
+        let is_same = self.add_to_domain(logged.request.domain(), proposed, current);
+        let report = &mut self.report;
+        report.first.get_or_insert(now);
+        report.last = Some(now);
+        report.with_hashes += u64::from(logged.is_hashed);
+        report.samples = match (logged.sample, report.samples) {
+            (sample, _) if report.requests == 0 => Samples { least: sample, greatest: sample },
+            (sample, Samples { least, greatest }) => {
+                Samples { least: least.min(sample), greatest: greatest.max(sample) }
+            }
+        };
+        report.requests += 1;
+        report.over_time.add(now, proposed.code(), current.code());
+        report.responses_changed += u64::from(!is_same);
         self.proposed.add(proposed, now);
         self.current.add(current, now);
-        self.over_time.add(now, proposed.code(), current.code());
-        let is_same = self.add_to_domain(logged.request.domain(), proposed, current);
-        self.responses_changed += u64::from(!is_same);
-        self.note_unlimited(&logged.request, proposed);
+        note_unlimited(&mut report.unlimited, &logged.request, proposed);
         match (current.code(), proposed.code()) {
             (Code::Ok, Code::OverLimit) => {
-                self.newly_denied += 1;
+                report.newly_denied += 1;
                 add_keys(&mut self.keys_newly_denied, &logged.request, proposed, current);
             }
             (Code::OverLimit, Code::Ok) => {
-                self.newly_admitted += 1;
+                report.newly_admitted += 1;
                 add_keys(&mut self.keys_newly_admitted, &logged.request, current, proposed);
             }
             (Code::Ok, Code::Ok) | (Code::OverLimit, Code::OverLimit) => {}
@@ -229,9 +208,9 @@ impl Tally {
     /// Counts by domain and rule. Returns whether a client would be sent the same response; the names of rules do not matter, and
     /// without recorded statuses, verdicts are compared.
     fn add_to_domain(&mut self, domain: &str, proposed: Outcome<'_, '_>, current: Outcome<'_, '_>) -> bool {
-        let domain = self.domain(domain);
-        domain.proposed.add(proposed.code());
-        domain.current.add(current.code());
+        let domain = self.domains.of(domain);
+        domain.shares.proposed.add(proposed.code());
+        domain.shares.current.add(current.code());
         let mut are_same = true;
         for (proposed, current) in proposed.statuses().zip(current.statuses()) {
             let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining);
@@ -249,68 +228,38 @@ impl Tally {
         proposed.code() == current.code() && (are_same || !proposed.has_statuses() || !current.has_statuses())
     }
 
-    fn note_unlimited(&mut self, request: &Request<'_>, proposed: Outcome<'_, '_>) {
-        let Outcome::Decided(decision) = proposed else { return };
-        for (descriptor, _) in
-            decision.statuses.iter().enumerate().filter(|(_, status)| status.limit.is_none())
-        {
-            self.unlimited.note(request, descriptor);
-        }
-    }
-
-    fn domain(&mut self, name: &str) -> &mut DomainTally {
-        if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != name) {
-            let added = self.of_domains.len();
-            self.last_domain = *self.domains.entry_ref(name).or_insert(added);
-            if self.last_domain == added {
-                self.of_domains.push(DomainTally {
-                    name: name.into(),
-                    proposed: Share::default(),
-                    current: Share::default(),
-                    rules: RuleTallies::default(),
-                });
-            }
-        }
-        &mut self.of_domains[self.last_domain]
-    }
-
     /// The report, with the number of requests that were out of order.
     pub(super) fn into_report(self, out_of_order: u64) -> Report {
-        let span = self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
-        let (mut domains, mut rules) = (Vec::new(), Vec::new());
-        for tally in self.of_domains {
-            let domain = tally.name;
-            rules.extend(tally.rules.all.into_iter().map(|RuleTally { path, proposed, current }| RuleRow {
-                domain: domain.clone(),
-                rule: path,
-                limits: Vec::new(),
-                proposed,
-                current,
-            }));
-            domains.push(DomainRow { domain, proposed: tally.proposed, current: tally.current });
+        let mut report = self.report;
+        let span = report.first.zip(report.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
+        for (domain, DomainTally { shares: Shares { proposed, current }, rules }) in self.domains.sorted() {
+            for (rule, Shares { proposed, current }) in rules.sorted() {
+                report.rules.push(RuleRow {
+                    domain: domain.clone(),
+                    rule,
+                    limits: Vec::new(),
+                    proposed,
+                    current,
+                });
+            }
+            report.domains.push(DomainRow { domain, proposed, current });
         }
-        domains.sort_by(|one, other| one.domain.cmp(&other.domain));
-        rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
         Report {
-            requests: self.requests,
-            first: self.first,
-            last: self.last,
-            is_current_recorded: self.is_current_recorded,
             proposed: self.proposed.into_side(),
             current: self.current.into_side(),
-            newly_denied: self.newly_denied,
-            newly_admitted: self.newly_admitted,
-            responses_changed: self.responses_changed,
-            domains,
-            rules,
             keys_newly_denied: keys(self.keys_newly_denied, span),
             keys_newly_admitted: keys(self.keys_newly_admitted, span),
-            with_hashes: self.with_hashes,
             out_of_order,
-            unlimited: self.unlimited,
-            samples: self.samples.unwrap_or(Samples { least: 1.0, greatest: 1.0 }),
-            over_time: self.over_time,
+            ..report
         }
+    }
+}
+
+fn note_unlimited(unlimited: &mut Unlimited, request: &Request<'_>, proposed: Outcome<'_, '_>) {
+    let Outcome::Decided(decision) = proposed else { return };
+    let statuses = decision.statuses.iter().enumerate();
+    for (descriptor, _) in statuses.filter(|(_, status)| status.limit.is_none()) {
+        unlimited.note(request, descriptor);
     }
 }
 
