@@ -1,7 +1,7 @@
 //! A logged decision that borrows its texts: from the line of a log, so that most lines are decided without a copy of them, or from
 //! an [`Event`].
 
-use super::{Event, EventDescriptor, InLog, Place, RecordedStatus};
+use super::{Event, EventDescriptor, Place, RecordedStatus};
 use smallvec::SmallVec;
 use tidegate_core::limit::{Code, Descriptor, Entry, Request, Reset, Timestamp};
 
@@ -53,16 +53,6 @@ impl Default for LoggedDecision<'_> {
             is_hashed: false,
             ticket: None,
         }
-    }
-}
-
-impl InLog for LoggedDecision<'_> {
-    fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    fn place(&self) -> Option<Place> {
-        self.place
     }
 }
 

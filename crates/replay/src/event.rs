@@ -90,42 +90,25 @@ pub struct CancelledStep {
     pub ticket: SmolStr,
 }
 
-/// Content of a log, which has a place in its order.
-pub trait InLog {
+impl Step {
+    /// The place; none in logs without it. And the time.
+    pub(super) fn in_log(&self) -> (Option<Place>, Timestamp) {
+        match self {
+            Self::Decision(event) => (event.place, event.time),
+            Self::Rules(step) => (Some(step.place), step.time),
+            Self::Reset(step) => (Some(step.place), step.time),
+            Self::Cancelled(step) => (step.place, step.time),
+        }
+    }
+
     /// The time.
-    fn time(&self) -> Timestamp;
+    pub fn time(&self) -> Timestamp {
+        self.in_log().1
+    }
 
     /// The place; none in logs without it.
-    fn place(&self) -> Option<Place>;
-}
-
-impl InLog for Event {
-    fn time(&self) -> Timestamp {
-        self.time
-    }
-
-    fn place(&self) -> Option<Place> {
-        self.place
-    }
-}
-
-impl InLog for Step {
-    fn time(&self) -> Timestamp {
-        match self {
-            Self::Decision(event) => event.time,
-            Self::Rules(step) => step.time,
-            Self::Reset(step) => step.time,
-            Self::Cancelled(step) => step.time,
-        }
-    }
-
-    fn place(&self) -> Option<Place> {
-        match self {
-            Self::Decision(event) => event.place,
-            Self::Rules(step) => Some(step.place),
-            Self::Reset(step) => Some(step.place),
-            Self::Cancelled(step) => step.place,
-        }
+    pub(super) fn place(&self) -> Option<Place> {
+        self.in_log().0
     }
 }
 

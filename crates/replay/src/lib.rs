@@ -39,13 +39,12 @@ pub use access_log::{
 pub use container::without_container_prefix;
 pub use decision::{LoggedDecision, LoggedStatus};
 pub use event::{
-    CancelledStep, Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
-    Step,
+    CancelledStep, Event, EventDescriptor, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, Step,
 };
 pub use line::{LineContent, LineError, LineParser, parse_line};
 pub use logged_rules::LoggedRulesError;
 pub use notes::LineCounts;
-pub use order::{Log, LogLine, StepRef, apply_in_order, in_order_of_time};
+pub use order::{Log, LogLine, StepRef, Steps, apply_in_order};
 pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side};
 pub use run::Replay;
 pub use series::{Point, Series};

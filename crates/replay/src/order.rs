@@ -4,7 +4,7 @@
 //! order: the lines of one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within
 //! a bounded number of lines, which bounds the memory.
 
-use super::{InLog, LoggedDecision, Place, Step};
+use super::{LoggedDecision, LoggedRulesError, Place, Step};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
@@ -14,19 +14,14 @@ use tidegate_core::limit::Timestamp;
 /// Lines of one log that are in memory to be sorted.
 const SORTED_TOGETHER: usize = 8_192;
 
-/// The content of all logs in order. Of lines at one time, those of one log stay in its order, and those of the log that starts
-/// first precede. An error is returned as soon as it is read.
-pub fn in_order_of_time<T: InLog, E>(
-    logs: Vec<impl Iterator<Item = Result<T, E>>>,
-) -> impl Iterator<Item = Result<T, E>> {
-    Merge { logs: logs.into_iter().map(SortedLog::new).collect(), heads: None }
-}
+/// The place of a line, and its time.
+type InLog = (Option<Place>, Timestamp);
 
 /// Whether the first of two lines may precede the other.
-fn may_precede(first: &impl InLog, second: &impl InLog) -> bool {
-    match (first.place(), second.place()) {
+fn may_precede(first: InLog, second: InLog) -> bool {
+    match (first.0, second.0) {
         (Some(first), Some(second)) if first.run == second.run => first.number <= second.number,
-        _ => first.time() <= second.time(),
+        _ => first.1 <= second.1,
     }
 }
 
@@ -50,6 +45,17 @@ pub enum LogLine {
     Other,
 }
 
+/// A log of steps that are in memory.
+pub struct Steps<I>(pub I);
+
+impl<I: Iterator<Item = Step>> Log for Steps<I> {
+    type Error = LoggedRulesError;
+
+    fn read<'s>(&'s mut self, _: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, LoggedRulesError> {
+        Ok(self.0.next().map(LogLine::Step))
+    }
+}
+
 /// A step of a log in its place in the order.
 pub enum StepRef<'s, 'l> {
     /// A decision that is next when it is read.
@@ -58,211 +64,157 @@ pub enum StepRef<'s, 'l> {
     Kept(&'s Step),
 }
 
-/// Passes the steps of all logs to `apply`, in the order of [`in_order_of_time`]. Lines of a single log that are next when they are
-/// read, which most are, are not copied.
+/// Passes the steps of all logs to `apply`, in their order. Of steps at one time, those of one log stay in its order, and those of the log
+/// that starts first precede. An error is returned as soon as it is read. Lines of a single log that are next when they are read, which
+/// most are, are not copied.
 pub fn apply_in_order<L: Log>(
-    mut logs: Vec<L>,
+    logs: Vec<L>,
     mut apply: impl FnMut(StepRef<'_, '_>) -> Result<(), L::Error>,
 ) -> Result<(), L::Error> {
-    let [log] = &mut *logs else {
-        let mut steps = in_order_of_time(logs.into_iter().map(Steps).collect());
-        return steps.try_for_each(|step| apply(StepRef::Kept(&step?)));
-    };
-    let (mut sorted, mut is_at_end) = (Sorted::new(), false);
-    loop {
-        while !is_at_end && sorted.needs_more() {
-            let mut decision = LoggedDecision::default();
-            match log.read(&mut decision)? {
-                None => is_at_end = true,
-                Some(LogLine::Other) => {}
-                Some(LogLine::Step(step)) => sorted.insert(step),
-                Some(LogLine::Decision) if sorted.is_next(&decision) => {
-                    sorted.last = decision.place;
-                    apply(StepRef::InPlace(&decision))?;
-                }
-                Some(LogLine::Decision) => sorted.insert(Step::Decision(decision.to_event())),
-            }
+    let mut logs: Vec<SortedLog<L>> = logs.into_iter().map(SortedLog::new).collect();
+    if let [log] = &mut *logs {
+        while let Some(step) = log.next(true, &mut apply)? {
+            apply(StepRef::Kept(&step))?;
         }
-        let Some(step) = sorted.take() else { return Ok(()) };
-        apply(StepRef::Kept(&step))?;
+        return Ok(());
     }
-}
-
-/// The steps of a log.
-struct Steps<L>(L);
-
-impl<L: Log> Iterator for Steps<L> {
-    type Item = Result<Step, L::Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let mut decision = LoggedDecision::default();
-            return match self.0.read(&mut decision) {
-                Ok(Some(LogLine::Other)) => continue,
-                Ok(Some(LogLine::Decision)) => Some(Ok(Step::Decision(decision.to_event()))),
-                Ok(Some(LogLine::Step(step))) => Some(Ok(step)),
-                Ok(None) => None,
-                Err(error) => Some(Err(error)),
-            };
+    for log in &mut logs {
+        log.head = log.next(false, &mut apply)?;
+        log.start = log.head.as_ref().map_or(Timestamp::EPOCH, Step::time);
+    }
+    let mut heads = Heads::default();
+    (0..logs.len()).for_each(|log| heads.put(log, &logs));
+    while let Some(log) = heads.take(&logs) {
+        let following = logs[log].next(false, &mut apply)?;
+        if let Some(step) = std::mem::replace(&mut logs[log].head, following) {
+            apply(StepRef::Kept(&step))?;
         }
+        heads.put(log, &logs);
     }
+    Ok(())
 }
 
 /// Lines of one log in order, at most [`SORTED_TOGETHER`].
-struct Sorted<T> {
-    lines: VecDeque<T>,
+#[derive(Default)]
+struct Sorted {
+    lines: VecDeque<Step>,
     /// The place of the last line that was taken.
     last: Option<Place>,
 }
 
-impl<T: InLog> Sorted<T> {
-    fn new() -> Self {
-        Self { lines: VecDeque::new(), last: None }
-    }
-
+impl Sorted {
     /// Whether lines that are not read yet may precede the first.
     fn needs_more(&self) -> bool {
         // In a log without gaps, few lines are in memory, which stay in the cache.
         self.lines.len() < SORTED_TOGETHER
-            && !self.lines.front().is_some_and(|first| self.has_next_number(first))
+            && !self.lines.front().is_some_and(|first| self.has_next_number(first.place()))
     }
 
-    /// Whether the line has the number after the last one: then none that is not read yet precedes it.
-    fn has_next_number(&self, line: &impl InLog) -> bool {
-        let first = line.place();
-        first
+    /// Whether a line there has the number after the last one: then none that is not read yet precedes it.
+    fn has_next_number(&self, place: Option<Place>) -> bool {
+        place
             .zip(self.last)
             .is_some_and(|(first, last)| first.run == last.run && first.number == last.number.wrapping_add(1))
     }
 
     /// Whether [`Self::take`] would return the line if it was inserted.
-    fn is_next(&self, line: &impl InLog) -> bool {
-        self.has_next_number(line) && !self.lines.iter().any(|other| may_precede(other, line))
+    fn is_next(&self, line: InLog) -> bool {
+        self.has_next_number(line.0) && !self.lines.iter().any(|other| may_precede(other.in_log(), line))
     }
 
     /// Inserts after the lines that may precede. Most lines are the last, and are appended.
-    fn insert(&mut self, line: T) {
-        let before = self.lines.iter().rposition(|other| may_precede(other, &line));
+    fn insert(&mut self, line: Step) {
+        let before = self.lines.iter().rposition(|other| may_precede(other.in_log(), line.in_log()));
         self.lines.insert(before.map_or(0, |at| at + 1), line);
     }
 
-    fn take(&mut self) -> Option<T> {
+    fn take(&mut self) -> Option<Step> {
         let next = self.lines.pop_front();
-        self.last = next.as_ref().and_then(InLog::place).or(self.last);
+        self.last = next.as_ref().and_then(Step::place).or(self.last);
         next
     }
 }
 
 /// One log with its lines in order.
-struct SortedLog<T, I> {
-    lines: I,
+struct SortedLog<L> {
+    log: L,
     is_at_end: bool,
-    sorted: Sorted<T>,
+    sorted: Sorted,
+    /// The next line, if there are several logs.
+    head: Option<Step>,
+    /// The time of the first line.
+    start: Timestamp,
 }
 
-impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> SortedLog<T, I> {
-    fn new(lines: I) -> Self {
-        Self { lines, is_at_end: false, sorted: Sorted::new() }
+impl<L: Log> SortedLog<L> {
+    fn new(log: L) -> Self {
+        Self { log, is_at_end: false, sorted: Sorted::default(), head: None, start: Timestamp::EPOCH }
     }
 
-    fn next(&mut self) -> Result<Option<T>, E> {
+    /// The next line. If the log is the only one, those before it that are next when they are read are passed to `apply`.
+    fn next(
+        &mut self,
+        is_alone: bool,
+        apply: &mut impl FnMut(StepRef<'_, '_>) -> Result<(), L::Error>,
+    ) -> Result<Option<Step>, L::Error> {
         while !self.is_at_end && self.sorted.needs_more() {
-            match self.lines.next() {
-                Some(line) => self.sorted.insert(line?),
+            let mut decision = LoggedDecision::default();
+            match self.log.read(&mut decision)? {
                 None => self.is_at_end = true,
+                Some(LogLine::Other) => {}
+                Some(LogLine::Step(step)) => self.sorted.insert(step),
+                Some(LogLine::Decision)
+                    if is_alone && self.sorted.is_next((decision.place, decision.time)) =>
+                {
+                    self.sorted.last = decision.place;
+                    apply(StepRef::InPlace(&decision))?;
+                }
+                Some(LogLine::Decision) => self.sorted.insert(Step::Decision(decision.to_event())),
             }
         }
         Ok(self.sorted.take())
     }
 }
 
-struct Merge<T, I> {
-    logs: Vec<SortedLog<T, I>>,
-    /// None until the first line of each log is read.
-    heads: Option<Heads<T>>,
-}
+/// The logs that have a next line, by the process that numbered it; in one group those of none. Each has at least one log, but between
+/// [`Self::take`] and [`Self::put`].
+#[derive(Default)]
+struct Heads(Vec<Group>);
 
-/// The next line of each log that has one.
-struct Heads<T> {
-    /// By log.
-    lines: Vec<Option<T>>,
-    /// The time of the first line of each log, by log: the log that starts first precedes.
-    starts: Vec<Timestamp>,
-    /// Each has at least one log, but between [`Self::take`] and [`Self::put`].
-    groups: Vec<Group>,
-}
-
-/// The logs whose next line was numbered by one process, or by none.
 struct Group {
     run: Option<u64>,
     /// The number of the line, or its time, the start of its log, and the log.
     order: BinaryHeap<Reverse<(u64, Timestamp, usize)>>,
 }
 
-impl<T: InLog> Heads<T> {
-    fn put(&mut self, log: usize, line: Option<T>) {
-        if let Some(line) = &line {
-            let place = line.place();
-            let (run, order) = match place {
+impl Heads {
+    fn put<L>(&mut self, log: usize, logs: &[SortedLog<L>]) {
+        if let Some(line) = &logs[log].head {
+            let (run, order) = match line.place() {
                 Some(place) => (Some(place.run), place.number),
                 None => (None, line.time().as_nanos()),
             };
-            let group = self.groups.iter().position(|group| group.run == run).unwrap_or_else(|| {
-                self.groups.push(Group { run, order: BinaryHeap::new() });
-                self.groups.len() - 1
+            let group = self.0.iter().position(|group| group.run == run).unwrap_or_else(|| {
+                self.0.push(Group { run, order: BinaryHeap::new() });
+                self.0.len() - 1
             });
-            self.groups[group].order.push(Reverse((order, self.starts[log], log)));
+            self.0[group].order.push(Reverse((order, logs[log].start, log)));
         }
         // Not before, so that the group of the last line is kept for the next.
-        self.groups.retain(|group| !group.order.is_empty());
-        self.lines[log] = line;
+        self.0.retain(|group| !group.order.is_empty());
     }
 
-    /// The next line, with its log: the first of the group whose first line has the least time.
-    fn take(&mut self) -> Option<(usize, T)> {
+    /// The log with the next line: the first of the group whose first line has the least time.
+    fn take<L>(&mut self, logs: &[SortedLog<L>]) -> Option<usize> {
         let first = |group: &Group| {
-            let Reverse((_, start, log)) = group.order.peek()?;
-            Some((self.lines[*log].as_ref()?.time(), *start, *log))
+            let Reverse((_, start, log)) = *group.order.peek()?;
+            Some((logs[log].head.as_ref()?.time(), start, log))
         };
-        let index = match &*self.groups {
+        let index = match &*self.0 {
             [_] => 0,
             groups => (0..groups.len()).min_by_key(|index| first(&groups[*index]))?,
         };
-        let Reverse((_, _, log)) = self.groups.get_mut(index)?.order.pop()?;
-        Some((log, self.lines[log].take()?))
-    }
-}
-
-impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Merge<T, I> {
-    fn first_heads(&mut self) -> Result<Heads<T>, E> {
-        let firsts = self.logs.iter_mut().map(SortedLog::next).collect::<Result<Vec<_>, E>>()?;
-        let time = |line: &Option<T>| line.as_ref().map_or(Timestamp::EPOCH, InLog::time);
-        let mut heads = Heads {
-            lines: firsts.iter().map(|_| None).collect(),
-            starts: firsts.iter().map(time).collect(),
-            groups: Vec::new(),
-        };
-        firsts.into_iter().enumerate().for_each(|(log, line)| heads.put(log, line));
-        Ok(heads)
-    }
-
-    fn try_next(&mut self) -> Result<Option<T>, E> {
-        if self.heads.is_none() {
-            self.heads = Some(self.first_heads()?);
-        }
-        let Some(heads) = &mut self.heads else { return Ok(None) };
-        let Some((log, line)) = heads.take() else { return Ok(None) };
-        let following = self.logs[log].next()?;
-        heads.put(log, following);
-        Ok(Some(line))
-    }
-}
-
-impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Iterator for Merge<T, I> {
-    type Item = Result<T, E>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.try_next().transpose()
+        self.0.get_mut(index)?.order.pop().map(|Reverse((_, _, log))| log)
     }
 }
 
@@ -271,16 +223,42 @@ mod tests {
     use super::*;
     use crate::{Event, tests::event};
 
-    type Log = Vec<Result<Event, &'static str>>;
+    /// A log that is in memory, the last line first.
+    struct Lines(Vec<Event>);
 
-    fn log(times: &[u64], domain: &str) -> Log {
-        times.iter().map(|&time| Ok(Event { domain: domain.into(), ..event(time, "user", "a") })).collect()
+    impl Log for Lines {
+        type Error = &'static str;
+
+        /// A line without a domain is an error.
+        fn read<'s>(&'s mut self, _: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, &'static str> {
+            let Some(event) = self.0.pop() else { return Ok(None) };
+            if event.domain.is_empty() {
+                Err("unreadable")
+            } else {
+                Ok(Some(LogLine::Step(Step::Decision(event))))
+            }
+        }
     }
 
-    fn merged(logs: Vec<Log>) -> Vec<(u64, String)> {
-        let logs = logs.into_iter().map(Vec::into_iter).collect();
-        let events = in_order_of_time(logs).map(|event| event.expect("no error"));
-        events.map(|event| (event.time.as_nanos(), event.domain.to_string())).collect()
+    fn log(times: &[u64], domain: &str) -> Vec<Event> {
+        times.iter().map(|&time| Event { domain: domain.into(), ..event(time, "user", "a") }).collect()
+    }
+
+    fn lines(events: impl IntoIterator<Item = Event>) -> Lines {
+        let mut lines: Vec<Event> = events.into_iter().collect();
+        lines.reverse();
+        Lines(lines)
+    }
+
+    fn merged(logs: Vec<Vec<Event>>) -> Vec<(u64, String)> {
+        let mut merged = Vec::new();
+        let applied = apply_in_order(logs.into_iter().map(lines).collect(), |step| {
+            let StepRef::Kept(Step::Decision(event)) = step else { panic!("a decision of its own") };
+            merged.push((event.time.as_nanos(), event.domain.to_string()));
+            Ok(())
+        });
+        applied.expect("no error");
+        merged
     }
 
     #[test]
@@ -317,13 +295,13 @@ mod tests {
         });
         let numbered = |number: u64| {
             let place = Some(Place { run: 1, number, generation: 1 });
-            Ok::<_, &str>(Event { place, ..event(1_000, "user", "a") })
+            Event { place, ..event(1_000, "user", "a") }
         };
         let numbers = numbers.filter(|number| *number != 30_000);
-        let mut sorted = SortedLog::new(numbers.map(numbered));
+        let mut sorted = SortedLog::new(lines(numbers.map(numbered)));
         let (mut last, mut kept) = (0, [0; 40_000]);
-        while let Some(event) = sorted.next().unwrap() {
-            let number = event.place.expect("a number").number;
+        while let Some(step) = sorted.next(false, &mut |_| Ok(())).unwrap() {
+            let number = step.place().expect("a number").number;
             assert!(number > last, "{number} after {last}");
             (last, kept[number as usize]) = (number, sorted.sorted.lines.len());
         }
@@ -335,19 +313,19 @@ mod tests {
 
     #[test]
     fn an_error_ends_the_merge() {
-        let mut first = log(&[1], "a");
-        first.push(Err("unreadable"));
-        let results: Vec<_> = in_order_of_time(vec![first.into_iter()]).take(1).collect();
-        assert_eq!(results, [Err("unreadable")]);
+        let first = [log(&[1], "a"), log(&[2], "")].concat();
+        for logs in [vec![lines(first.clone())], vec![lines(first), lines(log(&[3], "b"))]] {
+            assert_eq!(apply_in_order(logs, |_| Ok(())), Err("unreadable"));
+        }
     }
 
     /// Two threads take their numbers and their times in different orders, and write to different files.
     #[test]
     fn lines_of_one_process_are_in_the_order_of_its_numbers_whatever_their_times_and_files() {
-        let of_run = |run: u64, places: &[(u64, u64)]| -> Log {
+        let of_run = |run: u64, places: &[(u64, u64)]| -> Vec<Event> {
             let numbered = |&(number, time): &(u64, u64)| {
                 let place = Some(Place { run, number, generation: 1 });
-                Ok(Event { place, domain: format!("{run}-{number}").into(), ..event(time, "user", "a") })
+                Event { place, domain: format!("{run}-{number}").into(), ..event(time, "user", "a") }
             };
             places.iter().map(numbered).collect()
         };

@@ -10,7 +10,7 @@ use std::{
     io::{self, BufReader, BufWriter, Read, Seek, Write},
 };
 use tidegate_core::limit::Timestamp;
-use tidegate_replay::{InLog, Log, LogLine, LoggedDecision};
+use tidegate_replay::{Log, LogLine, LoggedDecision};
 
 /// Bytes that are sorted in memory at once.
 const PART_BYTES: usize = 64 << 20;

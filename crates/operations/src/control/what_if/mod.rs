@@ -13,7 +13,6 @@ use super::Control;
 use flate2::bufread::MultiGzDecoder;
 use recorder::Recorded;
 use std::{
-    convert::Infallible,
     io::{self, Read},
     sync::Arc,
     time::Duration,
@@ -23,16 +22,16 @@ use tidegate_core::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 use tidegate_replay::{
-    Demand, GZIP_MAGIC, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
-    parse_line,
+    Demand, GZIP_MAGIC, LineCounts, Replay, Report, ShareOf, Step, Steps, Suggestion, UnknownRule,
+    apply_in_order, parse_line,
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::oneshot;
 
 /// The time that a replay may take. A longer one is of the first requests.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Requests between two looks at the time.
-const REQUESTS_PER_LOOK: u64 = 1_024;
+/// Steps between two looks at the time.
+const STEPS_PER_LOOK: u64 = 1_024;
 /// Lines between two looks at the time: they may be no requests.
 const LINES_PER_LOOK: u64 = 4_096;
 /// Bytes of a log that a caller sent, once it is decompressed.
@@ -213,7 +212,7 @@ impl Run {
                 Box::new(log_steps(&log, &mut counts, is_over))
             }
         };
-        let (mut others, mut is_partial) = (0_u64, false);
+        let (mut others, mut number) = (0_u64, 0_u64);
         let domains = proposed.clone();
         let declared = steps.filter(|step| {
             let Step::Decision(event) = step else { return true };
@@ -221,24 +220,17 @@ impl Run {
             others += u64::from(!is_declared);
             is_declared
         });
+        let in_time = declared.take_while(|_| {
+            number += 1;
+            !number.is_multiple_of(STEPS_PER_LOOK) || !is_over()
+        });
         let mut replay = Replay::new(proposed, current, COUNTERS_MAX);
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        for step in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
-            let Ok(step) = step;
-            match &step {
-                Step::Decision(event) => replay.replay(event),
-                Step::Reset(reset) => replay.reset(reset),
-                Step::Cancelled(step) => replay.cancel(step),
-                // Proposed rules take the place of those in the log.
-                Step::Rules(_) => {}
-            }
-            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK) && is_over() {
-                break;
-            }
-        }
-        is_partial |= is_over();
+        let applied = apply_in_order(vec![Steps(in_time)], |step| replay.apply_ref(step));
+        applied.map_err(|_| WhatIfError::Failed)?;
+        let is_partial = is_over();
         if replay.out_of_order() > 0 && matches!(self.requests, Requests::Log(_)) {
             return Err(WhatIfError::OutOfOrder(replay.out_of_order()));
         }

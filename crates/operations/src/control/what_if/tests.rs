@@ -5,7 +5,6 @@ use crate::control::Live;
 use flate2::{Compression, write::GzEncoder};
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     io::Write as _,
     sync::{
         Arc,
@@ -20,7 +19,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
-use tidegate_replay::{Event, LineCounts, Replay, Report, Step, in_order_of_time};
+use tidegate_replay::{Event, LineCounts, Replay, Report, Step, Steps, apply_in_order};
 use tidegate_service::{CallOrigin, DecisionReader, RateLimitService};
 
 const RULES: &str = "
@@ -133,9 +132,13 @@ fn rules() -> RuleSet {
 
 /// The report of a replay under the rules of the service.
 fn replayed(events: Vec<Event>) -> Report {
+    replayed_steps(events.into_iter().map(Step::Decision))
+}
+
+fn replayed_steps(steps: impl Iterator<Item = Step>) -> Report {
     let mut replay = Replay::new(rules(), None, 10);
-    let events = events.into_iter().map(Ok::<_, Infallible>);
-    in_order_of_time(vec![events]).for_each(|event| replay.replay(&event.expect("no error")));
+    let applied = apply_in_order(vec![Steps(steps)], |step| replay.apply_ref(step));
+    applied.expect("rules that are in force");
     replay.into_report().0
 }
 
@@ -169,11 +172,7 @@ fn calls_that_clients_reset_are_recorded_and_end_in_a_replay() {
     let steps = shop.steps();
     let is_cancelled = |step: &Step| matches!(step, Step::Cancelled(_));
     assert_eq!(steps.iter().map(is_cancelled).collect::<Vec<_>>(), [false, true].repeat(4));
-    let mut replay = Replay::new(rules(), None, 10);
-    for step in in_order_of_time(vec![steps.into_iter().map(Ok::<_, Infallible>)]) {
-        replay.apply(&step.expect("no error")).expect("rules that are in force");
-    }
-    let (report, _) = replay.into_report();
+    let report = replayed_steps(steps.into_iter());
     assert_eq!((report.requests, report.proposed.admitted, report.responses_changed), (4, 4, 0));
 }
 
