@@ -1,7 +1,7 @@
 //! Descriptors as the actions of an entry have made them: their values are bytes until each has its text.
 
 use crate::{
-    actions::{Action, Added, Source},
+    actions::{Action, Source},
     policy::{HitsAddend, Policy},
 };
 use smallvec::SmallVec;
@@ -31,10 +31,10 @@ pub(crate) fn entries<'s>(
 ) -> Result<SmallVec<[DraftEntry<'s>; 3]>, &'s Action> {
     let mut entries = SmallVec::new();
     for action in &policy.actions {
-        match action.added(source) {
-            Added::Entry(key, value) => entries.push((key, value)),
-            Added::Nothing => {}
-            Added::NoDescriptor => return Err(action),
+        match action.value(source) {
+            Some(value) => entries.push((&*action.key, value)),
+            None if action.skip_if_absent => {}
+            None => return Err(action),
         }
     }
     Ok(entries)

@@ -1,6 +1,9 @@
 //! A part of a configuration file, with its place.
 
-use crate::node::{is_called, parse_duration};
+use crate::{
+    node::{Node, Problems, from_json, is_called, parse_duration},
+    schema::Message,
+};
 use std::time::Duration;
 use tidegate_core::rules::{Located, Origin, SourceId};
 
@@ -100,6 +103,11 @@ impl<'d> Part<'d> {
     /// The value as JSON.
     pub fn json(self) -> serde_json::Value {
         self.value.json()
+    }
+
+    /// The value as a message; none if it is no object.
+    pub(crate) fn node(self, message: &Message, problems: &Problems) -> Option<Node> {
+        Some(from_json(self.json().as_object()?, message, String::new(), problems))
     }
 
     /// The part at a path such as `actions[0].generic_key`, or the last one on the way to it that exists.

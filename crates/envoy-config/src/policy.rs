@@ -32,16 +32,6 @@ pub(crate) enum HitsAddend {
 }
 
 impl Policy {
-    /// Reads an entry of a route or a virtual host, where Envoy ignores the hits.
-    pub(crate) fn of_route(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
-        let on_stream_done = node.bool("apply_on_stream_done");
-        Self {
-            hits: HitsAddend::Unset,
-            is_negative: false,
-            ..Self::plain(node, on_stream_done, envoy, problems)
-        }
-    }
-
     /// Reads an entry of the filter or of a `RateLimitPerRoute`.
     pub fn read(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         for name in ["stage", "disable_key"] {
@@ -49,12 +39,12 @@ impl Policy {
                 problems.add(&node.path_of(name), "is not supported here by Envoy either; remove it");
             }
         }
-        let on_stream_done = node.bool("apply_on_stream_done");
-        let (hits, is_negative) = match node.node("hits_addend") {
-            Some(node) => (hits(node, on_stream_done, problems), node.bool("is_negative_hits")),
-            None => (HitsAddend::Unset, false),
-        };
-        Self { hits, is_negative, ..Self::plain(node, on_stream_done, envoy, problems) }
+        let mut policy = Self::of_route(node, envoy, problems);
+        if let Some(node) = node.node("hits_addend") {
+            policy.hits = hits(node, policy.on_stream_done, problems);
+            policy.is_negative = node.bool("is_negative_hits");
+        }
+        policy
     }
 
     /// Its hits as people write them, if they are not those of the request.
@@ -68,8 +58,8 @@ impl Policy {
         }
     }
 
-    /// Reads an entry but for its hits.
-    fn plain(node: &Node, on_stream_done: bool, envoy: &Envoy, problems: &Problems) -> Self {
+    /// Reads an entry of a route or a virtual host, where Envoy ignores the hits.
+    pub(crate) fn of_route(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         let actions: Vec<Action> =
             node.nodes("actions").filter_map(|node| Action::read(node, envoy, problems)).collect();
         if !node.has("actions") {
@@ -79,7 +69,7 @@ impl Policy {
             actions,
             hits: HitsAddend::Unset,
             is_negative: false,
-            on_stream_done,
+            on_stream_done: node.bool("apply_on_stream_done"),
             x_ratelimit: match node.number_of("x_ratelimit_option") {
                 0 => None,
                 option => Some(option == 2),
@@ -90,25 +80,20 @@ impl Policy {
 }
 
 fn hits(node: &Node, on_stream_done: bool, problems: &Problems) -> HitsAddend {
-    match (node.unsigned("number"), node.text("format")) {
-        (Some(number), "") if number <= crate::actions::hits::HITS_MAX => HitsAddend::Number(number),
-        (Some(_), "") => {
-            problems.add(&node.path_of("number"), "is above 1000000000");
-            HitsAddend::Unset
-        }
+    let (path, problem) = match (node.unsigned("number"), node.text("format")) {
+        (Some(number), "") if number <= crate::actions::hits::HITS_MAX => return HitsAddend::Number(number),
+        (Some(_), "") => (node.path_of("number"), "is above 1000000000".to_owned()),
         (None, format) if !format.is_empty() => match Format::parse(format, on_stream_done) {
-            Ok(format) => HitsAddend::Format(format),
-            Err(error) => {
-                problems.add(&node.path_of("format"), format!("{format:?} {error}"));
-                HitsAddend::Unset
-            }
+            Ok(format) => return HitsAddend::Format(format),
+            Err(error) => (node.path_of("format"), format!("{format:?} {error}")),
         },
-        (None, _) if node.bool("is_negative_hits") || node.names().next().is_none() => HitsAddend::Unset,
-        _ => {
-            problems.add(&node.path, "has a number and a format; leave one of them");
-            HitsAddend::Unset
+        (None, _) if node.bool("is_negative_hits") || node.names().next().is_none() => {
+            return HitsAddend::Unset;
         }
-    }
+        _ => (node.path.clone(), "has a number and a format; leave one of them".to_owned()),
+    };
+    problems.add(&path, problem);
+    HitsAddend::Unset
 }
 
 fn limit(node: &Node, problems: &Problems) -> Option<RequestLimit> {
@@ -122,18 +107,13 @@ fn limit(node: &Node, problems: &Problems) -> Option<RequestLimit> {
         problems.add(&node.path, "is empty; set `rate_limit`");
         return None;
     };
-    let unit = match limit.number_of("unit") {
-        1 => Unit::Second,
-        2 => Unit::Minute,
-        3 => Unit::Hour,
-        4 => Unit::Day,
-        5 => Unit::Month,
-        6 => Unit::Year,
-        _ => {
-            problems.add(&limit.path_of("unit"), "is not set; set SECOND, MINUTE, HOUR, DAY, MONTH or YEAR");
-            return None;
-        }
+    // By the number of each, less one.
+    let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
+    let unit = limit.number_of("unit").checked_sub(1).and_then(|index| units.get(index as usize));
+    let Some(unit) = unit else {
+        problems.add(&limit.path_of("unit"), "is not set; set SECOND, MINUTE, HOUR, DAY, MONTH or YEAR");
+        return None;
     };
     let requests = limit.unsigned("requests_per_unit").unwrap_or(0);
-    Some(RequestLimit { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit })
+    Some(RequestLimit { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit: *unit })
 }

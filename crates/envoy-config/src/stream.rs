@@ -35,7 +35,7 @@ pub trait Stream {
 }
 
 /// The Envoy whose configuration is read: what its version and its start decide.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Envoy {
     /// The value of the action `source_cluster`: the `cluster` of Envoy's node; empty if Envoy has one that is not known.
     pub source_cluster: Option<String>,

@@ -19,56 +19,47 @@ pub(crate) use query::QueryMatch;
 use std::{borrow::Cow, cell::OnceCell};
 pub(crate) use text_match::TextMatch;
 
-/// An action.
+/// An action: an entry with this key, if what it reads has a value.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Action {
+pub(crate) struct Action {
+    pub(crate) key: String,
+    reads: Reads,
+    /// Whether the descriptor is made also without the entry.
+    pub(crate) skip_if_absent: bool,
+}
+
+/// What the value of an entry is.
+#[derive(Debug, PartialEq)]
+enum Reads {
     /// `generic_key`, and `source_cluster`, which is as constant.
-    Constant {
-        key: String,
-        value: String,
-    },
-    DestinationCluster,
-    RequestHeader {
-        key: String,
-        name: String,
-        skip_if_absent: bool,
-    },
-    QueryParameter {
-        key: String,
-        name: String,
-        skip_if_absent: bool,
-    },
-    RemoteAddress,
-    MaskedRemoteAddress(MaskLengths),
-    RemoteAddressMatch {
-        key: String,
-        value: String,
-        matcher: AddressMatch,
-    },
-    HeaderValueMatch {
-        key: String,
-        value: String,
-        expect: bool,
-        matchers: Vec<HeaderMatch>,
-    },
-    QueryValueMatch {
-        key: String,
-        value: String,
-        expect: bool,
-        matchers: Vec<QueryMatch>,
-    },
+    Constant(String),
+    Cluster,
+    /// Of the request.
+    Header(String),
+    QueryParameter(String),
+    Address,
+    Network(MaskLengths),
+    /// This one, if the request matches.
+    Match(String, Matcher),
     Metadata(Metadata),
+}
+
+/// A match of a request; of headers and of parameters, whether all of the list have to match, or not all of them.
+#[derive(Debug, PartialEq)]
+enum Matcher {
+    Address(AddressMatch),
+    Headers(bool, Vec<HeaderMatch>),
+    Query(bool, Vec<QueryMatch>),
 }
 
 /// A text of metadata.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Metadata {
-    key: String,
+struct Metadata {
     source: MetadataSource,
     namespace: String,
     name: String,
+    /// Where it is absent or empty; none if this is empty too.
     default: String,
-    skip_if_absent: bool,
 }
 
 /// An entry that an action can add.
@@ -108,14 +99,6 @@ pub enum Sent {
     Cluster,
     /// The ticket of a request in flight, or of a reservation.
     Ticket,
-}
-
-/// What an action adds to a descriptor.
-pub(crate) enum Added<'s> {
-    Entry(&'s str, Cow<'s, [u8]>),
-    Nothing,
-    /// No descriptor is made.
-    NoDescriptor,
 }
 
 /// A stream as actions read it: what several of them need is read once.
@@ -169,11 +152,18 @@ impl Action {
 
     /// The action of this name, from its own message.
     fn of(name: &str, own: &Node, envoy: &Envoy, problems: &Problems) -> Option<Self> {
-        let keyed = |default: &str| own.text_or("descriptor_key", default);
+        let key = match name {
+            "request_headers" | "query_parameters" | "metadata" => own.required("descriptor_key", problems),
+            "header_value_match" => own.text_or("descriptor_key", "header_match"),
+            "query_parameter_value_match" => own.text_or("descriptor_key", "query_match"),
+            _ => own.text_or("descriptor_key", name),
+        };
+        let value = || own.required("descriptor_value", problems);
         let expect = || own.bool_or("expect_match", true);
-        Some(match name {
+        let mut skip_if_absent = own.bool("skip_if_absent");
+        let reads = match name {
             "source_cluster" => match &envoy.source_cluster {
-                Some(value) => Self::Constant { key: name.to_owned(), value: value.clone() },
+                Some(value) => Reads::Constant(value.clone()),
                 None => {
                     problems.add(
                         &own.path,
@@ -183,134 +173,93 @@ impl Action {
                     return None;
                 }
             },
-            "destination_cluster" => Self::DestinationCluster,
-            "request_headers" => Self::RequestHeader {
-                key: own.required("descriptor_key", problems),
-                name: own.required("header_name", problems).to_ascii_lowercase(),
-                skip_if_absent: own.bool("skip_if_absent"),
-            },
-            "query_parameters" => Self::QueryParameter {
-                key: own.required("descriptor_key", problems),
-                name: own.required("query_parameter_name", problems),
-                skip_if_absent: own.bool("skip_if_absent"),
-            },
-            "remote_address" => Self::RemoteAddress,
-            "masked_remote_address" => Self::MaskedRemoteAddress(MaskLengths::read(own, problems)),
+            "destination_cluster" => Reads::Cluster,
+            "request_headers" => Reads::Header(own.required("header_name", problems).to_ascii_lowercase()),
+            "query_parameters" => Reads::QueryParameter(own.required("query_parameter_name", problems)),
+            "remote_address" => Reads::Address,
+            "masked_remote_address" => Reads::Network(MaskLengths::read(own, problems)),
             "remote_address_match" => {
-                let path = own.path_of("descriptor_value");
-                let value = literal(&own.required("descriptor_value", problems), &path, problems);
+                let value = literal(&value(), &own.path_of("descriptor_value"), problems);
                 let matcher = AddressMatch::read(own, problems);
-                Self::RemoteAddressMatch { key: keyed("remote_address_match"), value: value?, matcher }
+                Reads::Match(value?, Matcher::Address(matcher))
             }
-            "generic_key" => Self::Constant {
-                key: keyed("generic_key"),
-                value: own.required("descriptor_value", problems),
-            },
-            "header_value_match" => Self::HeaderValueMatch {
-                key: keyed("header_match"),
-                value: own.required("descriptor_value", problems),
-                expect: expect(),
-                matchers: own
-                    .nodes("headers")
-                    .filter_map(|node| HeaderMatch::read(node, envoy, problems))
-                    .collect(),
-            },
-            "query_parameter_value_match" => Self::QueryValueMatch {
-                key: keyed("query_match"),
-                value: own.required("descriptor_value", problems),
-                expect: expect(),
-                matchers: own
-                    .nodes("query_parameters")
-                    .filter_map(|node| QueryMatch::read(node, problems))
-                    .collect(),
-            },
-            _ => Self::Metadata(Metadata::read(own, problems)?),
-        })
+            "generic_key" => Reads::Constant(value()),
+            "header_value_match" => {
+                let headers = own.nodes("headers");
+                let matchers = headers.filter_map(|node| HeaderMatch::read(node, envoy, problems));
+                Reads::Match(value(), Matcher::Headers(expect(), matchers.collect()))
+            }
+            "query_parameter_value_match" => {
+                let parameters = own.nodes("query_parameters");
+                let matchers = parameters.filter_map(|node| QueryMatch::read(node, problems));
+                Reads::Match(value(), Matcher::Query(expect(), matchers.collect()))
+            }
+            _ => {
+                let metadata = Metadata::read(own, problems)?;
+                skip_if_absent &= metadata.default.is_empty();
+                Reads::Metadata(metadata)
+            }
+        };
+        Some(Self { key, reads, skip_if_absent })
     }
 
     /// The entry that it can add to a descriptor.
     pub(crate) fn possible(&self) -> PossibleEntry {
-        let entry =
-            |key: &str, value: Sent| PossibleEntry { key: key.to_owned(), value, may_be_left_out: false };
-        match self {
-            Self::Constant { key, value } if value.is_empty() => {
-                entry(key, Sent::Text("cluster of Envoy's node".to_owned()))
+        let value = match &self.reads {
+            Reads::Constant(value) if value.is_empty() => Sent::Text("cluster of Envoy's node".to_owned()),
+            Reads::Constant(value) | Reads::Match(value, _) => Sent::Exact(value.clone()),
+            Reads::Cluster => Sent::Cluster,
+            Reads::Header(name) => Sent::Text(format!("header {name}")),
+            Reads::QueryParameter(name) => Sent::Text(format!("query parameter {name}")),
+            Reads::Address => Sent::Address,
+            Reads::Network(_) => Sent::Network,
+            Reads::Metadata(metadata) if metadata.is_ticket() => Sent::Ticket,
+            Reads::Metadata(Metadata { namespace, name, .. }) => {
+                Sent::Text(format!("metadata {namespace}:{name}"))
             }
-            Self::Constant { key, value }
-            | Self::RemoteAddressMatch { key, value, .. }
-            | Self::HeaderValueMatch { key, value, .. }
-            | Self::QueryValueMatch { key, value, .. } => entry(key, Sent::Exact(value.clone())),
-            Self::DestinationCluster => entry("destination_cluster", Sent::Cluster),
-            Self::RequestHeader { key, name, skip_if_absent } => PossibleEntry {
-                may_be_left_out: *skip_if_absent,
-                ..entry(key, Sent::Text(format!("header {name}")))
-            },
-            Self::QueryParameter { key, name, skip_if_absent } => PossibleEntry {
-                may_be_left_out: *skip_if_absent,
-                ..entry(key, Sent::Text(format!("query parameter {name}")))
-            },
-            Self::RemoteAddress => entry("remote_address", Sent::Address),
-            Self::MaskedRemoteAddress(_) => entry("masked_remote_address", Sent::Network),
-            Self::Metadata(metadata) => metadata.possible(),
-        }
+        };
+        PossibleEntry { key: self.key.clone(), value, may_be_left_out: self.skip_if_absent }
     }
 
     /// Whether its entry is not known without Envoy: dynamic metadata are written by other filters, and the cluster may be chosen later.
     pub(crate) fn is_unknown(&self, has_cluster: bool) -> bool {
-        match self {
-            Self::Metadata(metadata) => metadata.source != MetadataSource::Route && !metadata.is_ticket(),
-            Self::DestinationCluster => !has_cluster,
+        match &self.reads {
+            Reads::Metadata(metadata) => metadata.source != MetadataSource::Route && !metadata.is_ticket(),
+            Reads::Cluster => !has_cluster,
             _ => false,
         }
     }
 
-    /// The entry for a stream.
-    pub(crate) fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
-        let absent = |skip_if_absent: bool| if skip_if_absent { Added::Nothing } else { Added::NoDescriptor };
-        let of_match = |is_match: bool, key: &'s str, value: &'s str| match is_match {
-            true => Added::Entry(key, Cow::Borrowed(value.as_bytes())),
-            false => Added::NoDescriptor,
-        };
+    /// The value of the entry for a stream; none if there is none.
+    pub(crate) fn value<'s>(&'s self, source: &Source<'s>) -> Option<Cow<'s, [u8]>> {
+        match &self.reads {
+            Reads::Constant(value) => Some(Cow::Borrowed(value.as_bytes())),
+            Reads::Cluster => source.stream.cluster().map(Cow::Borrowed),
+            Reads::Header(name) => source.stream.header(Headers::Request, name, 0).0.map(Cow::Borrowed),
+            Reads::QueryParameter(name) => query::first(source.path(), name),
+            Reads::Address => source.client().map(|client| Cow::Borrowed(client.text.as_bytes())),
+            Reads::Network(lengths) => {
+                source.client().map(|client| Cow::Owned(lengths.network_of(client.address).into_bytes()))
+            }
+            Reads::Match(value, matcher) => {
+                matcher.matches(source).then_some(Cow::Borrowed(value.as_bytes()))
+            }
+            Reads::Metadata(metadata) => metadata.text(source).map(Cow::Borrowed),
+        }
+    }
+}
+
+impl Matcher {
+    fn matches(&self, source: &Source<'_>) -> bool {
         match self {
-            Self::Constant { key, value } => Added::Entry(key, Cow::Borrowed(value.as_bytes())),
-            Self::DestinationCluster => match source.stream.cluster() {
-                Some(name) => Added::Entry("destination_cluster", Cow::Borrowed(name)),
-                None => Added::NoDescriptor,
-            },
-            Self::RequestHeader { key, name, skip_if_absent } => {
-                match source.stream.header(Headers::Request, name, 0).0 {
-                    Some(value) => Added::Entry(key, Cow::Borrowed(value)),
-                    None => absent(*skip_if_absent),
-                }
+            Self::Address(matcher) => source.client().is_some_and(|client| matcher.matches(client.address)),
+            Self::Headers(expect, matchers) => {
+                matchers.iter().all(|matcher| matcher.matches(source.stream)) == *expect
             }
-            Self::QueryParameter { key, name, skip_if_absent } => match query::first(source.path(), name) {
-                Some(value) => Added::Entry(key, value),
-                None => absent(*skip_if_absent),
-            },
-            Self::RemoteAddress => match source.client() {
-                Some(client) => Added::Entry("remote_address", Cow::Borrowed(client.text.as_bytes())),
-                None => Added::NoDescriptor,
-            },
-            Self::MaskedRemoteAddress(lengths) => match source.client() {
-                Some(client) => {
-                    let network = lengths.network_of(client.address);
-                    Added::Entry("masked_remote_address", Cow::Owned(network.into_bytes()))
-                }
-                None => Added::NoDescriptor,
-            },
-            Self::RemoteAddressMatch { key, value, matcher } => {
-                of_match(source.client().is_some_and(|client| matcher.matches(client.address)), key, value)
-            }
-            Self::HeaderValueMatch { key, value, expect, matchers } => {
-                let is_match = matchers.iter().all(|matcher| matcher.matches(source.stream));
-                of_match(is_match == *expect, key, value)
-            }
-            Self::QueryValueMatch { key, value, expect, matchers } => {
+            Self::Query(expect, matchers) => {
                 let path = source.path();
-                let is_match = matchers.iter().all(|matcher| matcher.matches(path));
-                of_match(is_match == *expect, key, value)
+                matchers.iter().all(|matcher| matcher.matches(path)) == *expect
             }
-            Self::Metadata(metadata) => metadata.added(source),
         }
     }
 }
@@ -341,14 +290,7 @@ impl Metadata {
                 return None;
             }
         };
-        Some(Self {
-            key: node.required("descriptor_key", problems),
-            source,
-            namespace,
-            name,
-            default: node.text("default_value").to_owned(),
-            skip_if_absent: node.bool("skip_if_absent"),
-        })
+        Some(Self { source, namespace, name, default: node.text("default_value").to_owned() })
     }
 
     /// Whether it is that of a ticket of Tidegate's.
@@ -356,26 +298,10 @@ impl Metadata {
         self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET
     }
 
-    fn possible(&self) -> PossibleEntry {
-        let value = match self.is_ticket() {
-            true => Sent::Ticket,
-            false => Sent::Text(format!("metadata {}:{}", self.namespace, self.name)),
-        };
-        PossibleEntry {
-            key: self.key.clone(),
-            value,
-            may_be_left_out: self.skip_if_absent && self.default.is_empty(),
-        }
-    }
-
-    fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
+    fn text<'s>(&'s self, source: &Source<'s>) -> Option<&'s [u8]> {
         let ticket = source.ticket.filter(|_| self.is_ticket()).map(str::as_bytes);
         let text = || source.stream.metadata_text(self.source, &self.namespace, &self.name);
-        match ticket.or_else(text) {
-            Some(text) if !text.is_empty() => Added::Entry(&self.key, Cow::Borrowed(text)),
-            _ if !self.default.is_empty() => Added::Entry(&self.key, Cow::Borrowed(self.default.as_bytes())),
-            _ if self.skip_if_absent => Added::Nothing,
-            _ => Added::NoDescriptor,
-        }
+        let text = ticket.or_else(text).unwrap_or_default();
+        Some(if text.is_empty() { self.default.as_bytes() } else { text }).filter(|text| !text.is_empty())
     }
 }

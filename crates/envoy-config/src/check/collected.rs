@@ -80,33 +80,19 @@ impl<'r> Collected<'r> {
                 reach
             }
         };
-        self.note(at, domain, descriptor, is_at_end, shapes.place, reach.clone());
+        let places = vec![shapes.place.to_owned()];
+        self.note(SentDescriptor { at, domain, descriptor, is_at_end, places, reach: reach.clone() });
         reach
     }
 
-    /// Notes a descriptor.
-    pub(super) fn note(
-        &mut self,
-        at: Origin,
-        domain: String,
-        descriptor: String,
-        is_at_end: bool,
-        place: &str,
-        reach: Reach<'r>,
-    ) {
-        let key = (at.clone(), domain.clone(), descriptor.clone());
-        match self.known.get(&key) {
-            Some(index) => {
-                let places = &mut self.sent[*index].places;
-                if !places.iter().any(|other| other == place) {
-                    places.push(place.to_owned());
-                }
-            }
-            None => {
-                self.known.insert(key, self.sent.len());
-                let places = vec![place.to_owned()];
-                self.sent.push(SentDescriptor { at, domain, descriptor, is_at_end, places, reach });
-            }
+    /// Notes a descriptor, at one place.
+    pub(super) fn note(&mut self, sent: SentDescriptor<'r>) {
+        let key = (sent.at.clone(), sent.domain.clone(), sent.descriptor.clone());
+        let index = *self.known.entry(key).or_insert(self.sent.len());
+        match self.sent.get_mut(index) {
+            Some(known) if known.places.contains(&sent.places[0]) => {}
+            Some(known) => known.places.extend(sent.places),
+            None => self.sent.push(sent),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The descriptors that the entries of a route send, and their limits.
 
 use super::{
-    collected::{Collected, Shapes},
+    collected::{Collected, SentDescriptor, Shapes},
     finding::Kind,
     hints,
     reach::{Reach, Shape, ShapeEntry},
@@ -232,16 +232,14 @@ fn not_evaluated(
     }
     collected.incomplete.insert(shapes.domain.to_owned());
     let reason = problems.first().map_or_else(String::new, |(_, problem)| problem.clone());
-    let at = entry.part.origin();
-    let is_at_end = entry.is_at_end();
-    collected.note(
-        at,
-        shapes.domain.to_owned(),
-        "?".to_owned(),
-        is_at_end,
-        shapes.place,
-        Reach::CannotTell(reason),
-    );
+    collected.note(SentDescriptor {
+        at: entry.part.origin(),
+        domain: shapes.domain.to_owned(),
+        descriptor: "?".to_owned(),
+        is_at_end: entry.is_at_end(),
+        places: vec![shapes.place.to_owned()],
+        reach: Reach::CannotTell(reason),
+    });
 }
 
 /// What a descriptor without a limit is.
@@ -252,41 +250,35 @@ pub(super) fn judge(
     shapes: &Shapes<'_, '_>,
     collected: &mut Collected<'_>,
 ) {
-    let domain = collected.rules.domain(shapes.domain);
-    match (reach, domain) {
-        (Reach::Nothing(why), Some(rules)) => {
-            let hint =
-                hints::of_descriptor(shape, rules).map_or_else(String::new, |hint| format!("; {hint}"));
-            collected.findings.add(
-                Kind::DescriptorWithoutRule,
-                part,
-                shapes.place,
-                format!("{shape}: {why}{hint}"),
-            );
+    let rules = collected.rules.domain(shapes.domain);
+    let hint = || {
+        let hint = rules.and_then(|rules| hints::of_descriptor(shape, rules));
+        hint.map_or_else(String::new, |hint| format!("; {hint}"))
+    };
+    let (kind, message) = match reach {
+        Reach::Nothing(why) if rules.is_some() => {
+            (Kind::DescriptorWithoutRule, format!("{shape}: {why}{}", hint()))
         }
-        (Reach::EndsEarly(rule), Some(rules)) => {
-            let hint =
-                hints::of_descriptor(shape, rules).map_or_else(String::new, |hint| format!("; {hint}"));
-            let message =
-                format!("{shape} ends at {}, which has no limit of its own{hint}", rule.declared_at());
-            collected.findings.add(Kind::DescriptorEndsEarly, part, shapes.place, message);
+        Reach::EndsEarly(rule) => {
+            let at = rule.declared_at();
+            (
+                Kind::DescriptorEndsEarly,
+                format!("{shape} ends at {at}, which has no limit of its own{}", hint()),
+            )
         }
-        (Reach::Partly(_, why), _) => {
-            collected.findings.add(
-                Kind::SomeValues,
-                part,
-                shapes.place,
-                format!("{shape}: only some values have a limit; others have {why}"),
-            );
+        Reach::Partly(_, why) => {
+            (Kind::SomeValues, format!("{shape}: only some values have a limit; others have {why}"))
         }
-        (Reach::Limited(rules), _) => {
+        Reach::Limited(rules) => {
             for rule in rules.iter().filter(|rule| rule.shadow) {
                 let message = format!("{} is a rule with shadow_mode, which denies nothing", rule.info.path);
                 collected.findings.add_at(Kind::ShadowRule, rule.origin.clone(), "", message, None);
             }
+            return;
         }
-        _ => {}
-    }
+        _ => return,
+    };
+    collected.findings.add(kind, part, shapes.place, message);
 }
 
 /// The descriptors that an entry can make.

@@ -92,7 +92,10 @@ fn of_filter<'d>(
     without: &mut Without,
     collected: &mut Collected<'_>,
 ) {
-    server::check(configuration, manager, settings, &mut collected.findings);
+    // A module calls its server by itself.
+    if !settings.is_module {
+        server::check(configuration, settings.settings, &mut collected.findings, &manager.name);
+    }
     domain(settings.settings, settings.domain(), &manager.name, collected);
     let config =
         configuration.routes_of(manager).filter(|config| !manager.is_patched || !config.hosts.is_empty());
@@ -202,7 +205,7 @@ fn of_network_filter(
             "this filter is behind another that ends the chain, so it is never asked; move it to the front";
         collected.findings.add(Kind::NetworkFilterAfterLast, settings, place, message);
     }
-    server::check_service(configuration, settings, &mut collected.findings, place);
+    server::check(configuration, settings, &mut collected.findings, place);
     domain(settings, name, place, collected);
     let entries: Vec<_> = settings.list("descriptors").collect();
     for part in entries {

@@ -20,35 +20,31 @@ pub(super) fn check_selection(
 ) {
     for (entry, why) in &selection.left_out {
         let is_of_route = matches!(entry.level, Level::Route | Level::PerRoute);
-        match why {
-            LeftOut::Stage(own, _) => {
-                let other = manager.rate_limits().any(|(_, settings)| settings.stage() == *own);
-                if !other {
-                    let message = format!(
-                        "this entry is of stage {own}, which no filter of the listener has: it is never applied; set `stage: {own}` on a filter, or \
-                         remove it here"
-                    );
-                    findings.add(Kind::StageWithoutFilter, entry.part, place, message);
-                }
+        let has_stage = |stage| manager.rate_limits().any(|(_, settings)| settings.stage() == stage);
+        let (kind, message) = match why {
+            LeftOut::Stage(own, _) if !has_stage(*own) => {
+                let message = format!(
+                    "this entry is of stage {own}, which no filter of the listener has: it is never applied; set `stage: {own}` on a filter, or \
+                     remove it here"
+                );
+                (Kind::StageWithoutFilter, message)
             }
-            LeftOut::Answered(by) if is_of_route => {
-                let message = format!("the route has a {by}: Envoy limits only routes to a cluster");
-                findings.add(Kind::RouteAnswered, entry.part, place, message);
-            }
+            LeftOut::Answered(_) if is_of_route => (Kind::RouteAnswered, why.to_string()),
             LeftOut::PerRoute if is_of_route => {
                 let message = "this entry is replaced by the rate_limits of the RateLimitPerRoute of the same route; list all of them there";
-                findings.add(Kind::EntryReplaced, entry.part, place, message);
+                (Kind::EntryReplaced, message.to_owned())
             }
             LeftOut::Filter => {
                 let message = "this entry is ignored, since the filter has rate_limits of its own; move those to the routes, or this one to the filter";
-                findings.add(Kind::EntryReplaced, entry.part, place, message);
+                (Kind::EntryReplaced, message.to_owned())
             }
             LeftOut::RouteHasOwn => {
                 let message = "this entry does not apply to every route: those with rate_limits of their own leave it out; set include_vh_rate_limits: true on them to have both";
-                findings.add(Kind::HostReplaced, entry.part, place, message);
+                (Kind::HostReplaced, message.to_owned())
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        findings.add(kind, entry.part, place, message);
     }
 }
 

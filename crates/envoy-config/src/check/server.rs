@@ -2,25 +2,13 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
-    configuration::{Checked, Cluster, Configuration, Manager, RateLimitFilter, Service},
+    configuration::{Cluster, Configuration, Service},
     part::Part,
 };
 use std::time::Duration;
 
-pub(super) fn check(
-    configuration: &Configuration<'_>,
-    manager: &Manager<'_>,
-    filter: &RateLimitFilter<'_>,
-    findings: &mut Findings,
-) {
-    // A module calls its server by itself.
-    if !filter.is_module {
-        check_service(configuration, filter.settings, findings, &manager.name);
-    }
-}
-
 /// The settings of a filter that calls a server.
-pub(super) fn check_service(
+pub(super) fn check(
     configuration: &Configuration<'_>,
     settings: Part<'_>,
     findings: &mut Findings,
@@ -117,14 +105,7 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
         );
     }
     check_breakers(cluster, findings, place);
-    let problem = match cluster.is_checked() {
-        Checked::Yes => return,
-        Checked::No => "no health checks",
-        Checked::SeldomWithoutTraffic => {
-            "health checks without no_traffic_interval, which first run a minute later"
-        }
-    };
-    if endpoints > 1 {
+    if let Some(problem) = cluster.why_unchecked().filter(|_| endpoints > 1) {
         let message = format!(
             "the cluster {name} has {endpoints} endpoints and {problem}: while one of them restarts, its share of the calls fails; add \
              health_checks with grpc_health_check and no_traffic_interval, and start Tidegate with a --drain-delay above their interval \

@@ -51,26 +51,13 @@ impl<'d> Cluster<'d> {
         localities.map(|locality| locality.list("lb_endpoints").count()).sum()
     }
 
-    /// Whether endpoints are checked often while there is no traffic, so that one that ends is left before requests fail.
-    pub fn is_checked(self) -> Checked {
-        let mut checks = self.part.list("health_checks").peekable();
-        if checks.peek().is_none() {
-            return Checked::No;
-        }
-        match checks.any(|check| check.has("no_traffic_interval")) {
-            true => Checked::Yes,
-            false => Checked::SeldomWithoutTraffic,
+    /// Why an endpoint that ends is not left before requests fail; none if endpoints are checked often also while there is no traffic.
+    pub(crate) fn why_unchecked(self) -> Option<&'static str> {
+        let mut checks = self.part.list("health_checks").map(|check| check.has("no_traffic_interval"));
+        match checks.next().map(|is_often| is_often || checks.any(|is_often| is_often)) {
+            None => Some("no health checks"),
+            Some(false) => Some("health checks without no_traffic_interval, which first run a minute later"),
+            Some(true) => None,
         }
     }
-}
-
-/// How the endpoints of a cluster are checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Checked {
-    /// Not at all.
-    No,
-    /// Once a minute before the first request.
-    SeldomWithoutTraffic,
-    /// As configured.
-    Yes,
 }

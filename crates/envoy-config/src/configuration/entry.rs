@@ -1,12 +1,6 @@
 //! An entry of `rate_limits` and where it stands.
 
-use crate::{
-    node::{Problems, from_json},
-    part::Part,
-    policy::Policy,
-    schema::RATE_LIMIT,
-    stream::Envoy,
-};
+use crate::{node::Problems, part::Part, policy::Policy, schema::RATE_LIMIT, stream::Envoy};
 use std::rc::Rc;
 
 /// Where an entry stands, which decides what of it Envoy reads.
@@ -48,13 +42,9 @@ impl<'d> RateLimitEntry<'d> {
 
     fn read(part: Part<'d>, level: Level, envoy: &Envoy) -> Self {
         let problems = Problems::default();
-        let json = part.json();
-        let policy = json.as_object().map(|json| {
-            let node = from_json(json, &RATE_LIMIT, String::new(), &problems);
-            match level.is_of_routes() {
-                true => Policy::of_route(&node, envoy, &problems),
-                false => Policy::read(&node, envoy, &problems),
-            }
+        let policy = part.node(&RATE_LIMIT, &problems).map(|node| match level.is_of_routes() {
+            true => Policy::of_route(&node, envoy, &problems),
+            false => Policy::read(&node, envoy, &problems),
         });
         let problems: Vec<(Part<'d>, String)> =
             problems.into_lines().into_iter().map(|line| located(part, &line)).collect();

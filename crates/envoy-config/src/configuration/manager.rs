@@ -5,7 +5,7 @@ use super::{
     routes::{RouteConfig, unwrapped},
 };
 use crate::{part::Part, stream::Envoy};
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
 /// An HTTP connection manager, or what patches add to those of a mesh.
 #[derive(Debug)]
@@ -137,16 +137,6 @@ impl<'d> RateLimitFilter<'d> {
     /// The stage of the entries of routes that it applies.
     pub fn stage(&self) -> u64 {
         self.settings.number("stage").unwrap_or(0)
-    }
-
-    /// The longest time that a request waits for a decision.
-    pub fn timeout(&self) -> Duration {
-        self.settings.duration("timeout").unwrap_or(Duration::from_millis(20))
-    }
-
-    /// How it reaches the server.
-    pub fn service(&self) -> Service<'d> {
-        Service::of(self.settings)
     }
 }
 

@@ -8,7 +8,7 @@ mod routes;
 mod runtime;
 mod walk;
 
-pub use cluster::{Checked, Cluster};
+pub use cluster::Cluster;
 pub use entry::{Level, RateLimitEntry};
 pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes, Service};
 pub use routes::{PerRoute, Route, RouteConfig, Target, VirtualHost};

@@ -3,7 +3,7 @@
 use super::{
     cluster::Cluster,
     entry::{Level, RateLimitEntry},
-    manager::{HttpFilter, Manager, Routes, Service},
+    manager::{HttpFilter, Manager, Routes},
     routes::{Route, RouteConfig, Target, VirtualHost},
     runtime::Runtime,
 };
@@ -11,7 +11,7 @@ use crate::{files::Files, part::Part, stream::Envoy};
 use tidegate_core::rules::Origin;
 
 /// What was found in files.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Configuration<'d> {
     /// Connection managers.
     pub managers: Vec<Manager<'d>>,
@@ -40,13 +40,6 @@ pub struct NetworkFilter<'d> {
     pub is_after_last: bool,
 }
 
-impl<'d> NetworkFilter<'d> {
-    /// How it reaches the server.
-    pub fn service(self) -> Service<'d> {
-        Service::of(self.settings)
-    }
-}
-
 /// States of a resource in a dump that is not in force.
 const NOT_IN_FORCE: [&str; 3] = ["warming_state", "draining_state", "error_state"];
 
@@ -58,20 +51,8 @@ impl<'d> Configuration<'d> {
         let node = roots.iter().find_map(|root| node_cluster(*root));
         let envoy =
             Envoy { source_cluster: Some(node.unwrap_or_default().to_owned()), matches_each_value: true };
-        let mut finder = Finder {
-            found: Self {
-                envoy: envoy.clone(),
-                managers: Vec::new(),
-                route_configs: Vec::new(),
-                clusters: Vec::new(),
-                network_filters: Vec::new(),
-                of_version_2: Vec::new(),
-                runtime: Runtime::default(),
-                others: Vec::new(),
-            },
-            envoy,
-            patches: Patches::default(),
-        };
+        let found = Self { envoy: envoy.clone(), ..Self::default() };
+        let mut finder = Finder { found, envoy, patched: None, patches: 0 };
         for root in roots {
             let before = finder.number();
             finder.found.runtime.add(root);
@@ -80,7 +61,8 @@ impl<'d> Configuration<'d> {
                 finder.found.others.push(root.origin());
             }
         }
-        finder.with_patches()
+        finder.found.managers.extend(finder.patched);
+        finder.found
     }
 
     /// The cluster of this name.
@@ -115,16 +97,10 @@ fn node_cluster<'d>(root: Part<'d>) -> Option<&'d str> {
 struct Finder<'d> {
     found: Configuration<'d>,
     envoy: Envoy,
-    patches: Patches<'d>,
-}
-
-/// What patches of Istio add to the listeners of a mesh.
-#[derive(Default)]
-struct Patches<'d> {
-    filters: Vec<HttpFilter<'d>>,
-    hosts: Vec<VirtualHost<'d>>,
-    /// The first patch.
-    part: Option<Part<'d>>,
+    /// What patches of Istio add to the listeners of a mesh, as one connection manager.
+    patched: Option<Manager<'d>>,
+    /// Number of patches that add something to it.
+    patches: usize,
 }
 
 impl<'d> Finder<'d> {
@@ -136,8 +112,7 @@ impl<'d> Finder<'d> {
             + found.clusters.len()
             + found.network_filters.len()
             + found.of_version_2.len()
-            + self.patches.filters.len()
-            + self.patches.hosts.len()
+            + self.patches
     }
 
     fn visit(&mut self, part: Part<'d>, listener: &'d str) {
@@ -201,11 +176,11 @@ impl<'d> Finder<'d> {
 
     fn patch(&mut self, patch: Part<'d>) {
         let Some(value) = patch.get_in(["patch", "value"]) else { return };
-        self.patches.part.get_or_insert(patch);
         let context = patch.get("match").and_then(|matched| matched.get("routeConfiguration"));
-        let host_name = context
+        let name = context
             .and_then(|context| context.get_in(["vhost", "name"]))
             .map_or("(every virtual host)", Part::as_text);
+        let unknown_route = Route { part: value, entries: Vec::new(), target: Target::Unknown };
         match patch.text("applyTo") {
             "HTTP_FILTER" => {
                 let filter = HttpFilter::read(value, &self.envoy);
@@ -216,52 +191,44 @@ impl<'d> Finder<'d> {
                 {
                     self.found.of_version_2.push(value);
                 }
-                self.patches.filters.push(filter);
+                self.patched(patch).filters.push(filter);
             }
             "VIRTUAL_HOST" => {
                 let mut host = VirtualHost::read(value, &self.envoy);
-                host.name = host_name;
+                host.name = name;
                 if host.routes.is_empty() {
-                    host.routes.push(Route { part: value, entries: Vec::new(), target: Target::Unknown });
+                    host.routes.push(unknown_route);
                 }
-                self.patches.hosts.push(host);
+                self.add_host(patch, host);
             }
             "HTTP_ROUTE" => {
-                let route = Route::read(value, &self.envoy);
-                self.patches.hosts.push(VirtualHost {
-                    part: patch,
-                    name: host_name,
-                    entries: Vec::new(),
-                    routes: vec![route],
-                });
+                let routes = vec![Route::read(value, &self.envoy)];
+                self.add_host(patch, VirtualHost { part: patch, name, entries: Vec::new(), routes });
             }
             "ROUTE_CONFIGURATION" if !value.has("virtual_hosts") => {
                 let entries = RateLimitEntry::list(value, Level::VirtualHost, &self.envoy);
-                let route = Route { part: value, entries: Vec::new(), target: Target::Unknown };
-                self.patches.hosts.push(VirtualHost {
-                    part: value,
-                    name: host_name,
-                    entries,
-                    routes: vec![route],
-                });
+                self.add_host(patch, VirtualHost { part: value, name, entries, routes: vec![unknown_route] });
             }
             "CLUSTER" => self.found.clusters.push(Cluster { part: value }),
             _ => self.visit(value, ""),
         }
     }
 
-    /// The patches of all files as one connection manager.
-    fn with_patches(mut self) -> Configuration<'d> {
-        let Patches { filters, hosts, part } = self.patches;
-        if let (Some(part), false) = (part, filters.is_empty() && hosts.is_empty()) {
-            self.found.managers.push(Manager {
-                part,
-                name: "(patches)".to_owned(),
-                filters,
-                routes: Routes::Inline(RouteConfig { part, name: "", hosts }),
-                is_patched: true,
-            });
+    /// The connection manager of all patches; its place is that of the first that adds something to it.
+    fn patched(&mut self, patch: Part<'d>) -> &mut Manager<'d> {
+        self.patches += 1;
+        self.patched.get_or_insert_with(|| Manager {
+            part: patch,
+            name: "(patches)".to_owned(),
+            filters: Vec::new(),
+            routes: Routes::Inline(RouteConfig { part: patch, name: "", hosts: Vec::new() }),
+            is_patched: true,
+        })
+    }
+
+    fn add_host(&mut self, patch: Part<'d>, host: VirtualHost<'d>) {
+        if let Routes::Inline(routes) = &mut self.patched(patch).routes {
+            routes.hosts.push(host);
         }
-        self.found
     }
 }

@@ -3,7 +3,7 @@
 use super::request::Routed;
 use crate::{
     actions::{HeaderMatch, QueryMatch, TextMatch},
-    node::{Node, Problems, from_json},
+    node::{Node, Problems},
     part::Part,
     schema::{HEADER_MATCHER, Message, QUERY_PARAMETER_MATCHER, REGEX_MATCHER},
     stream::Envoy,
@@ -26,15 +26,7 @@ impl From<bool> for Match {
 
 /// Whether the `match` of a route matches: all of its fields.
 pub(super) fn matches(matched: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
-    let mut unknown = None;
-    for (name, part) in matched.fields() {
-        match field(matched, name, part, request, envoy) {
-            Match::Yes => {}
-            Match::No => return Match::No,
-            Match::Unknown(reason) => unknown = Some(reason),
-        }
-    }
-    unknown.map_or(Match::Yes, Match::Unknown)
+    all(matched.fields().map(|(name, part)| field(matched, name, part, request, envoy)))
 }
 
 fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
@@ -60,26 +52,26 @@ fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, en
             let kind = request.request.values("content-type").next().unwrap_or_default();
             (kind == "application/grpc" || kind.starts_with("application/grpc+")).into()
         }
-        () if is("headers") => all(part, |part| {
+        () if is("headers") => all(part.items().map(|part| {
             checked(part, &HEADER_MATCHER, |node, problems| {
                 Some(HeaderMatch::read(node, envoy, problems)?.matches(request))
             })
-        }),
-        () if is("query_parameters") => all(part, |part| {
+        })),
+        () if is("query_parameters") => all(part.items().map(|part| {
             checked(part, &QUERY_PARAMETER_MATCHER, |node, problems| {
                 Some(QueryMatch::read(node, problems)?.matches_undecoded(request.request.path.as_bytes()))
             })
-        }),
+        })),
         () if is("runtime_fraction") => fraction(part),
         () => Match::Unknown(format!("{name} at {}", part.origin())),
     }
 }
 
-/// Whether all items match.
-fn all<'d>(list: Part<'d>, of_item: impl Fn(Part<'d>) -> Match) -> Match {
+/// Whether all of these match.
+fn all(matches: impl Iterator<Item = Match>) -> Match {
     let mut unknown = Match::Yes;
-    for item in list.items() {
-        match of_item(item) {
+    for one in matches {
+        match one {
             Match::Yes => {}
             Match::No => return Match::No,
             other => unknown = other,
@@ -91,11 +83,9 @@ fn all<'d>(list: Part<'d>, of_item: impl Fn(Part<'d>) -> Match) -> Match {
 /// The result of a matcher; unknown if it cannot be read.
 fn checked(part: Part<'_>, message: &Message, matches: impl Fn(&Node, &Problems) -> Option<bool>) -> Match {
     let problems = Problems::default();
-    let json = part.json();
-    let Some(json) = json.as_object() else {
+    let Some(node) = part.node(message, &problems) else {
         return Match::Unknown(format!("the value at {}", part.origin()));
     };
-    let node = from_json(json, message, String::new(), &problems);
     let is_match = matches(&node, &problems);
     match (is_match, &*problems.into_lines()) {
         (Some(is_match), []) => is_match.into(),

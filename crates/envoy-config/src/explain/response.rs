@@ -1,10 +1,6 @@
 //! The responses that a filter makes.
 
-use crate::{
-    configuration::RateLimitFilter,
-    node::{Node, Problems, from_json},
-    schema::RATE_LIMIT_FILTER,
-};
+use crate::{configuration::RateLimitFilter, node::Problems, schema::RATE_LIMIT_FILTER};
 
 /// The responses of a filter, by its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +18,7 @@ pub struct Responses {
 impl Responses {
     /// Those of a filter. A status that is no error counts as not configured, as in Envoy.
     pub fn of(filter: &RateLimitFilter<'_>) -> Self {
-        let json = filter.settings.json();
-        let problems = Problems::default();
-        let node = json
-            .as_object()
-            .map_or_else(Node::default, |json| from_json(json, &RATE_LIMIT_FILTER, String::new(), &problems));
+        let node = filter.settings.node(&RATE_LIMIT_FILTER, &Problems::default()).unwrap_or_default();
         let code = |name: &str| node.node(name).map_or(0, |node| node.number_of("code"));
         let status = |name: &str, default: u32, least: u32| {
             Some(code(name)).filter(|code| *code >= least).unwrap_or(default)
