@@ -1,10 +1,10 @@
 //! Figures of one configuration: counted in atomics, published to Envoy off the path of requests.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_core::{
+    limiter::{Limiter, ReservationCounts, SlotCounts},
+    sync::Mutex,
 };
-use tidegate_core::limiter::{Limiter, ReservationCounts, SlotCounts};
 use tidegate_envoy_abi::{ConfigHost, Counter, Host, Scheduler};
 
 /// What became of a request, or of an entry that is applied when a stream ends.
@@ -144,7 +144,7 @@ impl Metrics {
         let mut pending = self.pending.as_flattened().iter();
         // Under the lock, so that Envoy's configuration exists for as long as the call takes: see `retire`.
         if pending.any(|pending| pending.load(Ordering::Relaxed) > 0)
-            && let Some(scheduler) = &*self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(scheduler) = &*self.scheduler.lock()
         {
             scheduler.schedule();
         }
@@ -152,7 +152,7 @@ impl Metrics {
 
     /// The configuration is going: nothing is scheduled from now on.
     pub(crate) fn retire(&self) {
-        *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.scheduler.lock() = None;
     }
 
     /// Publishes on the main thread.

@@ -138,8 +138,10 @@ struct InFlight {
 }
 
 /// All calls of a process to its server.
+#[derive(Default)]
 pub(super) struct Exchanges {
-    node: NodeId,
+    /// The number of a [`NodeId`].
+    node: u64,
     rules: RulesId,
     /// None before the first response.
     settings: Option<Settings>,
@@ -160,22 +162,7 @@ pub(super) struct Exchanges {
 impl Exchanges {
     /// For a process with this random number.
     pub(super) fn new(node: u64) -> Self {
-        Self {
-            node: NodeId(node.max(1)),
-            rules: RulesId::default(),
-            settings: None,
-            counters: Looks::default(),
-            retired: VecDeque::new(),
-            questions: VecDeque::new(),
-            in_flight: HashMap::new(),
-            next_token: 0,
-            last_sent: None,
-            last_look: Monotonic::ORIGIN,
-            next_sweep: 0,
-            last_sweep: Monotonic::ORIGIN,
-            renewed: Vec::new(),
-            has_shared_store: false,
-        }
+        Self { node: node.max(1), ..Self::default() }
     }
 
     /// Sends these as soon as it is possible.
@@ -231,7 +218,7 @@ impl Exchanges {
         questions: &[Question],
         claims: &[(CounterId, LeaseRequest)],
     ) -> Vec<u8> {
-        ExchangeRequest { node: self.node.0, rules, claims }
+        ExchangeRequest { node: self.node, rules, claims }
             .encode(questions.iter().map(|question| &*question.body))
     }
 
@@ -259,7 +246,7 @@ impl Exchanges {
         while due.len() < count_max
             && let Some(counter) = self.counters.due(now)
         {
-            let (claim, is_kept) = counter.claim(self.node, now);
+            let (claim, is_kept) = counter.claim(NodeId(self.node), now);
             match is_kept {
                 true => kept.push(counter.id),
                 false => self.counters.remove(counter.id),
@@ -401,7 +388,7 @@ impl Exchanges {
 
     /// Drops all counters, and gives their credits back by the next calls.
     pub(super) fn retire(&mut self, now: Monotonic) {
-        let node = self.node;
+        let node = NodeId(self.node);
         let claims: Vec<_> = self
             .counters
             .take_all()

@@ -2,7 +2,7 @@
 
 use super::{
     RuleSource,
-    shared::{Shared, checked, elapsed, lock, read},
+    shared::{Shared, checked, elapsed, read},
 };
 use crate::metrics::HeldCounts;
 use std::{
@@ -64,10 +64,10 @@ impl Shared {
     }
 
     pub(super) fn publish(&self) {
-        let mut all = lock(&self.metrics);
+        let mut all = self.metrics.lock();
         // Counters are common to all configurations: the last one has their slots and reservations, since it stays the longest.
         if let Some(metrics) = all.iter().rev().find_map(Weak::upgrade) {
-            let (mut published, now) = (lock(&self.held), HeldCounts::of(&self.limiter));
+            let (mut published, now) = (self.held.lock(), HeldCounts::of(&self.limiter));
             metrics.count_held(&published, &now);
             *published = now;
         }
@@ -79,12 +79,12 @@ impl Shared {
 
     /// Reads the rule files again. After an error the rules in force stay; each error is logged once.
     fn read_again(&self, last_error: &mut String) {
-        let source = lock(&self.rules).source.clone();
+        let source = self.rules.lock().source.clone();
         if !matches!(source, RuleSource::Files(_)) {
             return;
         }
         let result = read(&source).and_then(|sources| {
-            if lock(&self.rules).read == sources {
+            if self.rules.lock().read == sources {
                 return Ok(false);
             }
             checked(&sources)?;

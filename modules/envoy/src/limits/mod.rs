@@ -11,10 +11,10 @@ use crate::{
     renewals::Renewals,
     settings::{Local, RuleSource},
 };
-use shared::{CurrentRules, HeldTicket, Shared, checked, elapsed, lock, read};
+use shared::{CurrentRules, HeldTicket, Shared, checked, elapsed, read};
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
 };
 use tidegate_core::{
     clock::{Clock, SystemClock},
@@ -22,6 +22,7 @@ use tidegate_core::{
     limiter::Limiter,
     rules::{RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
+    sync::Mutex,
 };
 use tidegate_threads::StoppableThread;
 
@@ -72,7 +73,7 @@ impl Limits {
                 Identity::Domains(domains)
             }
         };
-        let mut all = lock(&ALL);
+        let mut all = ALL.lock();
         all.retain(|(_, limits)| limits.strong_count() > 0);
         let existing = all.iter().find(|(own, _)| *own == identity).and_then(|(_, limits)| limits.upgrade());
         if let Some(limits) = existing {
@@ -105,7 +106,7 @@ impl Limits {
 
     /// Publishes these figures from now on, for as long as they exist.
     pub(crate) fn publish(&self, metrics: &Arc<Metrics>) {
-        lock(&self.shared.metrics).push(Arc::downgrade(metrics));
+        self.shared.metrics.lock().push(Arc::downgrade(metrics));
     }
 
     /// Decides a request. The error is why it is malformed, for which a server has a status other than OK.

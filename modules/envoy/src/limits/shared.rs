@@ -6,7 +6,7 @@ use crate::{
     settings::RuleSource,
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tidegate_core::{
@@ -15,6 +15,7 @@ use tidegate_core::{
     limit::RequestLimits,
     limiter::Limiter,
     rules::{self, LoadOptions, Rule, RuleLimit, RuleSet, Source},
+    sync::Mutex,
 };
 use tidegate_shared::lease::Monotonic;
 
@@ -50,15 +51,10 @@ pub(super) struct CurrentRules {
     pub(super) read: Vec<Source>,
 }
 
-/// Locks; what a panic left behind is whole, since values are replaced in one step.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Puts rules in force that have been checked, unless they are already.
     pub(super) fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
-        let mut current = lock(&self.rules);
+        let mut current = self.rules.lock();
         if current.read == sources {
             return Ok(false);
         }

@@ -37,7 +37,7 @@ impl Default for RuleSource {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Written {
     rules_files: Option<Vec<PathBuf>>,
@@ -54,18 +54,14 @@ impl Local {
         let mut written = written(own, problems);
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (mut rules, mut server) = (RuleSource::default(), None);
-        let own = written
-            .as_mut()
-            .map(|own| (own.rules_files.take(), own.rules.take(), own.server.take()))
-            .unwrap_or_default();
-        match own {
+        match (written.rules_files.take(), written.rules.take(), written.server.take()) {
             (Some(files), None, None) => rules = RuleSource::Files(files),
             (None, Some(serde_json::Value::String(text)), None) => rules = RuleSource::Text(text),
             // JSON is YAML.
             (None, Some(json), None) => rules = RuleSource::Text(json.to_string()),
             (None, None, Some(json)) => {
                 server = Server::read(json, problems);
-                if written.as_ref().is_some_and(|own| own.max_counters.is_some()) {
+                if written.max_counters.is_some() {
                     problems
                         .add("tidegate.max_counters", "has no effect with a server, which has the counters");
                 }
@@ -95,7 +91,7 @@ impl Local {
         if let Some(Err(_)) = number {
             problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number");
         }
-        let counters_max = written.as_ref().and_then(|own| own.max_counters).or(number.and_then(Result::ok));
+        let counters_max = written.max_counters.or(number.and_then(Result::ok));
         let dynamic_metadata = match variable("TIDEGATE_DYNAMIC_METADATA").as_deref() {
             None | Some("false") => false,
             Some("true") => true,
@@ -104,38 +100,27 @@ impl Local {
                 false
             }
         };
-        let dynamic_metadata =
-            written.as_ref().and_then(|own| own.dynamic_metadata).unwrap_or(dynamic_metadata);
-        Self { server, rules, counters_max, source_cluster: source_cluster(written), dynamic_metadata }
+        let dynamic_metadata = written.dynamic_metadata.unwrap_or(dynamic_metadata);
+        let source_cluster = written.source_cluster.or_else(source_cluster);
+        Self { server, rules, counters_max, source_cluster, dynamic_metadata }
     }
 
     /// Of a route's configuration, which has no rules of its own.
     pub(super) fn of_route(own: Option<serde_json::Value>, problems: &Problems) -> Self {
-        let written = written(own, problems);
-        if written.as_ref().is_some_and(|own| {
-            own.rules_files.is_some()
-                || own.rules.is_some()
-                || own.server.is_some()
-                || own.max_counters.is_some()
-                || own.dynamic_metadata.is_some()
-        }) {
+        let mut written = written(own, problems);
+        let own = written.source_cluster.take();
+        if written != Written::default() {
             problems.add("tidegate", "of a route takes source_cluster only; all else is the filter's");
         }
-        Self { source_cluster: source_cluster(written), ..Self::default() }
+        Self { source_cluster: own.or_else(source_cluster), ..Self::default() }
     }
 }
 
-fn source_cluster(written: Option<Written>) -> Option<String> {
-    let variable = || std::env::var("TIDEGATE_SOURCE_CLUSTER").ok();
-    written.and_then(|own| own.source_cluster).or_else(variable)
+fn source_cluster() -> Option<String> {
+    std::env::var("TIDEGATE_SOURCE_CLUSTER").ok()
 }
 
-fn written(own: Option<serde_json::Value>, problems: &Problems) -> Option<Written> {
-    match Written::deserialize(own?) {
-        Ok(written) => Some(written),
-        Err(error) => {
-            problems.add("tidegate", error.to_string());
-            None
-        }
-    }
+fn written(own: Option<serde_json::Value>, problems: &Problems) -> Written {
+    let written = own.map(Written::deserialize).transpose();
+    written.map_err(|error| problems.add("tidegate", error.to_string())).ok().flatten().unwrap_or_default()
 }

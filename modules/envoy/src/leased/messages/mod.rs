@@ -140,7 +140,8 @@ fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     if let Some(limit) = descriptor.limit {
         writer.message(2, |writer| {
             writer.number(1, limit.requests.into());
-            writer.number(2, unit_number(limit.unit));
+            let index = UNITS.iter().position(|unit| *unit == limit.unit);
+            writer.number(2, index.map_or(0, |index| index as u64 + 1));
         });
     }
     let (hits, gives_back) = match descriptor.hits {
@@ -154,15 +155,6 @@ fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     writer.number(4, gives_back.into());
 }
 
-/// The number of a unit in `envoy.type.v3.RateLimitUnit`.
-fn unit_number(unit: Unit) -> u64 {
-    match unit {
-        Unit::Second => 1,
-        Unit::Minute => 2,
-        Unit::Hour => 3,
-        Unit::Day => 4,
-        Unit::Month => 5,
-        Unit::Year => 6,
-        Unit::Week => 7,
-    }
-}
+/// The units of `envoy.type.v3.RateLimitUnit` and of `RateLimitResponse.RateLimit.Unit`, by their number from 1.
+const UNITS: [Unit; 7] =
+    [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];

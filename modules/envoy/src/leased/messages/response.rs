@@ -1,6 +1,6 @@
 //! The response of `Exchange`, and the decisions in it.
 
-use super::{CounterId, RulesId};
+use super::{CounterId, RulesId, UNITS};
 use crate::{
     protobuf::{Malformed, Wire, bytes_of, fields, numbers},
     response::{Consequence, HeaderList, added},
@@ -210,23 +210,9 @@ impl CurrentLimit {
         Ok(Self {
             name: String::from_utf8_lossy(bytes_of(bytes, 3)?.unwrap_or_default()).into(),
             requests: u32::try_from(requests).unwrap_or(u32::MAX),
-            unit: unit_of(unit),
+            unit: unit.checked_sub(1).and_then(|index| UNITS.get(index as usize)).copied(),
         })
     }
-}
-
-/// A unit of `RateLimitResponse.RateLimit.Unit`.
-fn unit_of(number: u64) -> Option<Unit> {
-    Some(match number {
-        1 => Unit::Second,
-        2 => Unit::Minute,
-        3 => Unit::Hour,
-        4 => Unit::Day,
-        5 => Unit::Month,
-        6 => Unit::Year,
-        7 => Unit::Week,
-        _ => return None,
-    })
 }
 
 /// A `HeaderValue`.
