@@ -3,7 +3,6 @@
 //! The first is a part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
 
 use crate::Failure;
-use clap::Args;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,29 +10,21 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Checks that every dependency has a licence that deny.toml allows, is from crates.io, and is built once.
-#[derive(Args)]
-pub(super) struct Dependencies {}
-
-impl Dependencies {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let rules = fs::read_to_string("deny.toml")
-            .map_err(|error| format!("cannot read deny.toml (run this at the repository's root): {error}"))?;
-        let licenses = list(&rules, "allow").ok_or("deny.toml has no list `allow` of licences")?;
-        let registries = list(&rules, "allow-registry").ok_or("deny.toml has no list `allow-registry`")?;
-        let packages = packages()?;
-        let mut faults: Vec<String> =
-            packages.iter().filter_map(|package| fault(package, &licenses, &registries)).collect();
-        faults.extend(built_again(&tree("normal,build")?, &tree("normal,build,dev")?));
-        if faults.is_empty() {
-            println!("{} packages: licences and sources are allowed by deny.toml", packages.len());
-            println!(
-                "each dependency has one set of features, in the server, its build script and its tests"
-            );
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(faults.join("\n"))
+pub(super) fn run() -> Result<ExitCode, Failure> {
+    let rules = fs::read_to_string("deny.toml")
+        .map_err(|error| format!("cannot read deny.toml (run this at the repository's root): {error}"))?;
+    let licenses = list(&rules, "allow").ok_or("deny.toml has no list `allow` of licences")?;
+    let registries = list(&rules, "allow-registry").ok_or("deny.toml has no list `allow-registry`")?;
+    let packages = packages()?;
+    let mut faults: Vec<String> =
+        packages.iter().filter_map(|package| fault(package, &licenses, &registries)).collect();
+    faults.extend(built_again(&tree("normal,build")?, &tree("normal,build,dev")?));
+    if faults.is_empty() {
+        println!("{} packages: licences and sources are allowed by deny.toml", packages.len());
+        println!("each dependency has one set of features, in the server, its build script and its tests");
+        return Ok(ExitCode::SUCCESS);
     }
+    Err(faults.join("\n"))
 }
 
 /// The strings of the list `name = [...]` of a TOML text.

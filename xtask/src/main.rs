@@ -18,8 +18,10 @@ enum Task {
     Perf(perf::Perf),
     Fuzz(fuzz::Fuzz),
     Lines(lines::Lines),
-    Accuracy(accuracy::Accuracy),
-    Dependencies(dependencies::Dependencies),
+    /// Measures the accuracy of each algorithm against an exact count, and writes docs/accuracy.md with its drawing
+    Accuracy,
+    /// Checks that every dependency has a licence that deny.toml allows, is from crates.io, and is built once.
+    Dependencies,
     Clients(clients::Clients),
 }
 
@@ -31,8 +33,8 @@ fn main() -> ExitCode {
         Task::Perf(perf) => perf.run().map_err(|failure| format!("{failure:#}")),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Lines(lines) => lines.run(),
-        Task::Accuracy(accuracy) => accuracy.run(),
-        Task::Dependencies(dependencies) => dependencies.run(),
+        Task::Accuracy => accuracy::run(),
+        Task::Dependencies => dependencies::run(),
         Task::Clients(clients) => clients.run(),
     };
     done.unwrap_or_else(|failure: Failure| {

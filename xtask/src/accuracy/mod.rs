@@ -9,7 +9,6 @@ mod subjects;
 mod traffic;
 
 use crate::Failure;
-use clap::Args;
 use measure::{Figures, figures};
 use std::{fmt::Write as _, fs, process::ExitCode};
 use subjects::{Subject, subjects};
@@ -25,22 +24,16 @@ const LIMIT: u32 = 100;
 /// The window of every algorithm: a minute.
 const WINDOW_NANOS: u64 = 60_000_000_000;
 
-/// Measures the accuracy of each algorithm against an exact count, and writes docs/accuracy.md with its drawing
-#[derive(Args)]
-pub(super) struct Accuracy {}
-
 /// Each traffic with the figures of all subjects, in their order.
 type Measured = Vec<(Traffic, Vec<(Subject, Figures)>)>;
 
-impl Accuracy {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let measured = measured();
-        for (path, text) in [(PAGE, page(&measured)), (DRAWING, plot::svg(&measured))] {
-            fs::write(path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
-        }
-        println!("wrote {PAGE} and {DRAWING}");
-        Ok(ExitCode::SUCCESS)
+pub(super) fn run() -> Result<ExitCode, Failure> {
+    let measured = measured();
+    for (path, text) in [(PAGE, page(&measured)), (DRAWING, plot::svg(&measured))] {
+        fs::write(path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
     }
+    println!("wrote {PAGE} and {DRAWING}");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measured() -> Measured {
