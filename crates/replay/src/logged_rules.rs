@@ -14,6 +14,7 @@ const RETIRED_MAX: usize = 64;
 type RulesKey = (u64, u64);
 
 /// The rules of a log at one of its lines.
+#[derive(Default)]
 pub(super) struct LoggedRules {
     counters_max: usize,
     /// None before the first rules.
@@ -41,13 +42,7 @@ pub enum LoggedRulesError {
 
 impl LoggedRules {
     pub(super) fn new(counters_max: usize) -> Self {
-        Self {
-            counters_max,
-            limiter: None,
-            in_force: (0, 0),
-            retired: VecDeque::new(),
-            texts: HashMap::new(),
-        }
+        Self { counters_max, ..Self::default() }
     }
 
     /// Puts the rules of a line in force. Each file of a log repeats those in force at its start.

@@ -111,12 +111,14 @@ impl Parser {
         Err(ParseError { offset: self.offset(), message: message.into() })
     }
 
+    fn too_deep<T>(&self) -> Result<T, ParseError> {
+        self.error(format!("the expression is more than {DEPTH_MAX} levels deep; split it into conditions"))
+    }
+
     /// A node above others of this depth.
     fn above(&self, node: Node, depth: u32) -> Parsed {
         if depth >= DEPTH_MAX {
-            return self.error(format!(
-                "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
-            ));
+            return self.too_deep();
         }
         Ok(Deep { node, depth: depth + 1 })
     }
@@ -124,9 +126,7 @@ impl Parser {
     fn expression(&mut self) -> Parsed {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return self.error(format!(
-                "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
-            ));
+            return self.too_deep();
         }
         let condition = self.chain("||", Node::Or, |parser| parser.chain("&&", Node::And, Self::relation))?;
         let parsed = if self.takes("?") {
@@ -200,9 +200,7 @@ impl Parser {
             }
             self.depth += 1;
             if self.depth > DEPTH_MAX {
-                return self.error(format!(
-                    "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
-                ));
+                return self.too_deep();
             }
             let operand = self.unary()?;
             self.depth -= 1;

@@ -1,7 +1,7 @@
 //! Fields of records of CSV.
 
 use super::{
-    element::{Line, element, name_and_index},
+    element::{Line, element, places},
     mapping::Mapping,
     missing::UnknownField,
 };
@@ -28,17 +28,9 @@ impl Columns {
     }
 
     pub(super) fn bind(&self, mapping: &Mapping) -> Result<CsvFields, UnknownField> {
-        let of_name = |name: &str| self.0.iter().position(|column| column == name);
-        let place = |name: &str| {
-            let of_element =
-                || name_and_index(name).and_then(|(name, index)| Some((of_name(name)?, Some(index))));
-            of_name(name).map(|column| (column, None)).or_else(of_element)
-        };
-        let places = mapping.fields.iter().enumerate().map(|(field, name)| {
-            place(name)
-                .ok_or_else(|| UnknownField::new(mapping, field, "column", self.0.iter().map(|name| &**name)))
-        });
-        Ok(CsvFields { width: self.0.len(), places: places.collect::<Result<_, _>>()? })
+        let known = || self.0.iter().map(|name| &**name);
+        let column = |name: &str| self.0.iter().position(|column| column == name);
+        Ok(CsvFields { width: self.0.len(), places: places(mapping, "column", known, column)? })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the layouts have in common: the fields of a line, and elements of lists in them.
 
+use super::{mapping::Mapping, missing::UnknownField};
 use std::borrow::Cow;
 
 /// The fields of one line.
@@ -22,6 +23,24 @@ pub(super) fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
 pub(super) fn name_and_index(name: &str) -> Option<(&str, i64)> {
     let (name, index) = name.strip_suffix(']')?.rsplit_once('[')?;
     Some((name, index.parse().ok()?))
+}
+
+/// The place of each field of a mapping, which a log has by names, and the index of an element of the list in it. `kind` is that of the
+/// places, `known` has their names.
+pub(super) fn places<'n, P, K: Iterator<Item = &'n str>>(
+    mapping: &Mapping,
+    kind: &'static str,
+    known: impl Fn() -> K,
+    find: impl Fn(&str) -> Option<P>,
+) -> Result<Vec<(P, Option<i64>)>, UnknownField> {
+    let place = |name: &str| {
+        let of_element = || name_and_index(name).and_then(|(name, index)| Some((find(name)?, Some(index))));
+        find(name).map(|place| (place, None)).or_else(of_element)
+    };
+    let fields = mapping.fields.iter().enumerate();
+    fields
+        .map(|(field, name)| place(name).ok_or_else(|| UnknownField::new(mapping, field, kind, known())))
+        .collect()
 }
 
 /// The place of an element by its index, from the end if that is negative.

@@ -10,7 +10,7 @@ mod notation;
 pub use notation::{FormatError, Notation};
 
 use super::{
-    element::{Line, element, name_and_index},
+    element::{Line, element, places},
     mapping::Mapping,
     missing::UnknownField,
 };
@@ -192,24 +192,16 @@ type Values = SmallVec<[(usize, usize); 32]>;
 #[derive(Clone, Debug)]
 pub(super) struct BoundFormat {
     format: Arc<TextFormat>,
-    places: Vec<(usize, Part, Option<i64>)>,
+    places: Vec<((usize, Part), Option<i64>)>,
     time_format: Option<String>,
 }
 
 impl BoundFormat {
     pub(super) fn new(format: Arc<TextFormat>, mapping: &Mapping) -> Result<Self, UnknownField> {
-        let place = |name: &str| {
-            let of_element =
-                || name_and_index(name).and_then(|(name, index)| Some((format.place(name)?, Some(index))));
-            let ((field, part), index) = format.place(name).map(|place| (place, None)).or_else(of_element)?;
-            Some((field, part, index))
-        };
         let known = || format.fields.iter().flat_map(|field| &field.names).map(|name| &**name);
-        let places = mapping.fields.iter().enumerate().map(|(field, name)| {
-            place(name).ok_or_else(|| UnknownField::new(mapping, field, "field", known()))
-        });
-        let places = places.collect::<Result<Vec<_>, _>>()?;
-        let time_format = format.fields[places[mapping.time].0].time_format.clone();
+        let places = places(mapping, "field", known, |name| format.place(name))?;
+        let ((time, _), _) = places[mapping.time];
+        let time_format = format.fields[time].time_format.clone();
         Ok(Self { format, places, time_format })
     }
 
@@ -228,7 +220,7 @@ pub(super) struct TextLine<'l> {
 
 impl Line for TextLine<'_> {
     fn text(&self, field: usize) -> Option<Cow<'_, str>> {
-        let (at, part, index) = self.bound.places[field];
+        let ((at, part), index) = self.bound.places[field];
         let (start, end) = self.values[at];
         let value = part.of(&self.line[start..end])?;
         element(escapes::text(value, self.bound.format.escapes), index)
