@@ -50,7 +50,7 @@ pub(super) enum Place {
 }
 
 #[derive(Serialize)]
-struct Decision<'r> {
+struct DecisionFields<'r> {
     domain: &'r str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     report: bool,
@@ -223,7 +223,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
         }
     });
     let (ticket, ticket_hash) = ticket(record, values);
-    let decision = Decision {
+    let decision = DecisionFields {
         domain: record.domain,
         report: record.is_report,
         code: record.code,
