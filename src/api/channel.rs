@@ -58,11 +58,14 @@ impl Service<Uri> for TlsConnections {
     }
 }
 
+/// The error and its causes, the innermost last.
+pub(crate) fn causes<'e>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
 /// The innermost cause of `error`, in words.
 pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    innermost.to_string()
+    causes(error).last().map_or_else(String::new, ToString::to_string)
 }

@@ -6,6 +6,7 @@
 mod bearer_token;
 mod build;
 pub(crate) mod channel;
+mod client;
 pub(crate) mod control;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
@@ -18,7 +19,6 @@ pub(crate) mod protobuf_struct;
 mod refusals;
 mod rlqs;
 pub mod rls;
-mod routed_peer;
 mod routes;
 mod test_clock;
 pub(crate) mod time;

@@ -8,6 +8,7 @@
 //! both paths respond alike. What is no call is refused for its headers: a client cannot cause much work by a few bytes.
 
 use super::{
+    client::Client,
     grpc::{
         LongLivedBounds, LongLivedCalls, OneMessage, QUOTA_STREAM, WholeMessages, compressed_call,
         explain_unknown_method, is_grpc, malformed_timeout, not_a_call, one_message, timeout,
@@ -16,7 +17,6 @@ use super::{
     refusals::{self, refuse},
     rlqs,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
-    routed_peer::RoutedPeer,
 };
 use bytes::Bytes;
 use http::{Request, Response};
@@ -419,7 +419,8 @@ impl Service for GrpcPort {
             request.extensions_mut().insert(Arc::clone(places));
             request.extensions_mut().insert(of_connection);
         }
-        request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
+        let (peer, names) = (Arc::clone(&self.peer), Arc::clone(&self.names));
+        request.extensions_mut().insert(Client { peer, names });
         let mut routes = self.routes.clone();
         let mut response = match routes.call(request).await {
             Ok(response) => response,

@@ -73,7 +73,8 @@ impl Background {
         let config = Arc::new(if first == FirstRules::Loaded { config } else { config.awaiting_rules() });
         if let Some(log) = &decision_log {
             log.set_limiter(&limiter);
-            config.observe(Arc::new(log.clone()), clock.now());
+            let log = log.clone();
+            config.observe(Box::new(move |rules| log.put_in_force(rules)), clock.now());
         }
         let feeds = [(Feed::Files, files), (Feed::Blocks, block_files)];
         let feeds = feeds.into_iter().filter(|(_, files)| !files.paths.is_empty());

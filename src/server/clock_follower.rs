@@ -17,26 +17,19 @@ pub(super) fn start(clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartErro
 }
 
 fn log(correction: Correction) {
-    match correction {
+    let (nanos, message) = match correction {
         Correction::Stepped(nanos) => {
-            let by = Duration::from_nanos(nanos);
-            if by >= LOGGED_MIN {
-                tracing::warn!(
-                    ?by,
-                    "the machine's clock was set forward, or the machine was suspended; time follows"
-                );
-            }
+            (nanos, "the machine's clock was set forward, or the machine was suspended; time follows")
         }
-        Correction::Slowed(nanos) => {
-            let by = Duration::from_nanos(nanos);
-            if by >= LOGGED_MIN {
-                tracing::warn!(
-                    ?by,
-                    "the machine's clock was set back; time passes slower by 1 part in 128 until it has caught up, \
-                     restart to follow at once"
-                );
-            }
-        }
-        Correction::CaughtUp => tracing::debug!("time has caught up with the machine's clock"),
+        Correction::Slowed(nanos) => (
+            nanos,
+            "the machine's clock was set back; time passes slower by 1 part in 128 until it has caught up, restart to \
+             follow at once",
+        ),
+        Correction::CaughtUp => return tracing::debug!("time has caught up with the machine's clock"),
+    };
+    let by = Duration::from_nanos(nanos);
+    if by >= LOGGED_MIN {
+        tracing::warn!(?by, "{message}");
     }
 }

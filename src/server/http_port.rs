@@ -239,7 +239,7 @@ mod tests {
         let tls = Tls::start(&TlsSettings::default(), &clock, &ReloadRequests::default()).expect("no TLS");
         let (stop, stopped) = watch::channel(None);
         let thread = PortThread {
-            state: HttpState::new(service, bounds, None),
+            state: HttpState::new(service, http::HttpSettings { bounds, ..Default::default() }, None),
             tls_on_plaintext: tls.on_plaintext("http", &clock),
             open: HashMap::new(),
             opened: 0,

@@ -10,10 +10,7 @@ use super::{
     token_file::TokenFile,
     workers::Workers,
 };
-use crate::api::{
-    self, ControlApi, GrpcPort, Health, LeasesApi, RouteSettings,
-    http::{Hosts, HttpState},
-};
+use crate::api::{self, ControlApi, GrpcPort, Health, LeasesApi, RouteSettings, http::HttpState};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 use tidegate_operations::{
@@ -34,7 +31,8 @@ const ACCEPTS_MAX: u32 = 8;
 
 /// The bound ports and the services behind them.
 pub(super) struct Listening {
-    service: RateLimitService,
+    /// The service that every protocol calls.
+    pub(super) service: RateLimitService,
     control: Option<Arc<Control>>,
     control_task: Option<ControlTask>,
     health: Health,
@@ -64,18 +62,11 @@ impl Http {
     ) -> Result<Self, ServeError> {
         let has_port = !settings.http_listen.is_empty();
         let in_force = tokens.as_ref().map(TokenFile::tokens);
-        let state = HttpState::new(service.clone(), settings.http.bounds, in_force)
+        let state = HttpState::new(service.clone(), settings.http.clone(), in_force)
             .with_control(control)
-            .with_console(settings.http.has_console)
-            .with_limitador_api(settings.http.has_limitador_api)
-            .with_metrics_path(settings.http.metrics_path.clone())
-            .with_settings(&settings.http.effective)
             .with_body_memory(Arc::clone(&settings.body_memory))
-            .with_hosts(Hosts {
-                allowed: settings.http.allowed_hosts.clone().into(),
-                // A page of another name has no token, and no certificate for its name.
-                is_checked: settings.http.token_file.is_none() && settings.tls.http.is_none(),
-            });
+            // A page of another name has no token, and no certificate for its name.
+            .with_checked_hosts(settings.http.token_file.is_none() && settings.tls.http.is_none());
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }
@@ -130,7 +121,7 @@ fn control(
     settings
         .rules
         .reload
-        .on_request(move || _ = weak.upgrade().inspect(|control| control.audit_log().reopen()));
+        .on_request(move || _ = weak.upgrade().inspect(|control| control.audit_log.reopen()));
     Ok(Some(control))
 }
 
@@ -188,7 +179,7 @@ impl Listening {
         for listener in listeners {
             let tls = tls.grpc(&listener);
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
-            let dispatcher = workers.dispatcher();
+            let dispatcher = workers.dispatcher.clone();
             let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
             accepting.spawn(accept(listener, tls, ready, Arc::clone(clock)));
         }
@@ -214,11 +205,6 @@ impl Listening {
             traces,
             pushes,
         })
-    }
-
-    /// The service that every protocol calls.
-    pub(super) fn service(&self) -> &RateLimitService {
-        &self.service
     }
 
     /// Shows metrics and rules before the first rules are loaded.
@@ -249,9 +235,9 @@ impl Listening {
     fn show(&self, background: &Background) {
         let sources = background.sources(
             &self.service,
-            self.tls.counts(),
+            &self.tls.counts,
             self.http.tokens.as_ref().map(TokenFile::last_reload),
-            self.workers.connection_counts(),
+            Arc::clone(&self.workers.counts),
         );
         if let Some(control) = &self.control {
             control.start(sources.clone());
@@ -270,7 +256,7 @@ impl Listening {
         self.health.end_watches();
         self.service.quotas().drain();
         if let Some(control) = &self.control {
-            control.live().tail.end();
+            control.live.tail.end();
         }
         self.drain.send_replace(true);
         self.tls.stop();

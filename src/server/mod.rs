@@ -25,18 +25,19 @@ mod tls;
 mod token_file;
 mod workers;
 
+pub use crate::api::http::HttpSettings;
 pub use check::check_files;
 pub use connections::ConnectionBounds;
 pub use error::{ServeError, TokenFileError};
 pub use memory::available as available_memory;
 pub use quota_record::QuotaRecordSettings;
-pub use settings::{FirstRules, HttpSettings, RuleSettings, Settings};
+pub use settings::{FirstRules, RuleSettings, Settings};
 pub use tidegate_transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use tls::TlsSettings;
 
 use background::Background;
 use listening::Listening;
-use service_manager::{ServiceManager, State};
+use service_manager::{DRAINING, RESTORING, SERVING, ServiceManager};
 use std::{io, pin::pin, sync::Arc};
 use tidegate_core::{clock::Clock, limiter::Limiter};
 use tidegate_snapshot::Writer;
@@ -73,7 +74,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         let mut stop = pin!(stop);
         let service_manager = ServiceManager::from_env();
         let listening = Listening::start(settings, clock, inherited).await?;
-        service_manager.notify(State::Restoring);
+        service_manager.notify(RESTORING);
         let limiter = tokio::select! {
             limiter = make_limiter(start) => limiter?,
             () = stop.as_mut() => {
@@ -81,14 +82,14 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
                 return Ok(());
             }
         };
-        let background = Background::start(settings, clock, limiter, listening.service())?;
+        let background = Background::start(settings, clock, limiter, &listening.service)?;
         let serve = async {
             if let FirstRules::Awaited { is_healthy } = settings.rules.first {
                 listening.await_rules(&background, is_healthy);
                 background.first_rules().await;
             }
             listening.serve(&background);
-            service_manager.notify(State::Serving);
+            service_manager.notify(SERVING);
             settings.greeting.iter().for_each(|greeting| println!("{greeting}"));
             let ping = service_manager.ping_watchdog(async || listening.workers.all_respond().await);
             let health = async {
@@ -106,7 +107,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
             () = stop => {}
             never = serve => match never {},
         }
-        service_manager.notify(State::Draining);
+        service_manager.notify(DRAINING);
         // Queued requests do not delay the stop: those due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
         background.limiter.end_queues_at(clock.now().saturating_add(end));

@@ -21,7 +21,7 @@ use tidegate_shared::{
     lease::NodeId,
     quota::{Before, Ceiling, Former, Record, RuleId, Settings},
 };
-use tidegate_threads::{BackgroundThread, Priority, StartError};
+use tidegate_threads::{BackgroundThread, Priority, StartError, StoppableThread};
 
 /// Name of the file in the data directory.
 const FILE: &str = "quotas";
@@ -63,14 +63,12 @@ struct Content {
     place: u64,
 }
 
-/// Ceilings on their way to the thread that writes them.
-type ToWrite = mpsc::Sender<Vec<(RuleId, Ceiling)>>;
-
 /// The record of a running process.
 pub(super) struct QuotaRecord {
     path: PathBuf,
     last: Arc<Mutex<Content>>,
-    writer: Option<(ToWrite, BackgroundThread)>,
+    /// Ends once nothing passes it ceilings any more.
+    writer: Option<StoppableThread>,
     /// See [`Former::in_counters_from`].
     in_counters_from: Timestamp,
     is_in_counters: bool,
@@ -131,17 +129,14 @@ impl QuotaRecord {
             });
         };
         let thread = BackgroundThread::start("quota-record", Priority::Full, run)?;
-        self.writer = Some((ceilings.clone(), thread));
+        self.writer = Some(thread.stopped_by(ceilings.clone()));
         Ok(move |parts| _ = ceilings.send(parts))
     }
 
     /// Ends the thread, after the last assignment. Expects that what [`Self::start`] returned is dropped.
     pub(super) fn stop(&mut self, now: Timestamp) {
         self.is_in_counters = now >= self.in_counters_from;
-        if let Some((ceilings, thread)) = self.writer.take() {
-            drop(ceilings);
-            thread.join();
-        }
+        self.writer = None;
     }
 
     /// Notes that the counters are in the last snapshot, if they have all that was assigned.

@@ -22,22 +22,9 @@ pub(super) struct ServiceManager {
 }
 
 /// States that the service manager is notified of.
-#[derive(Clone, Copy)]
-pub(super) enum State {
-    Restoring,
-    Serving,
-    Draining,
-}
-
-impl State {
-    fn message(self) -> &'static str {
-        match self {
-            Self::Restoring => "STATUS=Restoring counters",
-            Self::Serving => "READY=1\nSTATUS=Serving",
-            Self::Draining => "STOPPING=1\nSTATUS=Draining",
-        }
-    }
-}
+pub(super) const RESTORING: &str = "STATUS=Restoring counters";
+pub(super) const SERVING: &str = "READY=1\nSTATUS=Serving";
+pub(super) const DRAINING: &str = "STOPPING=1\nSTATUS=Draining";
 
 impl ServiceManager {
     /// The one that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`).
@@ -59,11 +46,7 @@ impl ServiceManager {
         Self { socket: None, watchdog_timeout: None }
     }
 
-    pub(super) fn notify(&self, state: State) {
-        self.send(state.message());
-    }
-
-    fn send(&self, message: &str) {
+    pub(super) fn notify(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
         if let Err(error) = socket.send(message.as_bytes()) {
             tracing::warn!(%error, message, "cannot notify the service manager");
@@ -76,7 +59,7 @@ impl ServiceManager {
         let interval = timeout / PINGS_PER_TIMEOUT;
         loop {
             match tokio::time::timeout(timeout, all_respond()).await {
-                Ok(()) => self.send("WATCHDOG=1"),
+                Ok(()) => self.notify("WATCHDOG=1"),
                 Err(_) => {
                     tracing::error!(
                         ?timeout,

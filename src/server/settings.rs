@@ -1,11 +1,8 @@
 //! Settings of the server, and of its rules.
 
 use super::{ConnectionBounds, TlsSettings, quota_record::QuotaRecordSettings};
-use crate::api::{
-    LongLivedBounds, TestClock, XdsSettings,
-    http::{HttpBounds, MetricsPath},
-};
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use crate::api::{LongLivedBounds, TestClock, XdsSettings, http::HttpSettings};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{RequestLimits, Timestamp},
     rules::{LoadOptions, RuleErrors, RuleFilePaths, Source},
@@ -87,25 +84,6 @@ impl Settings {
             || self.statsd.is_some()
             || self.otlp_metrics.is_some()
     }
-}
-
-/// The HTTP port.
-#[derive(Clone, Debug, Default)]
-pub struct HttpSettings {
-    /// Bounds on its clients.
-    pub bounds: HttpBounds,
-    /// The file of bearer tokens; none if requests need no token.
-    pub token_file: Option<PathBuf>,
-    /// Whether it serves the console. The control API, which that calls, has to be enabled too.
-    pub has_console: bool,
-    /// Whether it serves Limitador's HTTP API.
-    pub has_limitador_api: bool,
-    /// A further path of the metrics.
-    pub metrics_path: Option<MetricsPath>,
-    /// What `GET /config` shows: settings in effect, without secrets.
-    pub effective: serde_json::Value,
-    /// Names under which it is reached, besides local ones.
-    pub allowed_hosts: Vec<String>,
 }
 
 /// The rules of the limiter at the start, and the sources of later ones.

@@ -47,7 +47,7 @@ pub(super) struct PortCounts {
 
 /// Running TLS.
 pub(super) struct Tls {
-    counts: PortCounts,
+    pub(super) counts: PortCounts,
     grpc: Option<PortTls>,
     http: Option<PortTls>,
     certificates: Vec<WatchThread>,
@@ -87,10 +87,6 @@ impl Tls {
         tls.grpc = load("grpc", &settings.grpc, &[H2], &counts.grpc)?;
         tls.http = load("http", &settings.http, &[HTTP_1_1], &counts.http)?;
         Ok(tls)
-    }
-
-    pub(super) fn counts(&self) -> &PortCounts {
-        &self.counts
     }
 
     /// Reports TLS clients of a port, `grpc` or `http`, that has no TLS.

@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The workers, for as long as connections are dispatched to them.
 pub(super) struct Workers {
-    dispatcher: Dispatcher,
-    counts: Arc<ConnectionCounts>,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) counts: Arc<ConnectionCounts>,
     /// Receives nothing; closed when every worker and every connection has ended.
     finished: mpsc::Receiver<()>,
 }
@@ -77,15 +77,6 @@ impl Workers {
         let connections = Connections::new(settings.connections, Arc::clone(&counts));
         let dispatcher = Dispatcher { workers, connections, clock: Arc::clone(clock) };
         Ok(Self { dispatcher, counts, finished })
-    }
-
-    /// The counts of connections.
-    pub(super) fn connection_counts(&self) -> Arc<ConnectionCounts> {
-        Arc::clone(&self.counts)
-    }
-
-    pub(super) fn dispatcher(&self) -> Dispatcher {
-        self.dispatcher.clone()
     }
 
     /// Completes when every worker's runtime has polled its tasks once more.

@@ -1,7 +1,12 @@
 //! The audit log: what is written to it, and `ListAudit`.
 
 use super::{
-    caller::ControlApi, convert::timestamp, error::Error, method::Handled, rules::page_size, try_json,
+    caller::Admitted,
+    convert::timestamp,
+    error::{Error, Result},
+    method::Handled,
+    rules::page_size,
+    try_json,
 };
 use crate::api::pb::control as pb;
 use serde_json::Value;
@@ -9,71 +14,54 @@ use tidegate_core::{
     limit::Timestamp,
     rules::{DomainRules, RuleSet},
 };
-use tidegate_http2::grpc::status_name;
-use tidegate_operations::control::{AuditEntry, AuditEvent, Caller, INTENT, Role};
+use tidegate_operations::control::{AuditEntry, AuditEvent, INTENT, Role};
 use tonic::Code;
 
 const ENTRIES_DEFAULT: usize = 100;
 const ENTRIES_MAX: usize = 1_000;
 
-impl ControlApi {
+impl Admitted {
     /// Makes a change in a task of its own, which goes on if the call is cancelled: its intent is in the audit log before, its
     /// outcome afterwards. A change whose intent cannot be written is refused. Other methods change nothing, and leave no line.
-    pub(super) async fn perform<M: Handled>(
-        &self,
-        caller: &Caller,
-        request: M,
-    ) -> Result<M::Response, Error> {
+    pub(super) async fn perform<M: Handled>(&self, request: M) -> Result<M::Response> {
         if M::ROLE != Role::Operate {
-            return request.handle(self, caller).await;
+            return request.handle(self).await;
         }
-        let event = self.intent(caller, M::METHOD, &try_json(&request)?);
-        let (api, caller) = (self.clone(), caller.clone());
+        let event = self.intent(M::METHOD, &try_json(&request)?);
+        let admitted = self.clone();
         let changed = tokio::spawn(async move {
-            let log = api.control.audit_log();
-            let intent = log.append(event.clone(), api.control.now()).await;
+            let (control, log) = (&admitted.control, &admitted.control.audit_log);
+            let intent = log.append(event.clone(), control.now()).await;
             let intent = intent.map_err(|error| {
                 let message = format!("{error}; nothing was changed: make room for it, then repeat the call");
                 Error::new(Code::Unavailable, message)
             })?;
-            let changed = request.handle(&api, &caller).await;
-            let outcome = changed.as_ref().map_or_else(name_of, |_| "OK").to_owned();
+            let changed = request.handle(&admitted).await;
+            let outcome = changed.as_ref().map_or_else(Error::code_name, |_| "OK").to_owned();
             let event = AuditEvent { outcome, intent: Some(intent), ..event };
             // The intent is there: without this line, the change may have been made.
-            let _ = log.append(event, api.control.now()).await;
+            let _ = log.append(event, control.now()).await;
             changed
         });
         changed.await.map_err(|_| Error::new(Code::Internal, "the change failed"))?
     }
 
     /// The line before a change.
-    fn intent(&self, caller: &Caller, method: &str, request: &[u8]) -> AuditEvent {
+    fn intent(&self, method: &str, request: &[u8]) -> AuditEvent {
         let mut details: Value = serde_json::from_slice(request).unwrap_or_default();
         let reason = take_reason(&mut details);
         if let Some(limiter) = self.control.limiter() {
             self.redact(&mut details, &limiter.rules());
         }
         AuditEvent {
-            actor: caller.actor.clone(),
-            peer: caller.peer.clone(),
+            actor: self.caller.actor.clone(),
+            peer: self.caller.peer.clone(),
             action: method.to_owned(),
             outcome: INTENT.to_owned(),
             reason,
             details: details.to_string(),
             intent: None,
         }
-    }
-
-    /// Writes that a call was denied.
-    pub(super) fn audit_denied(&self, actor: Option<String>, peer: &str, method: &str, denied: &Error) {
-        let event = AuditEvent {
-            actor: actor.unwrap_or_else(|| "unknown".to_owned()),
-            peer: peer.to_owned(),
-            action: method.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect(),
-            outcome: name_of(denied).to_owned(),
-            ..AuditEvent::default()
-        };
-        self.control.audit_log().note_denied(event, self.control.now());
     }
 
     /// Redacts the values of entries as the rules declare.
@@ -90,7 +78,7 @@ impl ControlApi {
                 if let (Some(Value::String(key)), Some(Value::String(value))) =
                     (object.get("key"), object.get("value"))
                 {
-                    let shown = self.control.values().show(domain, key, value);
+                    let shown = self.control.values.show(domain, key, value);
                     object.insert("value".into(), shown.value.into());
                 }
                 object.values_mut().for_each(|value| self.redact_entries(value, domain));
@@ -100,19 +88,11 @@ impl ControlApi {
         }
     }
 
-    pub(super) async fn list_audit(
-        &self,
-        _: &Caller,
-        message: pb::ListAuditRequest,
-    ) -> Result<pb::ListAuditResponse, Error> {
+    pub(super) async fn list_audit(&self, message: pb::ListAuditRequest) -> Result<pb::ListAuditResponse> {
         let limit = if message.limit == 0 { ENTRIES_DEFAULT } else { page_size(message.limit, ENTRIES_MAX) };
-        let entries = self.control.audit_log().recent(message.before, limit);
+        let entries = self.control.audit_log.recent(message.before, limit);
         Ok(pb::ListAuditResponse { entries: entries.into_iter().map(to_message).collect() })
     }
-}
-
-fn name_of(error: &Error) -> &'static str {
-    status_name(error.code() as u32).unwrap_or("UNKNOWN")
 }
 
 /// The reason that the caller gave.

@@ -5,7 +5,7 @@ use crate::api::{Tokens, bearer_token::bearer_token};
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use std::sync::Arc;
-use tidegate_operations::control::{Caller, Control, Credential, Denied, Role};
+use tidegate_operations::control::{AuditEvent, Caller, Control, Credential, Denied, Role};
 
 /// The control API, as both protocols call it. Clones share everything.
 #[derive(Clone)]
@@ -13,6 +13,13 @@ pub struct ControlApi {
     pub(super) control: Arc<Control>,
     /// None if there are no tokens.
     tokens: Option<Arc<ArcSwap<Tokens>>>,
+}
+
+/// The control API, as an admitted caller calls it. Clones share everything but the caller.
+#[derive(Clone)]
+pub(in crate::api) struct Admitted {
+    pub(super) control: Arc<Control>,
+    pub(super) caller: Caller,
 }
 
 /// Whether a caller who was admitted to a stream still is.
@@ -42,13 +49,18 @@ impl Recheck {
 
 impl ControlApi {
     /// Checks later whether a caller who sent these headers still has its role.
-    pub(in crate::api) fn recheck(&self, caller: &Caller, headers: &HeaderMap, names: &[String]) -> Recheck {
+    pub(in crate::api) fn recheck(
+        &self,
+        admitted: &Admitted,
+        headers: &HeaderMap,
+        names: &[String],
+    ) -> Recheck {
         Recheck {
             of: self.tokens.as_ref().map(|tokens| tokens.load_full()),
             tokens: self.tokens.clone(),
             token: bearer_token(headers).map(<[u8]>::to_vec),
             names: names.to_vec(),
-            is_socket: caller.actor.starts_with("unix:"),
+            is_socket: admitted.caller.actor.starts_with("unix:"),
         }
     }
 
@@ -57,19 +69,19 @@ impl ControlApi {
         Self { control, tokens }
     }
 
-    /// The caller at this peer, with these verified names in its certificate, if it may call the method.
+    /// Admits the caller at this peer, with these verified names in its certificate, if it may call the method.
     pub(in crate::api) fn admit(
         &self,
         headers: &HeaderMap,
         (peer, names): (&str, &[String]),
         method: &str,
-    ) -> Result<Caller, Error> {
+    ) -> Result<Admitted, Error> {
         let needs = role_of(method);
         let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
         let needed = needs.unwrap_or(Role::Read);
         let of = |tokens: &Tokens| tokens.credential(bearer_token(headers), names, needed);
         let credential = tokens.map_or(Credential::None, |tokens| of(&tokens));
-        let access = self.control.access();
+        let access = &self.control.access;
         let caller = access.admit(credential.clone(), peer, needed, self.control.now());
         let caller = caller.map_err(|denied| {
             let is_too_many = denied == Denied::TooMany;
@@ -78,14 +90,25 @@ impl ControlApi {
             // A flood of calls must not become one of lines.
             let of = actor.as_deref().unwrap_or(peer);
             match is_too_many || !access.is_denial_logged(of, self.control.now()) {
-                true => self.control.audit_log().count_unlogged(),
+                true => self.control.audit_log.count_unlogged(),
                 false => self.audit_denied(actor, peer, method, &error),
             }
             error
         })?;
         match needs {
-            Some(_) => Ok(caller),
+            Some(_) => Ok(Admitted { control: Arc::clone(&self.control), caller }),
             None => Err(Error::not_found(format!("there is no method {method:?}"))),
         }
+    }
+    /// Writes that a call was denied.
+    fn audit_denied(&self, actor: Option<String>, peer: &str, method: &str, denied: &Error) {
+        let event = AuditEvent {
+            actor: actor.unwrap_or_else(|| "unknown".to_owned()),
+            peer: peer.to_owned(),
+            action: method.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect(),
+            outcome: denied.code_name().to_owned(),
+            ..AuditEvent::default()
+        };
+        self.control.audit_log.note_denied(event, self.control.now());
     }
 }

@@ -1,9 +1,9 @@
 //! Requests and their counters: `Explain`, `Peek`, `ListCounters`, `Reset`, `GiveBack`.
 
 use super::{
-    caller::ControlApi,
+    caller::Admitted,
     convert::{code, duration, request, reset, statuses},
-    error::Error,
+    error::{Error, Result, on_thread},
     overlays::{block_to_message, override_to_message, stored_block_to_message},
 };
 use crate::api::pb::control as pb;
@@ -13,25 +13,20 @@ use tidegate_core::{
     limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, NamedRules, OverlayMatch, RuleSet},
 };
-use tidegate_operations::control::Caller;
 use tidegate_service::{CallOrigin, NotReady};
 use tidegate_shared::store::Failure;
 use tonic::Code as StatusCode;
 
-impl ControlApi {
-    pub(super) async fn explain(
-        &self,
-        _: &Caller,
-        message: pb::ExplainRequest,
-    ) -> Result<pb::ExplainResponse, Error> {
-        let limits = self.control.service().request_limits();
+impl Admitted {
+    pub(super) async fn explain(&self, message: pb::ExplainRequest) -> Result<pb::ExplainResponse> {
+        let limits = self.control.service.request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let (code, statuses) = self.peek_now(&peek).await?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
         let owned = limiter.pin_owned();
         let applied = applied(owned.rules(), &peek)?;
         // Without the store, the rest is explained.
-        let (counters, counters_unknown) = match self.control.service().limits_now(&owned, &peek).await {
+        let (counters, counters_unknown) = match self.control.service.limits_now(&owned, &peek).await {
             Ok(counters) => (counters, String::new()),
             Err(failure) => (Vec::new(), failure.to_string()),
         };
@@ -69,14 +64,14 @@ impl ControlApi {
         Ok(pb::ExplainResponse { code, descriptors, counters_unknown })
     }
 
-    pub(super) async fn peek(&self, _: &Caller, message: pb::PeekRequest) -> Result<pb::PeekResponse, Error> {
-        let limits = self.control.service().request_limits();
+    pub(super) async fn peek(&self, message: pb::PeekRequest) -> Result<pb::PeekResponse> {
+        let limits = self.control.service.request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let (code, mut statuses) = self.peek_now(&peek).await?;
         let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
         if owned.rules().domain(peek.domain()).is_some_and(|domain| domain.has_slots()) {
             // Without the store, the rest is shown.
-            let limits = self.control.service().limits_now(&owned, &peek).await.unwrap_or_default();
+            let limits = self.control.service.limits_now(&owned, &peek).await.unwrap_or_default();
             for limit in &limits {
                 statuses[limit.descriptor].slot_count += slot_count(limit);
                 statuses[limit.descriptor].slots.extend(slots(limit));
@@ -90,7 +85,7 @@ impl ControlApi {
     }
 
     /// The decision on a request without hits. It is not counted as a decision, unless a shared store makes it.
-    async fn peek_now(&self, peek: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>), Error> {
+    async fn peek_now(&self, peek: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>)> {
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
         {
             let pinned = limiter.pin();
@@ -106,10 +101,10 @@ impl ControlApi {
     }
 
     /// Decides a request as that of a client. It is not queued, and waits for a shared store as long as the store may take.
-    async fn decide(&self, request: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>), Error> {
+    async fn decide(&self, request: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>)> {
         let is_remote = self.control.limiter().is_some_and(|limiter| limiter.pin().is_remote(request));
         let wait_max = if is_remote { Duration::MAX } else { Duration::ZERO };
-        let decided = self.control.service().decide(request, CallOrigin::default(), wait_max, |decision| {
+        let decided = self.control.service.decide(request, CallOrigin::default(), wait_max, |decision| {
             (code(decision.code).into(), statuses(decision))
         });
         decided.await.map_err(|error| match error {
@@ -120,15 +115,14 @@ impl ControlApi {
 
     pub(super) async fn list_counters(
         &self,
-        _: &Caller,
         message: pb::ListCountersRequest,
-    ) -> Result<pb::ListCountersResponse, Error> {
-        let limits = self.control.service().request_limits();
+    ) -> Result<pb::ListCountersResponse> {
+        let limits = self.control.service.request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
         let owned = limiter.pin_owned();
         let applied = applied(owned.rules(), &peek)?;
-        let counters = self.control.service().limits_now(&owned, &peek).await.map_err(without_store)?;
+        let counters = self.control.service.limits_now(&owned, &peek).await.map_err(without_store)?;
         let of = |(index, (descriptor, applied)): (usize, (&pb::Descriptor, &Applied<'_>))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             pb::DescriptorCounters {
@@ -141,11 +135,7 @@ impl ControlApi {
         Ok(pb::ListCountersResponse { descriptors })
     }
 
-    pub(super) async fn reset(
-        &self,
-        _: &Caller,
-        message: pb::ResetRequest,
-    ) -> Result<pb::ResetResponse, Error> {
+    pub(super) async fn reset(&self, message: pb::ResetRequest) -> Result<pb::ResetResponse> {
         let pb::ResetRequest { domain, descriptors, rule, reason: _ } = message;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
         if descriptors.is_empty() {
@@ -154,11 +144,11 @@ impl ControlApi {
         if !rule.is_empty() {
             return Err(Error::invalid("rule", "is given beside descriptors; leave one of both out"));
         }
-        let limits = self.control.service().request_limits();
+        let limits = self.control.service.request_limits();
         let request = request(&domain, &descriptors, Hits::Peek, limits)?;
         // Those in the store first: if it fails, the caller may repeat the whole.
         let shared = limiter.pin_owned().shared_counters(&request);
-        let in_store = match self.control.service().shared_store() {
+        let in_store = match self.control.service.shared_store() {
             Some(store) if !shared.is_empty() => store.reset(&shared).await.map_err(without_store)?,
             _ => 0,
         };
@@ -179,7 +169,7 @@ impl ControlApi {
         limiter: Arc<Limiter>,
         domain: String,
         rule: String,
-    ) -> Result<pb::ResetResponse, Error> {
+    ) -> Result<pb::ResetResponse> {
         let rule = match &*rule {
             "" => rule,
             name => match &mut *paths_named(&limiter.rules(), Some(&domain), name)? {
@@ -200,15 +190,15 @@ impl ControlApi {
             found.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
             pinned.rules().domain(&domain).is_some_and(|domain| domain.is_shared())
         };
-        let resets = match self.control.service().shared_store() {
+        let resets = match self.control.service.shared_store() {
             Some(store) if is_shared => {
                 Some((store.seed(), store.reset_rule(&domain, path).await.map_err(without_store)?))
             }
             _ => None,
         };
         let control = Arc::clone(&self.control);
-        // On a thread of its own: reading every counter takes longer than other calls should wait.
-        let removed = tokio::task::spawn_blocking(move || {
+        // Every counter is read.
+        let reset = move || {
             let in_new_keys = resets.is_some();
             if let (Some(config), Some((seed, resets))) = (control.config(), resets) {
                 config.put_shared_keys(seed, resets);
@@ -219,21 +209,17 @@ impl ControlApi {
             let removed = removed.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
             control.log_reset(removed, pinned.generation(), (domain, rule, Vec::new()));
             Ok(pb::ResetResponse { counters: removed.counters as u64, in_new_keys })
-        });
-        removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))?
+        };
+        on_thread("the reset failed", reset).await?
     }
 
-    pub(super) async fn give_back(
-        &self,
-        _: &Caller,
-        message: pb::GiveBackRequest,
-    ) -> Result<pb::GiveBackResponse, Error> {
+    pub(super) async fn give_back(&self, message: pb::GiveBackRequest) -> Result<pb::GiveBackResponse> {
         let hits = NonZeroU64::new(message.hits.into()).unwrap_or(NonZeroU64::MIN);
-        let limits = self.control.service().request_limits();
+        let limits = self.control.service.request_limits();
         let request = request(&message.domain, &message.descriptors, Hits::GiveBack(hits), limits)?;
         let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
         applied(owned.rules(), &request)?;
-        let statuses = match self.control.service().give_back_to_store(&owned, &request).await {
+        let statuses = match self.control.service.give_back_to_store(&owned, &request).await {
             Some(Ok(decision)) => statuses(&decision),
             Some(Err(failure)) => return Err(not_given_back(failure)),
             None => self.decide(&request).await?.1,
@@ -243,7 +229,7 @@ impl ControlApi {
 }
 
 /// How the rules apply to a request.
-fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<'r>>, Error> {
+fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<'r>>> {
     let domain = rules.domain(request.domain()).ok_or_else(|| unknown_domain(rules, request.domain()))?;
     let descriptors = request.descriptors().iter();
     let descriptors: Vec<_> = descriptors
@@ -264,7 +250,7 @@ fn outcome(rules: &RuleSet, applied: &Applied<'_>) -> String {
 }
 
 /// The paths of the rules that a path, or the name of a limit, stands for; at least one.
-pub(super) fn paths_named(rules: &RuleSet, domain: Option<&str>, name: &str) -> Result<Vec<String>, Error> {
+pub(super) fn paths_named(rules: &RuleSet, domain: Option<&str>, name: &str) -> Result<Vec<String>> {
     if let Some(domain) = domain.filter(|domain| rules.domain(domain).is_none()) {
         return Err(unknown_domain(rules, domain));
     }

@@ -15,6 +15,25 @@ pub(in crate::api) struct Error {
     fields: Vec<pb::FieldViolation>,
 }
 
+pub(super) type Result<T> = std::result::Result<T, Error>;
+
+/// Runs work on a thread of its own: it takes longer than other calls should wait. `failed` is the message if it panics.
+pub(super) async fn on_thread<T: Send + 'static>(
+    failed: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::new(Code::Internal, failed))
+}
+
+/// The status of a caller who is not admitted.
+pub(in crate::api) fn code_of(denied: &Denied) -> Code {
+    match denied {
+        Denied::Unauthenticated => Code::Unauthenticated,
+        Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
+        Denied::TooMany => Code::ResourceExhausted,
+    }
+}
+
 impl Error {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), fields: Vec::new() }
@@ -36,15 +55,15 @@ impl Error {
         Self::new(Code::Unavailable, "starting: the counters are being restored; retry shortly")
     }
 
-    pub(in crate::api) fn code(&self) -> Code {
-        self.code
+    /// The name of its code.
+    pub(super) fn code_name(&self) -> &'static str {
+        status_name(self.code as u32).unwrap_or("UNKNOWN")
     }
 
     /// As a message.
     pub(in crate::api) fn to_message(&self) -> pb::Error {
-        let Self { code, message, fields } = self.clone();
-        let code = status_name(code as u32).unwrap_or("UNKNOWN").to_owned();
-        pb::Error { code, message, fields }
+        let Self { message, fields, .. } = self.clone();
+        pb::Error { code: self.code_name().to_owned(), message, fields }
     }
 
     /// As the status of an HTTP response.
@@ -63,12 +82,7 @@ impl Error {
 
 impl From<Denied> for Error {
     fn from(denied: Denied) -> Self {
-        let code = match denied {
-            Denied::Unauthenticated => Code::Unauthenticated,
-            Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
-            Denied::TooMany => Code::ResourceExhausted,
-        };
-        Self::new(code, denied.to_string())
+        Self::new(code_of(&denied), denied.to_string())
     }
 }
 

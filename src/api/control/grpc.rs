@@ -1,13 +1,16 @@
 //! The control API over gRPC.
 
-use super::{TAIL, caller::ControlApi, for_each_method};
+use super::{
+    TAIL,
+    caller::{Admitted, ControlApi},
+    for_each_method,
+};
 use crate::api::{
+    client::Client,
     grpc::BoxedResponse,
     pb::control::{self as messages, control_server},
-    routed_peer::RoutedPeer,
 };
 use std::{future::ready, pin::Pin};
-use tidegate_operations::control::Caller;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
@@ -17,18 +20,15 @@ type TailStream = Pin<Box<dyn Stream<Item = Result<messages::TailResponse, Statu
 pub(in crate::api) struct GrpcControl(pub(in crate::api) ControlApi);
 
 impl GrpcControl {
-    fn admit<M>(&self, request: &Request<M>, method: &str) -> Result<Caller, Status> {
-        let peer = request.extensions().get::<RoutedPeer>();
-        let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
-        let headers = request.metadata().clone().into_headers();
-        Ok(self.0.admit(&headers, (peer, names), method)?)
+    fn admit<M>(&self, request: &Request<M>, method: &str) -> Result<Admitted, Status> {
+        Ok(self.0.admit(request.metadata().as_ref(), Client::of(request.extensions()), method)?)
     }
 
     fn open_tail(&self, request: Request<messages::TailRequest>) -> Result<Response<TailStream>, Status> {
-        let caller = self.admit(&request, TAIL)?;
-        let names = request.extensions().get::<RoutedPeer>().map_or(&[][..], |RoutedPeer(_, names)| &**names);
-        let recheck = self.0.recheck(&caller, &request.metadata().clone().into_headers(), names);
-        let responses = self.0.tail(recheck, request.into_inner())?;
+        let admitted = self.admit(&request, TAIL)?;
+        let (_, names) = Client::of(request.extensions());
+        let recheck = self.0.recheck(&admitted, request.metadata().as_ref(), names);
+        let responses = admitted.tail(recheck, request.into_inner())?;
         Ok(Response::new(Box::pin(ReceiverStream::new(responses).map(Ok))))
     }
 }
@@ -38,8 +38,8 @@ macro_rules! service {
         impl GrpcControl {
             $(fn $handler(&self, request: Request<messages::$request>) -> BoxedResponse<'_, messages::$response> {
                 Box::pin(async move {
-                    let caller = self.admit(&request, stringify!($name))?;
-                    Ok(Response::new(self.0.perform(&caller, request.into_inner()).await?))
+                    let admitted = self.admit(&request, stringify!($name))?;
+                    Ok(Response::new(admitted.perform(request.into_inner()).await?))
                 })
             })*
         }

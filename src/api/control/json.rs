@@ -1,7 +1,7 @@
 //! The control API as JSON over HTTP: the JSON mapping of protobuf.
 
 use super::{
-    caller::{ControlApi, Recheck},
+    caller::{Admitted, Recheck},
     error::Error,
     for_each_method,
     method::Named,
@@ -13,7 +13,6 @@ use prost_reflect::{
 };
 use serde::Serialize as _;
 use std::{fmt, sync::LazyLock};
-use tidegate_operations::control::Caller;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
 
@@ -21,18 +20,13 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pb::CONTROL_DESCRIPTORS).expect("the descriptors were compiled with this crate")
 });
 
-/// Calls the unary method of that name, for which the caller was admitted; returns the JSON text of its response.
-pub(in crate::api) async fn call(
-    api: &ControlApi,
-    caller: &Caller,
-    method: &str,
-    body: &Bytes,
-) -> Result<Vec<u8>, Error> {
+/// Calls the unary method of that name; returns the JSON text of its response.
+pub(in crate::api) async fn call(admitted: &Admitted, method: &str, body: &Bytes) -> Result<Vec<u8>, Error> {
     macro_rules! dispatch {
         ($($name:ident $handler:ident $request:ident $response:ident $role:ident;)*) => {
             match method {
                 $(stringify!($name) => {
-                    let response = api.perform(caller, decode::<messages::$request>(body)?).await?;
+                    let response = admitted.perform(decode::<messages::$request>(body)?).await?;
                     Ok(to_json(&response))
                 })*
                 _ => Err(Error::not_found(format!("there is no method {method:?}"))),
@@ -44,11 +38,11 @@ pub(in crate::api) async fn call(
 
 /// The decisions from now on, each the JSON text of a response of `Tail` and a line feed, for a caller who was admitted.
 pub(in crate::api) fn tail(
-    api: &ControlApi,
+    admitted: &Admitted,
     recheck: Recheck,
     body: &[u8],
 ) -> Result<impl Stream<Item = Vec<u8>> + Send + use<>, Error> {
-    let responses = api.tail(recheck, decode(body)?)?;
+    let responses = admitted.tail(recheck, decode(body)?)?;
     Ok(ReceiverStream::new(responses).map(|response| {
         let mut line = to_json(&response);
         line.push(b'\n');
@@ -227,7 +221,7 @@ mod tests {
         }
         assert_eq!(read("").unwrap(), messages::ListRulesRequest::default());
         for body in ["[]", "{}{}", r#"{"pageSize":-1}"#, r#"{"no":1}"#, "{\"domain\":\"\u{0}\"}"] {
-            assert_eq!(read(body).unwrap_err().code(), Code::InvalidArgument, "{body}");
+            assert_eq!(read(body).unwrap_err().code_name(), "INVALID_ARGUMENT", "{body}");
         }
     }
 

@@ -1,23 +1,21 @@
 //! Nodes that hold credits of this server's counters: `ListLeases`.
 
-use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
+use super::{
+    caller::Admitted,
+    convert::timestamp,
+    error::{Error, Result, on_thread},
+    rules::page_size,
+};
 use crate::api::pb::control as pb;
-use tidegate_operations::control::Caller;
 use tidegate_service::LeaseNode;
-use tonic::Code;
 
 const NODES_MAX: usize = 1_000;
 
-impl ControlApi {
-    pub(super) async fn list_leases(
-        &self,
-        _: &Caller,
-        message: pb::ListLeasesRequest,
-    ) -> Result<pb::ListLeasesResponse, Error> {
-        let service = self.control.service().clone();
+impl Admitted {
+    pub(super) async fn list_leases(&self, message: pb::ListLeasesRequest) -> Result<pb::ListLeasesResponse> {
+        let service = self.control.service.clone();
         // Reads each leased counter.
-        let nodes = tokio::task::spawn_blocking(move || service.lease_nodes()).await;
-        let nodes = nodes.map_err(|_| Error::new(Code::Internal, "the leases could not be read"))?;
+        let nodes = on_thread("the leases could not be read", move || service.lease_nodes()).await?;
         let mut nodes = nodes.map_err(|_| Error::starting())?;
         let sum = |of: fn(&LeaseNode) -> u64| nodes.iter().map(of).sum();
         let mut response = pb::ListLeasesResponse {

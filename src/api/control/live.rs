@@ -1,10 +1,10 @@
 //! Decisions as they are made: `TopKeys` and `Tail`.
 
 use super::{
-    caller::{ControlApi, Recheck},
+    caller::{Admitted, Recheck},
     convert::{code, duration, reset, timestamp},
     counters::paths_named,
-    error::Error,
+    error::{Error, Result, on_thread},
     rules::page_size,
 };
 use crate::api::pb::control::{self as pb, tail_response::Event};
@@ -14,8 +14,8 @@ use tidegate_core::{
     rules::{DomainRules, RuleSet},
 };
 use tidegate_operations::control::{
-    Caller, KeyEntry, KeyOutcome, ReportWindow, ShownEntry, SketchKey, TailDecision, TailDescriptor,
-    TailFilter, TailStream, ValueFilter,
+    KeyEntry, KeyOutcome, ReportWindow, ShownEntry, SketchKey, TailDecision, TailDescriptor, TailFilter,
+    TailStream, ValueFilter,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tonic::Code;
@@ -30,12 +30,8 @@ const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
 /// Responses that are queued for a connection.
 const RESPONSES: usize = 64;
 
-impl ControlApi {
-    pub(super) async fn top_keys(
-        &self,
-        _: &Caller,
-        message: pb::TopKeysRequest,
-    ) -> Result<pb::TopKeysResponse, Error> {
+impl Admitted {
+    pub(super) async fn top_keys(&self, message: pb::TopKeysRequest) -> Result<pb::TopKeysResponse> {
         use pb::top_keys_request::{Outcome, Window as WireWindow};
         let window = match WireWindow::try_from(message.window) {
             Ok(WireWindow::Minute) => ReportWindow::Minute,
@@ -51,8 +47,8 @@ impl ControlApi {
         let control = self.control.clone();
         let of_rules = selected(&limiter.rules(), &message.domain, &message.rule)?;
         let listed = move || {
-            let report = control.live().top_keys.report(window, outcome, control.now());
-            let (rules, values) = (limiter.rules(), control.values());
+            let report = control.live.top_keys.report(window, outcome, control.now());
+            let (rules, values) = (limiter.rules(), &control.values);
             let seconds = report.covers.as_secs_f64().max(1.0);
             let keys = report.keys.iter().filter_map(|(key, estimate)| {
                 let (domain, entries) = key.texts();
@@ -89,9 +85,8 @@ impl ControlApi {
                 covers: Some(duration(report.covers)),
             }
         };
-        // On a thread of its own: the samples of all threads are merged.
-        let listed = tokio::task::spawn_blocking(listed).await;
-        listed.map_err(|_| Error::new(Code::Internal, "the keys could not be read"))
+        // The samples of all threads are merged.
+        on_thread("the keys could not be read", listed).await
     }
 
     /// Decisions from now on, until the receiver is dropped, the caller has no role any more, or the server stops.
@@ -99,7 +94,7 @@ impl ControlApi {
         &self,
         recheck: Recheck,
         message: pb::TailRequest,
-    ) -> Result<mpsc::Receiver<pb::TailResponse>, Error> {
+    ) -> Result<mpsc::Receiver<pb::TailResponse>> {
         let rules = match &*message.rule {
             "" => None,
             _ => {
@@ -144,7 +139,7 @@ async fn pass_on(mut stream: TailStream, responses: mpsc::Sender<pb::TailRespons
 }
 
 /// The paths of the rules that a filter selects; none if it selects all.
-fn selected(rules: &RuleSet, domain: &str, rule: &str) -> Result<Option<Vec<String>>, Error> {
+fn selected(rules: &RuleSet, domain: &str, rule: &str) -> Result<Option<Vec<String>>> {
     let domain = Some(domain).filter(|domain| !domain.is_empty());
     if rule.is_empty() { Ok(None) } else { paths_named(rules, domain, rule).map(Some) }
 }
@@ -160,7 +155,7 @@ fn limits(rules: &RuleSet, domain: &DomainRules, key: &SketchKey) -> Vec<String>
     limits.map(|limit| rules.limit_name(limit).limit.to_string()).collect()
 }
 
-fn filter(message: pb::TailRequest, rules: Option<Vec<String>>) -> Result<TailFilter, Error> {
+fn filter(message: pb::TailRequest, rules: Option<Vec<String>>) -> Result<TailFilter> {
     let pb::TailRequest { domain, rule: _, code, key, value, sample } = message;
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     let code = match pb::Code::try_from(code) {

@@ -1,22 +1,21 @@
 //! `SetLogLevel`: the level of the operational log.
 
-use super::{caller::ControlApi, error::Error};
-use crate::api::pb::control as pb;
-use tidegate_operations::{
-    control::Caller,
-    telemetry::{LogLevelError, set_log_level},
+use super::{
+    caller::Admitted,
+    error::{Error, Result},
 };
+use crate::api::pb::control as pb;
+use tidegate_operations::telemetry::{LogLevelError, set_log_level};
 use tonic::Code;
 
 /// Longest list of targets and levels.
 const LEVEL_BYTES_MAX: usize = 1_024;
 
-impl ControlApi {
+impl Admitted {
     pub(super) async fn set_log_level(
         &self,
-        _: &Caller,
         message: pb::SetLogLevelRequest,
-    ) -> Result<pb::SetLogLevelResponse, Error> {
+    ) -> Result<pb::SetLogLevelResponse> {
         if message.level.len() > LEVEL_BYTES_MAX {
             return Err(Error::invalid("level", format!("is longer than {LEVEL_BYTES_MAX} bytes")));
         }

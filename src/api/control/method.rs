@@ -1,9 +1,9 @@
 //! The unary methods by the types of their requests.
 
-use super::{caller::ControlApi, error::Error, for_each_method};
+use super::{caller::Admitted, error::Error, for_each_method};
 use crate::api::pb::control::{self as messages, control_client::ControlClient};
 use prost::Message;
-use tidegate_operations::control::{Caller, Role};
+use tidegate_operations::control::Role;
 use tonic::{Request, Response, Status, transport::Channel};
 
 /// A message, by its name in the descriptors.
@@ -28,11 +28,7 @@ pub(crate) trait Method: Named + Default + 'static {
 
 /// A request that this server handles.
 pub(super) trait Handled: Method {
-    fn handle(
-        self,
-        api: &ControlApi,
-        caller: &Caller,
-    ) -> impl Future<Output = Result<Self::Response, Error>> + Send;
+    fn handle(self, admitted: &Admitted) -> impl Future<Output = Result<Self::Response, Error>> + Send;
 }
 
 macro_rules! named {
@@ -63,8 +59,8 @@ macro_rules! methods {
             }
 
             impl Handled for messages::$request {
-                async fn handle(self, api: &ControlApi, caller: &Caller) -> Result<Self::Response, Error> {
-                    api.$handler(caller, self).await
+                async fn handle(self, admitted: &Admitted) -> Result<Self::Response, Error> {
+                    admitted.$handler(self).await
                 }
             }
         )*

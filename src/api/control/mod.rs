@@ -25,8 +25,8 @@ mod unlimited;
 mod what_if;
 
 pub use caller::ControlApi;
-pub(in crate::api) use caller::Recheck;
-pub(in crate::api) use error::Error;
+pub(in crate::api) use caller::{Admitted, Recheck};
+pub(in crate::api) use error::{Error, code_of};
 pub(in crate::api) use grpc::GrpcControl;
 pub(crate) use json::{OutOfRange, to_json_with_lists, try_json};
 pub(in crate::api) use json::{call, tail, to_json};

@@ -1,15 +1,16 @@
 //! Overrides and blocks: listed, set and deleted.
 
 use super::{
-    caller::ControlApi,
+    caller::Admitted,
     convert::timestamp,
-    error::Error,
-    rules::{page_size, page_start},
+    error::{Error, Result, on_thread},
+    rules::{page, page_start},
 };
 use crate::api::{
     pb::control as pb,
     time::{from_duration, from_timestamp},
 };
+use std::ops::Range;
 use tidegate_core::{
     limit::{CUT_BYTES, Timestamp},
     rules::{
@@ -17,28 +18,25 @@ use tidegate_core::{
         OverrideLimitError, OverrideRule,
     },
 };
-use tidegate_operations::control::{Caller, OverlayError, Overlays, Stored};
+use tidegate_operations::control::{OverlayError, Overlays, Stored};
 use tonic::Code;
 
-const PAGE_MAX: usize = 1_000;
 const ID_BYTES_MAX: usize = 64;
 const REASON_BYTES_MAX: usize = 1_024;
 
-impl ControlApi {
+impl Admitted {
     pub(super) async fn list_overrides(
         &self,
-        _: &Caller,
         _: pb::ListOverridesRequest,
-    ) -> Result<pb::ListOverridesResponse, Error> {
+    ) -> Result<pb::ListOverridesResponse> {
         let overrides = self.control.overlays().overrides.into_values().map(override_to_message).collect();
         Ok(pb::ListOverridesResponse { overrides })
     }
 
     pub(super) async fn set_override(
         &self,
-        caller: &Caller,
         message: pb::SetOverrideRequest,
-    ) -> Result<pb::SetOverrideResponse, Error> {
+    ) -> Result<pb::SetOverrideResponse> {
         let Some(of) = message.r#override else { return Err(Error::invalid("override", "is missing")) };
         let action = action(&of)?;
         let id = id("override.id", of.id, "o")?;
@@ -55,7 +53,7 @@ impl ControlApi {
         self.check_shareable(&declared)?;
         let warnings = self.warnings_of_override(&declared);
         let expires = self.expires("override.expires", of.expires, message.expires_in)?;
-        let stored = self.stored(caller, declared, expires, ("override.reason", of.reason))?;
+        let stored = self.stored(declared, expires, ("override.reason", of.reason))?;
         let response = override_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.overrides.insert(id, stored)).await?;
         Ok(pb::SetOverrideResponse { r#override: Some(response), warnings })
@@ -63,9 +61,8 @@ impl ControlApi {
 
     pub(super) async fn delete_override(
         &self,
-        _: &Caller,
         message: pb::DeleteOverrideRequest,
-    ) -> Result<pb::DeleteOverrideResponse, Error> {
+    ) -> Result<pb::DeleteOverrideResponse> {
         let id = message.id.clone();
         match self.change(move |overlays| overlays.overrides.remove(&id).is_some()).await? {
             true => Ok(pb::DeleteOverrideResponse {}),
@@ -73,32 +70,24 @@ impl ControlApi {
         }
     }
 
-    pub(super) async fn list_blocks(
-        &self,
-        _: &Caller,
-        message: pb::ListBlocksRequest,
-    ) -> Result<pb::ListBlocksResponse, Error> {
+    pub(super) async fn list_blocks(&self, message: pb::ListBlocksRequest) -> Result<pb::ListBlocksResponse> {
         let start = page_start(&message.page_token)?;
         let (set, rules) =
             (self.control.overlays().blocks, self.control.limiter().map(|limiter| limiter.rules()));
         let of_files: Vec<&Block> = rules.iter().flat_map(|rules| rules.file_blocks()).collect();
         let total = set.len() + of_files.len();
-        let end = start.saturating_add(page_size(message.page_size, PAGE_MAX)).min(total);
-        let [first, last] = [start, end].map(|at| at.saturating_sub(set.len()).min(of_files.len()));
+        let (Range { start, end }, next_page_token) = page(start, message.page_size, total);
+        let [first, last] = [start, end].map(|at| at.saturating_sub(set.len()));
         let of_files = of_files[first..last].iter().map(|block| block_to_message((*block).clone()));
         let set = set.into_values().take(end).skip(start).map(stored_block_to_message);
         Ok(pb::ListBlocksResponse {
             blocks: set.chain(of_files).collect(),
-            next_page_token: if end < total { end.to_string() } else { String::new() },
+            next_page_token,
             total: total as u32,
         })
     }
 
-    pub(super) async fn set_block(
-        &self,
-        caller: &Caller,
-        message: pb::SetBlockRequest,
-    ) -> Result<pb::SetBlockResponse, Error> {
+    pub(super) async fn set_block(&self, message: pb::SetBlockRequest) -> Result<pb::SetBlockResponse> {
         let Some(of) = message.block else { return Err(Error::invalid("block", "is missing")) };
         let id = id("block.id", of.id, "b")?;
         if !of.domain.is_empty() {
@@ -123,7 +112,7 @@ impl ControlApi {
         let domain = Some(of.domain).filter(|domain| !domain.is_empty());
         let declared = Block { id: id.clone(), domain, key: of.key, values, is_in_file: false };
         let expires = self.expires("block.expires", of.expires, message.expires_in)?;
-        let stored = self.stored(caller, declared, expires, ("block.reason", of.reason))?;
+        let stored = self.stored(declared, expires, ("block.reason", of.reason))?;
         let warnings = self.warnings_of_block(&stored.declared);
         let response = stored_block_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.blocks.insert(id, stored)).await?;
@@ -132,9 +121,8 @@ impl ControlApi {
 
     pub(super) async fn delete_block(
         &self,
-        _: &Caller,
         message: pb::DeleteBlockRequest,
-    ) -> Result<pb::DeleteBlockResponse, Error> {
+    ) -> Result<pb::DeleteBlockResponse> {
         let id = message.id.clone();
         match self.change(move |overlays| overlays.blocks.remove(&id).is_some()).await? {
             true => Ok(pb::DeleteBlockResponse {}),
@@ -190,11 +178,10 @@ impl ControlApi {
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Overlays) -> T + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T> {
         let control = self.control.clone();
-        // On a thread of its own: building the rules takes longer than other calls should wait.
-        let changed = tokio::task::spawn_blocking(move || control.change_overlays(change)).await;
-        let changed = changed.map_err(|_| Error::new(Code::Internal, "the change failed"))?;
+        // The rules are built.
+        let changed = on_thread("the change failed", move || control.change_overlays(change)).await?;
         changed.map_err(|error| match &error {
             OverlayError::Starting => Error::starting(),
             OverlayError::TooMany => Error::new(Code::ResourceExhausted, error.to_string()),
@@ -205,19 +192,18 @@ impl ControlApi {
 
     fn stored<T>(
         &self,
-        caller: &Caller,
         declared: T,
         expires_ns: Option<u64>,
         (field, reason): (&str, String),
-    ) -> Result<Stored<T>, Error> {
+    ) -> Result<Stored<T>> {
         if reason.len() > REASON_BYTES_MAX {
             return Err(Error::invalid(field, format!("is longer than {REASON_BYTES_MAX} bytes")));
         }
-        let (actor, created_ns) = (caller.actor.clone(), self.control.now().as_nanos());
+        let (actor, created_ns) = (self.caller.actor.clone(), self.control.now().as_nanos());
         Ok(Stored { declared, expires_ns, reason, actor, created_ns })
     }
 
-    fn check_domain(&self, field: &str, domain: &str) -> Result<(), Error> {
+    fn check_domain(&self, field: &str, domain: &str) -> Result<()> {
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
         if domain.is_empty() {
             return Err(Error::invalid(field, "is empty; name the domain of a loaded rule set"));
@@ -229,12 +215,12 @@ impl ControlApi {
     }
 
     /// Refuses a limit that a shared store cannot count.
-    fn check_shareable(&self, declared: &OverrideRule) -> Result<(), Error> {
+    fn check_shareable(&self, declared: &OverrideRule) -> Result<()> {
         let (limiter, config) = (self.control.limiter(), self.control.config());
         let (limiter, config) = limiter.zip(config).ok_or_else(Error::starting)?;
         let rules = limiter.rules();
         let domain = rules.domain(&declared.domain);
-        match domain.and_then(|domain| domain.not_shareable(declared, config.options().semantics)) {
+        match domain.and_then(|domain| domain.not_shareable(declared, config.options.semantics)) {
             Some((0, reason)) => Err(Error::invalid("override.limit", reason.to_string())),
             Some((index, reason)) => {
                 Err(Error::invalid(format!("override.further_limits[{}]", index - 1), reason.to_string()))
@@ -243,16 +229,16 @@ impl ControlApi {
         }
     }
 
-    fn check_key(&self, field: &str, key: &str) -> Result<(), Error> {
+    fn check_key(&self, field: &str, key: &str) -> Result<()> {
         match key {
             "" => Err(Error::invalid(field, "is empty; every entry needs a key")),
             key => self.check_text(field, key),
         }
     }
 
-    fn check_text(&self, field: &str, text: &str) -> Result<(), Error> {
+    fn check_text(&self, field: &str, text: &str) -> Result<()> {
         // As long as the text of a value that was cut, which logs and tools show.
-        let max = self.control.service().request_limits().text_bytes_max + CUT_BYTES;
+        let max = self.control.service.request_limits().text_bytes_max + CUT_BYTES;
         match text.len() <= max {
             true => Ok(()),
             false => Err(Error::invalid(field, format!("is longer than {max} bytes"))),
@@ -265,7 +251,7 @@ impl ControlApi {
         field: &str,
         at: Option<prost_types::Timestamp>,
         after: Option<prost_types::Duration>,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<u64>> {
         let now = self.control.now();
         let expires = match (at, after) {
             (None, None) => return Ok(None),
@@ -290,7 +276,7 @@ impl ControlApi {
 }
 
 /// The id that was given, or a new one.
-fn id(field: &str, given: String, prefix: &str) -> Result<String, Error> {
+fn id(field: &str, given: String, prefix: &str) -> Result<String> {
     if given.is_empty() {
         let random = getrandom::u64();
         let random = random.map_err(|error| Error::new(Code::Internal, format!("no random id: {error}")))?;
@@ -303,7 +289,7 @@ fn id(field: &str, given: String, prefix: &str) -> Result<String, Error> {
     }
 }
 
-fn action(of: &pb::Override) -> Result<OverrideAction, Error> {
+fn action(of: &pb::Override) -> Result<OverrideAction> {
     if of.further_limits.len() >= OVERRIDE_LIMITS_MAX {
         let message = format!("an override has at most {OVERRIDE_LIMITS_MAX} limits; leave some out");
         return Err(Error::invalid("override.further_limits", message));
@@ -328,7 +314,7 @@ fn action(of: &pb::Override) -> Result<OverrideAction, Error> {
     }
 }
 
-fn limit(field: &str, of: &pb::OverrideLimit) -> Result<OverrideLimit, Error> {
+fn limit(field: &str, of: &pb::OverrideLimit) -> Result<OverrideLimit> {
     let algorithm = Some(&*of.algorithm).filter(|name| !name.is_empty());
     let limit =
         OverrideLimit::new(of.requests, &of.unit, algorithm, Some(of.burst).filter(|burst| *burst > 0));

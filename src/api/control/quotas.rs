@@ -1,9 +1,9 @@
 //! Limits that clients enforce by themselves (RLQS), and their shares: `ListQuotas`.
 
 use super::{
-    caller::ControlApi,
+    caller::Admitted,
     convert::{duration, timestamp},
-    error::Error,
+    error::{Error, Result},
     live::entry,
     rules::page_size,
 };
@@ -13,21 +13,17 @@ use tidegate_core::{
     limit::Entry,
     rules::{DomainRules, RuleSet},
 };
-use tidegate_operations::control::{Caller, ShownEntry};
+use tidegate_operations::control::ShownEntry;
 use tidegate_service::{BucketFilter, BucketName, QuotaBucket, QuotaQuery, QuotaSubscriber};
 use tidegate_shared::quota::{BucketView, PartView, ShareView};
 
 const BUCKETS_DEFAULT: u32 = 100;
 const BUCKETS_MAX: usize = 1_000;
 
-impl ControlApi {
-    pub(super) async fn list_quotas(
-        &self,
-        _: &Caller,
-        message: pb::ListQuotasRequest,
-    ) -> Result<pb::ListQuotasResponse, Error> {
+impl Admitted {
+    pub(super) async fn list_quotas(&self, message: pb::ListQuotasRequest) -> Result<pb::ListQuotasResponse> {
         let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
-        let quotas = self.control.service().quotas();
+        let quotas = self.control.service.quotas();
         let limit = if message.limit == 0 { BUCKETS_DEFAULT } else { message.limit };
         let query =
             QuotaQuery { selects: self.selects(message, &rules), limit: page_size(limit, BUCKETS_MAX) };
@@ -51,7 +47,7 @@ impl ControlApi {
             let of_domain = rules.domain(domain);
             message.contains.is_empty() || {
                 let text = |Entry { key, value }| {
-                    let shown = control.values().show(of_domain, key, value);
+                    let shown = control.values.show(of_domain, key, value);
                     format!("{key}={}", shown.value.unwrap_or_default())
                 };
                 bucket.entries().map(text).collect::<Vec<_>>().join(",").contains(&message.contains)
@@ -62,7 +58,7 @@ impl ControlApi {
     fn quota_bucket(&self, listed: QuotaBucket, rules: &RuleSet) -> pb::QuotaBucket {
         let QuotaBucket { domain, bucket, view, subscribers } = listed;
         let of_domain = rules.domain(&domain);
-        let show = |Entry { key, value }| self.control.values().show(of_domain, key, value);
+        let show = |Entry { key, value }| self.control.values.show(of_domain, key, value);
         let entries: Vec<ShownEntry> = bucket.entries().map(show).collect();
         let is_redacted = entries.iter().any(|entry| entry.is_redacted);
         let (rule, requests, window) =

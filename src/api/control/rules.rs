@@ -1,56 +1,58 @@
 //! `ListRules`: the rules in force with hits and rates.
 
-use super::{caller::ControlApi, convert::duration, error::Error};
+use super::{
+    caller::Admitted,
+    convert::duration,
+    error::{Error, Result, on_thread},
+};
 use crate::api::pb::control as pb;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::SeriesId,
     limiter::SlotFigures,
     rules::{Rule, RuleLimit, RuleSet},
 };
-use tidegate_operations::control::{Caller, HitCounts, Rates};
-use tonic::Code;
+use tidegate_operations::control::{HitCounts, Rates};
 
 const PAGE_MAX: usize = 1_000;
 
 /// Time between the two readings of a first call.
 const READING_INTERVAL: Duration = Duration::from_millis(600);
 
-impl ControlApi {
-    pub(super) async fn list_rules(
-        &self,
-        _: &Caller,
-        message: pb::ListRulesRequest,
-    ) -> Result<pb::ListRulesResponse, Error> {
+impl Admitted {
+    pub(super) async fn list_rules(&self, message: pb::ListRulesRequest) -> Result<pb::ListRulesResponse> {
         let start = page_start(&message.page_token)?;
         let limiter = Arc::clone(self.control.limiter().ok_or_else(Error::starting)?);
         let control = Arc::clone(&self.control);
-        let failed = |_| Error::new(Code::Internal, "the rules could not be read");
-        // On a thread of its own: a hundred thousand rules take longer than other calls should wait.
-        let rates = tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?;
-        let rates = match rates {
-            Some(rates) => Some(rates),
-            None => {
-                tokio::time::sleep(READING_INTERVAL).await;
-                let control = Arc::clone(&self.control);
-                tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?
-            }
-        };
-        let has_store = self.control.service().shared_store().is_some();
+        let failed = "the rules could not be read";
+        // There may be a hundred thousand rules.
+        let mut rates = on_thread(failed, move || control.rates()).await?;
+        if rates.is_none() {
+            tokio::time::sleep(READING_INTERVAL).await;
+            let control = Arc::clone(&self.control);
+            rates = on_thread(failed, move || control.rates()).await?;
+        }
+        let has_store = self.control.service.shared_store().is_some();
         let page = move || {
             let (rules, slots) = (limiter.rules(), limiter.slot_figures());
             Figures { rules: &rules, rates: rates.as_ref(), slots: &slots, has_store }.page(&message, start)
         };
-        tokio::task::spawn_blocking(page).await.map_err(failed)
+        on_thread(failed, page).await
     }
 }
 
 /// Where a page starts.
-pub(super) fn page_start(token: &str) -> Result<usize, Error> {
+pub(super) fn page_start(token: &str) -> Result<usize> {
     match token {
         "" => Ok(0),
         token => token.parse().map_err(|_| Error::invalid("page_token", "is not from a response before")),
     }
+}
+
+/// The items of a page that starts there, and the token of the next one; empty at the end.
+pub(super) fn page(start: usize, size: u32, total: usize) -> (Range<usize>, String) {
+    let end = start.saturating_add(page_size(size, PAGE_MAX)).min(total);
+    (start.min(end)..end, if end < total { end.to_string() } else { String::new() })
 }
 
 /// The number of items of a page.
@@ -77,12 +79,10 @@ impl Figures<'_> {
             .flat_map(|domain| domain.rules().into_iter().map(|rule| (domain.name(), rule)))
             .filter(|(_, rule)| rule.info.path.contains(&message.contains))
             .collect();
-        let size = page_size(message.page_size, PAGE_MAX);
-        let end = start.saturating_add(size).min(selected.len());
-        let page = selected.get(start..end).unwrap_or_default();
+        let (page, next_page_token) = page(start, message.page_size, selected.len());
         pb::ListRulesResponse {
-            rules: page.iter().map(|(domain, rule)| self.rule(domain, rule)).collect(),
-            next_page_token: if end < selected.len() { end.to_string() } else { String::new() },
+            rules: selected[page].iter().map(|(domain, rule)| self.rule(domain, rule)).collect(),
+            next_page_token,
             total: selected.len() as u32,
         }
     }

@@ -1,6 +1,11 @@
 //! `Status`: the server, its rules and its counters.
 
-use super::{caller::ControlApi, convert::timestamp, error::Error, rules::counts};
+use super::{
+    caller::Admitted,
+    convert::timestamp,
+    error::{Error, Result, on_thread},
+    rules::counts,
+};
 use crate::api::pb::control as pb;
 use std::{
     collections::HashMap,
@@ -13,7 +18,7 @@ use tidegate_core::{
 use tidegate_counts::HistogramSums;
 use tidegate_operations::{
     config::{LoadResult, RulesStatus},
-    control::{Caller, DomainHits, HitCounts, Role, domain_hits},
+    control::{DomainHits, HitCounts, Role, domain_hits},
     telemetry::resident_bytes,
 };
 use tidegate_service::DecisionEvent;
@@ -22,17 +27,12 @@ use tidegate_shared::{
     store::{CallResult, SharedStore, StoreEvent},
 };
 
-impl ControlApi {
-    pub(super) async fn status(
-        &self,
-        caller: &Caller,
-        _: pb::StatusRequest,
-    ) -> Result<pb::StatusResponse, Error> {
+impl Admitted {
+    pub(super) async fn status(&self, _: pb::StatusRequest) -> Result<pb::StatusResponse> {
         let control = Arc::clone(&self.control);
         let sources = control.sources().ok_or_else(Error::starting)?.clone();
-        let failed = |_| Error::new(tonic::Code::Internal, "the figures could not be read");
         let (control, rules) = (Arc::clone(&self.control), sources.limiter.rules());
-        let domains = tokio::task::spawn_blocking(move || domains(&rules, &control.hits()));
+        let domains = on_thread("the figures could not be read", move || domains(&rules, &control.hits()));
         let meters = &sources.meters;
         let [admitted, denied] =
             [DecisionEvent::Admitted, DecisionEvent::Denied].map(|event| meters.decisions.sum(event));
@@ -40,11 +40,11 @@ impl ControlApi {
         Ok(pb::StatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: Some(timestamp(self.control.now())),
-            started: Some(timestamp(self.control.started())),
-            actor: caller.actor.clone(),
-            role: role(caller.role).into(),
+            started: Some(timestamp(self.control.started)),
+            actor: self.caller.actor.clone(),
+            role: role(self.caller.role).into(),
             decisions: Some(pb::Counts { admitted, denied, shadow_denied: 0 }),
-            domains: domains.await.map_err(failed)?,
+            domains: domains.await?,
             counters: Some(pb::CountersStatus {
                 count: store.counters() as u64,
                 count_max: store.counters_max() as u64,
@@ -61,15 +61,11 @@ impl ControlApi {
                     .map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
             }),
             store: sources.shared_store.as_ref().map(store_status),
-            quotas_are_learning: self.control.service().quotas().figures().is_learning,
+            quotas_are_learning: self.control.service.quotas().figures().is_learning,
         })
     }
 
-    pub(super) async fn history(
-        &self,
-        _: &Caller,
-        request: pb::HistoryRequest,
-    ) -> Result<pb::HistoryResponse, Error> {
+    pub(super) async fn history(&self, request: pb::HistoryRequest) -> Result<pb::HistoryResponse> {
         let domain = Some(request.domain.as_str()).filter(|domain| !domain.is_empty());
         let point = |(at, hits)| pb::HistoryPoint { time: Some(timestamp(at)), counts: Some(counts(hits)) };
         Ok(pb::HistoryResponse { points: self.control.history(domain).into_iter().map(point).collect() })

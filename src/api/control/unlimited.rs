@@ -1,28 +1,30 @@
 //! Descriptors without a limit, unless a rule exempts them, and descriptors that state no day for their windows: `ListUnlimited`.
 
-use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
+use super::{
+    caller::Admitted,
+    convert::timestamp,
+    error::{Error, Result, on_thread},
+    rules::page_size,
+};
 use crate::api::pb::control as pb;
 use tidegate_core::{
     limit::Timestamp,
     rules::{Advice, DayAdvice, RuleSet},
 };
-use tidegate_operations::control::Caller;
 use tidegate_service::{CountedKeyPath, KEY_PATHS_MAX, KeyPathCounts};
-use tonic::Code;
 
 const PATHS_DEFAULT: usize = 100;
 
-impl ControlApi {
+impl Admitted {
     pub(super) async fn list_unlimited(
         &self,
-        _: &Caller,
         message: pb::ListUnlimitedRequest,
-    ) -> Result<pb::ListUnlimitedResponse, Error> {
+    ) -> Result<pb::ListUnlimitedResponse> {
         let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
-        let (now, meters) = (self.control.now(), self.control.service().meters());
+        let (now, meters) = (self.control.now(), self.control.service.meters());
         let unlimited = Listed::of(&meters.unlimited, &message, now);
         let unknown_days = Listed::of(&meters.unknown_days, &message, now);
-        // On a thread of its own: each path is compared with the rules.
+        // Each path is compared with the rules.
         let advised = move || pb::ListUnlimitedResponse {
             paths: unlimited.paths.iter().map(|path| advised(&rules, path)).collect(),
             total: unlimited.total,
@@ -31,8 +33,7 @@ impl ControlApi {
             unknown_days_total: unknown_days.total,
             unknown_days_others: unknown_days.others,
         };
-        let response = tokio::task::spawn_blocking(advised).await;
-        response.map_err(|_| Error::new(Code::Internal, "the paths could not be read"))
+        on_thread("the paths could not be read", advised).await
     }
 }
 

@@ -1,9 +1,9 @@
 //! `RecordDecisions` and `WhatIf`: what proposed rules would have decided.
 
 use super::{
-    caller::ControlApi,
+    caller::Admitted,
     convert::{duration, timestamp},
-    error::Error,
+    error::{Error, Result},
 };
 use crate::api::pb::control::{
     self as pb,
@@ -11,9 +11,7 @@ use crate::api::pb::control::{
 };
 use std::time::Duration;
 use tidegate_core::rules::RuleSet;
-use tidegate_operations::control::{
-    Caller, RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport,
-};
+use tidegate_operations::control::{RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport};
 use tidegate_replay::{DeniedAt, KeyRow, Point, RuleRow, Series, ShareOf, Side, Suggestion};
 use tonic::Code;
 
@@ -21,12 +19,11 @@ use tonic::Code;
 const SUGGESTED_MAX: usize = 10;
 const SHARE_DEFAULT: f64 = 0.01;
 
-impl ControlApi {
+impl Admitted {
     pub(super) async fn record_decisions(
         &self,
-        _: &Caller,
         _: pb::RecordDecisionsRequest,
-    ) -> Result<pb::RecordDecisionsResponse, Error> {
+    ) -> Result<pb::RecordDecisionsResponse> {
         let status = self.control.record_decisions();
         Ok(pb::RecordDecisionsResponse {
             decisions: status.decisions,
@@ -38,11 +35,7 @@ impl ControlApi {
         })
     }
 
-    pub(super) async fn what_if(
-        &self,
-        _: &Caller,
-        message: pb::WhatIfRequest,
-    ) -> Result<pb::WhatIfResponse, Error> {
+    pub(super) async fn what_if(&self, message: pb::WhatIfRequest) -> Result<pb::WhatIfResponse> {
         let suggest = suggest(&message)?;
         let pb::WhatIfRequest { rules, log, last, against, .. } = message;
         let against_recorded = match Against::try_from(against) {
@@ -55,7 +48,7 @@ impl ControlApi {
         let log = Some(log).filter(|log| !log.is_empty());
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
         let compared = self.control.what_if(WhatIf { rules, log, last, against_recorded, suggest }).await?;
-        Ok(response(compared, &limiter.rules(), self.control.values()))
+        Ok(response(compared, &limiter.rules(), &self.control.values))
     }
 }
 
@@ -78,7 +71,7 @@ impl From<WhatIfError> for Error {
     }
 }
 
-fn suggest(message: &pb::WhatIfRequest) -> Result<Suggest, Error> {
+fn suggest(message: &pb::WhatIfRequest) -> Result<Suggest> {
     let of = match WireShareOf::try_from(message.suggest_of) {
         Ok(WireShareOf::Keys) => ShareOf::Keys,
         Ok(WireShareOf::Hits) => ShareOf::Hits,

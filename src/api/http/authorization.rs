@@ -1,8 +1,8 @@
 //! Bearer tokens (RFC 6750): a request without a token of the file is refused with 401, unless the file lists a name in the client's
 //! certificate.
 
-use super::state::{ClientAddress, HttpState};
-use crate::api::bearer_token::bearer_token;
+use super::state::HttpState;
+use crate::api::{bearer_token::bearer_token, client::Client};
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE},
@@ -23,8 +23,8 @@ const INVALID_TOKEN: (&str, &str) = (
 pub(super) async fn require_token(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let Some(tokens) = &state.tokens else { return next.run(request).await };
     let token = bearer_token(request.headers());
-    let client = request.extensions().get::<ClientAddress>();
-    if let Credential::Known(actor, _) = tokens.load().credential(token, names_of(client), Role::None) {
+    let (_, names) = Client::of(request.extensions());
+    if let Credential::Known(actor, _) = tokens.load().credential(token, names, Role::None) {
         tracing::trace!(actor, path = request.uri().path(), "request with credentials");
         return next.run(request).await;
     }
@@ -34,12 +34,8 @@ pub(super) async fn require_token(State(state): State<HttpState>, request: Reque
 
 impl HttpState {
     /// Whether the sender of a request that was let through has a role; true where no token is needed at all.
-    pub(super) fn has_role(&self, headers: &HeaderMap, client: Option<&ClientAddress>) -> bool {
+    pub(super) fn has_role(&self, headers: &HeaderMap, client: &Client) -> bool {
         let Some(tokens) = self.tokens.as_ref().map(|tokens| tokens.load()) else { return true };
-        tokens.credential(bearer_token(headers), names_of(client), Role::Read).permits(Role::Read)
+        tokens.credential(bearer_token(headers), &client.names, Role::Read).permits(Role::Read)
     }
-}
-
-fn names_of(client: Option<&ClientAddress>) -> &[String] {
-    client.map_or(&[], |ClientAddress(_, names)| names)
 }

@@ -2,9 +2,10 @@
 
 use super::{
     refused,
-    state::{ClientAddress, HttpState, RequestProgress},
+    state::{HttpState, RequestProgress},
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
+use crate::api::client::Client;
 use axum::{
     Router,
     body::Body,
@@ -33,14 +34,14 @@ use tonic::codegen::Service as _;
 /// Serves the connection until it ends, or until the request in progress when `drain` completes is answered.
 pub(crate) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    (client, names): (Arc<str>, Arc<[String]>),
+    (peer, names): (Arc<str>, Arc<[String]>),
     router: Router,
     state: HttpState,
     progress: Arc<Progress>,
     events: Arc<AtomicU64>,
     drain: impl Future<Output = ()>,
 ) -> Result<(), hyper::Error> {
-    let bounds = state.bounds;
+    let (bounds, client) = (state.settings.bounds, Client { peer, names });
     let times = PhaseTimes { idle: bounds.idle_timeout, message: bounds.timeout };
     let stream = TimedStream::new(stream, Arc::clone(&progress), times);
     // Locked by the task of the request in progress.
@@ -48,11 +49,11 @@ pub(crate) async fn serve_connection(
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         progress.enter(Phase::Handling);
         progress.set_recency(events.fetch_add(1, Relaxed) + 1);
-        request.extensions_mut().insert(ClientAddress(Arc::clone(&client), Arc::clone(&names)));
+        request.extensions_mut().insert(client.clone());
         request.extensions_mut().insert(RequestProgress(Arc::clone(&progress)));
         let expects_decision = refused::expects_decision(request.uri().path());
         let response = router.clone().call(request.map(Body::new));
-        let (progress, state, client) = (Arc::clone(&progress), state.clone(), Arc::clone(&client));
+        let (progress, state, client) = (Arc::clone(&progress), state.clone(), Arc::clone(&client.peer));
         let response = respond(response, Arc::clone(&running));
         async move {
             let response = response.await;

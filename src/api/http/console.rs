@@ -2,16 +2,13 @@
 //!
 //! The files are served without a token: they are the same in every server, and a browser sends none before its first page.
 
-use super::{
-    paths,
-    state::{ClientAddress, HttpState},
-};
+use super::{paths, state::HttpState};
 use crate::{
-    api::tokens::Tokens,
+    api::{client::Client, tokens::Tokens},
     console::{self, CONTENT_SECURITY_POLICY, File, INDEX},
 };
 use axum::{
-    Extension, Router,
+    Router,
     extract::{Path, Request, State},
     http::{
         HeaderMap, Method, StatusCode,
@@ -53,13 +50,9 @@ pub(super) async fn from_index(request: Request, next: Next) -> Response {
 }
 
 /// `{"needsToken": true}` if callers have roles by tokens, and this one has none by its certificate.
-async fn access(
-    State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
-) -> impl IntoResponse {
-    let names = client.as_ref().map_or(&[][..], |Extension(ClientAddress(_, names))| names);
+async fn access(State(state): State<HttpState>, client: Client) -> impl IntoResponse {
     let has_role = |tokens: &Tokens| {
-        tokens.find_client(names, Role::Read).is_some_and(|(_, role)| role.permits(Role::Read))
+        tokens.find_client(&client.names, Role::Read).is_some_and(|(_, role)| role.permits(Role::Read))
     };
     let needs_token = state.tokens.as_ref().is_some_and(|tokens| !has_role(&tokens.load()));
     let body = serde_json::json!({ "needsToken": needs_token }).to_string();

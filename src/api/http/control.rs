@@ -1,12 +1,15 @@
 //! `POST /control/v1/METHOD`: the control API in the JSON mapping of protobuf.
 
-use super::state::{ClientAddress, HttpState};
-use crate::api::control::{self, Error, Recheck, to_json};
+use super::state::HttpState;
+use crate::api::{
+    client::Client,
+    control::{self, Admitted, Error, Recheck, to_json},
+};
 use axum::{
     body::Body,
     extract::{Extension, Path, Request, State},
     http::{
-        HeaderValue, StatusCode,
+        HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE},
     },
     middleware::Next,
@@ -14,8 +17,9 @@ use axum::{
 };
 use bytes::Bytes;
 use std::convert::Infallible;
-use tidegate_operations::control::Caller;
 use tokio_stream::StreamExt as _;
+
+const JSON: &str = "application/json";
 
 /// Checks the caller, before the body is received.
 pub(super) async fn admit(
@@ -25,15 +29,14 @@ pub(super) async fn admit(
     next: Next,
 ) -> Response {
     let Some(api) = &state.control else { return StatusCode::NOT_FOUND.into_response() };
-    let client = request.extensions().get::<ClientAddress>();
-    let client = client.map_or(("", &[][..]), |ClientAddress(address, names)| (&**address, &**names));
+    let client = Client::of(request.extensions());
     match api.admit(request.headers(), client, &method) {
-        Ok(caller) => {
+        Ok(admitted) => {
             if method == control::TAIL {
-                let recheck = api.recheck(&caller, request.headers(), client.1);
+                let recheck = api.recheck(&admitted, request.headers(), client.1);
                 request.extensions_mut().insert(recheck);
             }
-            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(admitted);
             next.run(request).await
         }
         Err(error) => {
@@ -46,35 +49,30 @@ pub(super) async fn admit(
 }
 
 pub(super) async fn call(
-    State(state): State<HttpState>,
-    Extension(caller): Extension<Caller>,
+    Extension(admitted): Extension<Admitted>,
     recheck: Option<Extension<Recheck>>,
     Path(method): Path<String>,
     body: Bytes,
 ) -> Response {
-    let Some(api) = &state.control else { return StatusCode::NOT_FOUND.into_response() };
-    if let Some(Extension(recheck)) = recheck {
-        return match control::tail(api, recheck, &body) {
-            Ok(lines) => {
-                let content = [(CONTENT_TYPE, "application/x-ndjson"), (CACHE_CONTROL, "no-store")];
-                let body = Body::from_stream(lines.map(Ok::<_, Infallible>));
-                (content, body).into_response()
-            }
-            Err(error) => refusal(&error),
-        };
-    }
-    let content = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    match control::call(api, &caller, &method, &body).await {
-        Ok(text) => (content, text).into_response(),
-        Err(error) => refusal(&error),
-    }
+    let called = match recheck {
+        Some(Extension(recheck)) => control::tail(&admitted, recheck, &body).map(|lines| {
+            let body = Body::from_stream(lines.map(Ok::<_, Infallible>));
+            (content("application/x-ndjson"), body).into_response()
+        }),
+        None => {
+            control::call(&admitted, &method, &body).await.map(|text| (content(JSON), text).into_response())
+        }
+    };
+    called.unwrap_or_else(|error| refusal(&error))
+}
+
+fn content(media_type: &'static str) -> [(HeaderName, &'static str); 2] {
+    [(CONTENT_TYPE, media_type), (CACHE_CONTROL, "no-store")]
 }
 
 fn refusal(error: &Error) -> Response {
     let status = error.http_status();
-    let content = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    let text = to_json(&error.to_message());
-    let mut response = (status, content, text).into_response();
+    let mut response = (status, content(JSON), to_json(&error.to_message())).into_response();
     if status == StatusCode::UNAUTHORIZED {
         let challenge = HeaderValue::from_static(r#"Bearer realm="tidegate""#);
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

@@ -1,11 +1,8 @@
 //! Limitador's HTTP API: its limits and counters, and decisions about one descriptor, which it calls `values`.
 
-use super::{
-    json_texts,
-    operators::starting,
-    state::{ClientAddress, HttpState},
-};
+use super::{json_texts, operators::starting, state::HttpState};
 use crate::api::{
+    client::Client,
     pb::{
         common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
         service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -16,10 +13,10 @@ use crate::api::{
 use axum::{
     Router,
     body::Bytes,
-    extract::{Extension, Path, State},
+    extract::{Path, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,9 +53,23 @@ pub(super) fn router() -> Router<HttpState> {
     Router::new()
         .route("/limits/{namespace}", get(limits))
         .route("/counters/{namespace}", get(counters))
-        .route(of_check, post(check))
-        .route(of_report, post(report))
-        .route(of_both, post(check_and_report))
+        .route(of_check, decision(Purpose::Check))
+        .route(of_report, decision(Purpose::Report))
+        .route(of_both, decision(Purpose::Limit))
+}
+
+/// The route of decisions for this purpose.
+fn decision(purpose: Purpose) -> MethodRouter<HttpState> {
+    let handle =
+        async move |State(state): State<HttpState>, client: Client, headers: HeaderMap, body: Bytes| {
+            let (info, decided) = decide(&state, &client.peer, &headers, purpose, &body).await?;
+            Ok::<_, Refusal>(match purpose {
+                Purpose::Check => checked(&state, &info, &decided),
+                Purpose::Report => json_response(StatusCode::OK, &Value::Null),
+                Purpose::Limit => limited(&info, &decided),
+            })
+        };
+    post(handle)
 }
 
 async fn status(State(state): State<HttpState>) -> Response {
@@ -88,7 +99,7 @@ fn time(at: Timestamp) -> String {
 
 async fn limits(State(state): State<HttpState>, Path(namespace): Path<String>) -> Response {
     let Some(config) = state.config.get() else { return starting() };
-    let rules = config.limiter().rules();
+    let rules = config.limiter.rules();
     let limits: Vec<Value> =
         conditional(&rules, &namespace).map(|limit| to_json(&namespace, limit)).collect();
     json_response(StatusCode::OK, &limits.into())
@@ -97,7 +108,7 @@ async fn limits(State(state): State<HttpState>, Path(namespace): Path<String>) -
 /// The counters of limits without variables. Those of others are known by keyed fingerprints of the values only.
 async fn counters(State(state): State<HttpState>, Path(namespace): Path<String>) -> Response {
     let Some(config) = state.config.get() else { return starting() };
-    let pinned = config.limiter().pin();
+    let pinned = config.limiter.pin();
     let counters = pinned.unqualified_counters(&namespace, state.service.clock().now());
     let counters: Vec<Value> = counters
         .into_iter()
@@ -138,46 +149,24 @@ fn to_json(namespace: &str, limit: &ConditionalLimit) -> Value {
     })
 }
 
-async fn check(
-    State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, Refusal> {
-    let (info, response) = decide(&state, client, &headers, Purpose::Check, &body).await?;
-    let fits = response.overall_code() != Code::OverLimit && fits(&state, &info);
+fn checked(state: &HttpState, info: &Info, decided: &RateLimitResponse) -> Response {
+    let fits = decided.overall_code() != Code::OverLimit && fits(state, info);
     if fits || info.delta == 0 {
-        return Ok(json_response(StatusCode::OK, &Value::Null));
+        return json_response(StatusCode::OK, &Value::Null);
     }
-    Ok((StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response())
+    (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response()
 }
 
 /// Whether several hits would be admitted now, by the counters of this process.
 fn fits(state: &HttpState, info: &Info) -> bool {
     let Some(config) = state.config.get().filter(|_| info.delta > 1) else { return true };
     let entries = info.values.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let limits = config.limiter().pin();
+    let limits = config.limiter.pin();
     let available = limits.available(&info.namespace, entries, state.service.clock().now());
     available.is_none_or(|available| u64::from(available) >= info.delta)
 }
 
-async fn report(
-    State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, Refusal> {
-    decide(&state, client, &headers, Purpose::Report, &body).await?;
-    Ok(json_response(StatusCode::OK, &Value::Null))
-}
-
-async fn check_and_report(
-    State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, Refusal> {
-    let (info, decided) = decide(&state, client, &headers, Purpose::Limit, &body).await?;
+fn limited(info: &Info, decided: &RateLimitResponse) -> Response {
     let status = match decided.overall_code() {
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         Code::Ok | Code::Unknown => StatusCode::OK,
@@ -191,7 +180,7 @@ async fn check_and_report(
             }
         }
     }
-    Ok(response)
+    response
 }
 
 /// A response to a request that is not decided. Boxed because it is rare and large.
@@ -212,12 +201,11 @@ impl IntoResponse for Refusal {
 /// Reads the body of a request, and decides it.
 async fn decide(
     state: &HttpState,
-    client: Option<Extension<ClientAddress>>,
+    peer: &str,
     headers: &HeaderMap,
     purpose: Purpose,
     body: &[u8],
 ) -> Result<(Info, RateLimitResponse), Refusal> {
-    let peer = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
     let (info, strings) =
         json_texts::read(body, |body| serde_json::from_slice::<Info>(body)).map_err(|error| {
             let reason =
@@ -237,7 +225,7 @@ async fn decide(
         descriptors: vec![descriptor],
         hits_addend: u32::try_from(info.delta).unwrap_or(u32::MAX),
     };
-    let called = call(&state.service, headers, peer, purpose, state.bounds.timeout, &message).await;
+    let called = call(&state.service, headers, peer, purpose, state.settings.bounds.timeout, &message).await;
     let response = called.map_err(|error| {
         let status = match error {
             CallError::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,

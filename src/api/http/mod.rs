@@ -29,19 +29,19 @@ mod whole_body;
 pub(crate) use connection::serve_connection;
 pub use hosts::Hosts;
 pub use metrics_path::MetricsPath;
-pub use state::{HttpBounds, HttpState};
+pub use state::{HttpBounds, HttpSettings, HttpState};
 pub(crate) use timed_stream::Progress;
 
+use crate::api::client::Client;
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, Extension, State},
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode},
     middleware,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
 use bytes::Bytes;
-use state::ClientAddress;
 
 /// Access to a route where tokens are set.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,15 +92,14 @@ pub fn router(state: HttpState) -> Router {
         }
         false => Router::new(),
     };
-    let metrics = state
-        .metrics_path
-        .iter()
-        .fold(Router::new(), |router, path| router.route(path.as_str(), get(operators::metrics)));
-    let (limitador, limitador_open) = match state.has_limitador_api {
+    let further = state.settings.metrics_path.iter();
+    let metrics =
+        further.fold(Router::new(), |router, path| router.route(path.as_str(), get(operators::metrics)));
+    let (limitador, limitador_open) = match state.settings.has_limitador_api {
         true => (limitador::router(), limitador::open_router()),
         false => (Router::new(), Router::new()),
     };
-    let has_console = is_controlled && state.has_console;
+    let has_console = is_controlled && state.settings.has_console;
     let console = if has_console { console::router() } else { Router::new() };
     let router = routes(Access::Token)
         .merge(metrics)
@@ -125,12 +124,12 @@ async fn not_found() -> impl IntoResponse {
 
 async fn should_rate_limit(
     State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
+    client: Client,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let client = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
-    json::should_rate_limit(&state.service, &headers, client, state.bounds.timeout, &body).await
+    let wait_max = state.settings.bounds.timeout;
+    json::should_rate_limit(&state.service, &headers, &client.peer, wait_max, &body).await
 }
 
 #[cfg(test)]

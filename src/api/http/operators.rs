@@ -2,11 +2,11 @@
 
 use super::{
     long_text::{SendPiece, long_text, long_text_in_pieces},
-    state::{ClientAddress, HttpState},
+    state::HttpState,
 };
-use crate::api::BUILD;
+use crate::api::{BUILD, client::Client};
 use axum::{
-    extract::{Extension, State},
+    extract::State,
     http::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE, VARY},
@@ -26,15 +26,11 @@ pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) 
 }
 
 /// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
-pub(super) async fn rules(
-    State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn rules(State(state): State<HttpState>, client: Client, headers: HeaderMap) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
-    if is_yaml && !state.has_role(&headers, client.as_ref().map(|Extension(client)| client)) {
+    if is_yaml && !state.has_role(&headers, &client) {
         let reason = "the text of the rules, with its comments, needs a token with the role read; without `accept: application/yaml` \
             the rules are sent as JSON\n";
         return (StatusCode::FORBIDDEN, reason).into_response();
@@ -42,7 +38,7 @@ pub(super) async fn rules(
     let content_type = if is_yaml { "application/yaml" } else { "application/json" };
     let text = long_text(&state, "the rules", move || match is_yaml {
         true => describe::sources_to_yaml(&config.sources()),
-        false => describe::rules_to_json(&config.limiter().rules()).to_string(),
+        false => describe::rules_to_json(&config.limiter.rules()).to_string(),
     });
     text.await.map(|text| ([(CONTENT_TYPE, content_type), (VARY, "accept")], text)).into_response()
 }
@@ -55,7 +51,7 @@ pub(super) async fn rules_status(State(state): State<HttpState>) -> Response {
 
 /// The settings in effect, without secrets.
 pub(super) async fn config(State(state): State<HttpState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], state.settings.to_string())
+    ([(CONTENT_TYPE, "application/json")], state.settings.effective.to_string())
 }
 
 pub(super) async fn version() -> impl IntoResponse {

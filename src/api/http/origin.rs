@@ -3,13 +3,8 @@
 //! A page may send a POST of some media types to any address without asking that server (a "simple request"), with the client
 //! certificate of its user. A page on a name that resolves to this address later (DNS rebinding) may read the responses too.
 
-use super::{
-    hosts::Hosts,
-    paths,
-    refused::refused,
-    state::{ClientAddress, HttpState},
-    whole_body::closing,
-};
+use super::{hosts::Hosts, paths, refused::refused, state::HttpState, whole_body::closing};
+use crate::api::client::Client;
 use axum::{
     extract::{Request, State},
     http::{
@@ -30,9 +25,9 @@ const LOCAL_ENDS: [&str; 7] =
     [".localhost", ".local", ".internal", ".svc", ".cluster.local", ".lan", ".home.arpa"];
 
 pub(super) async fn check(State(state): State<HttpState>, request: Request, next: Next) -> Response {
-    let client = request.extensions().get::<ClientAddress>();
+    let (peer, _) = Client::of(request.extensions());
     // No browser connects to Unix sockets.
-    let is_unix = client.is_some_and(|ClientAddress(client, _)| client.starts_with("u"));
+    let is_unix = peer.starts_with('u');
     let hosts = Hosts { is_checked: state.hosts.is_checked && !is_unix, ..state.hosts.clone() };
     match refusal(request.method(), request.uri(), request.headers(), &hosts) {
         None => next.run(request).await,

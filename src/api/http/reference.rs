@@ -11,7 +11,7 @@ use tidegate_operations::telemetry::MetricsFormat;
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
-    long_text(&state, "the rules", move || limits(&config.limiter().rules())).await.into_response()
+    long_text(&state, "the rules", move || limits(&config.limiter.rules())).await.into_response()
 }
 
 /// `/stats`: the metrics as `name: value`.

@@ -1,9 +1,10 @@
-//! The state of the HTTP port, and what its routes know of the client of a request.
+//! The settings and the state of the HTTP port.
 
 use super::{Hosts, MetricsPath, timed_stream::Progress};
 use crate::api::{BUILD, ControlApi, Tokens};
 use arc_swap::ArcSwap;
 use std::{
+    path::PathBuf,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -44,11 +45,30 @@ impl Default for HttpBounds {
     }
 }
 
+/// The HTTP port.
+#[derive(Clone, Debug, Default)]
+pub struct HttpSettings {
+    /// Bounds on its clients.
+    pub bounds: HttpBounds,
+    /// The file of bearer tokens; none if requests need no token.
+    pub token_file: Option<PathBuf>,
+    /// Whether it serves the console. The control API, which that calls, has to be enabled too.
+    pub has_console: bool,
+    /// Whether it serves Limitador's HTTP API.
+    pub has_limitador_api: bool,
+    /// A further path of the metrics.
+    pub metrics_path: Option<MetricsPath>,
+    /// What `GET /config` shows: settings in effect, without secrets.
+    pub effective: serde_json::Value,
+    /// Names under which it is reached, besides local ones.
+    pub allowed_hosts: Vec<String>,
+}
+
 /// State of the HTTP port.
 #[derive(Clone)]
 pub struct HttpState {
     pub(super) service: RateLimitService,
-    pub(super) bounds: HttpBounds,
+    pub(super) settings: Arc<HttpSettings>,
     /// None if requests need no token.
     pub(super) tokens: Option<Arc<ArcSwap<Tokens>>>,
     pub(super) metrics: Arc<Metrics>,
@@ -57,13 +77,7 @@ pub struct HttpState {
     pub(super) config: Arc<OnceLock<Arc<Config>>>,
     /// None if the control API is off.
     pub(super) control: Option<ControlApi>,
-    pub(super) has_console: bool,
-    pub(super) has_limitador_api: bool,
     pub(super) started_at: Timestamp,
-    /// A further path of the metrics.
-    pub(super) metrics_path: Option<MetricsPath>,
-    /// The settings in effect, without secrets, as JSON.
-    pub(super) settings: Arc<str>,
     /// Memory for incomplete requests.
     pub(super) body_memory: Arc<BodyMemory>,
     /// Names under which the port is reached, besides local ones.
@@ -72,22 +86,23 @@ pub struct HttpState {
 
 impl HttpState {
     /// The state of a server that starts: it is not serving.
-    pub fn new(service: RateLimitService, bounds: HttpBounds, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
+    pub fn new(
+        service: RateLimitService,
+        settings: HttpSettings,
+        tokens: Option<Arc<ArcSwap<Tokens>>>,
+    ) -> Self {
+        let hosts = Hosts { allowed: settings.allowed_hosts.clone().into(), is_checked: false };
         Self {
             started_at: service.clock().now(),
-            has_limitador_api: false,
             service,
-            bounds,
+            settings: Arc::new(settings),
             tokens,
             metrics: Arc::new(Metrics::new(BUILD)),
             is_serving: Arc::default(),
             config: Arc::default(),
             control: None,
-            has_console: false,
-            metrics_path: None,
-            settings: "{}".into(),
             body_memory: BodyMemory::new(usize::MAX / 2),
-            hosts: Hosts::default(),
+            hosts,
         }
     }
 
@@ -96,34 +111,14 @@ impl HttpState {
         Self { control, ..self }
     }
 
-    /// Adds the console, if the control API is served too.
-    pub fn with_console(self, has_console: bool) -> Self {
-        Self { has_console, ..self }
-    }
-
-    /// Adds Limitador's HTTP API.
-    pub fn with_limitador_api(self, has_limitador_api: bool) -> Self {
-        Self { has_limitador_api, ..self }
-    }
-
-    /// Adds a path of the metrics.
-    pub fn with_metrics_path(self, metrics_path: Option<MetricsPath>) -> Self {
-        Self { metrics_path, ..self }
-    }
-
-    /// Sets the settings to show, which have no secrets.
-    pub fn with_settings(self, settings: &serde_json::Value) -> Self {
-        Self { settings: settings.to_string().into(), ..self }
-    }
-
     /// Sets the memory for incomplete requests.
     pub fn with_body_memory(self, body_memory: Arc<BodyMemory>) -> Self {
         Self { body_memory, ..self }
     }
 
-    /// Sets the names of the port.
-    pub fn with_hosts(self, hosts: Hosts) -> Self {
-        Self { hosts, ..self }
+    /// Whether requests under names that are not those of the port are refused: see [`Hosts`].
+    pub fn with_checked_hosts(self, is_checked: bool) -> Self {
+        Self { hosts: Hosts { is_checked, ..self.hosts }, ..self }
     }
 
     /// The metrics.
@@ -138,7 +133,7 @@ impl HttpState {
 
     /// The bounds on clients.
     pub fn bounds(&self) -> &HttpBounds {
-        &self.bounds
+        &self.settings.bounds
     }
 
     /// Counts of refused requests.
@@ -156,11 +151,6 @@ impl HttpState {
         self.is_serving.store(serving, Ordering::Relaxed);
     }
 }
-
-/// The client of a connection, in the extensions of its requests: see [`CallOrigin::peer`](tidegate_service::CallOrigin), and the verified
-/// names in its certificate.
-#[derive(Clone)]
-pub(super) struct ClientAddress(pub(super) Arc<str>, pub(super) Arc<[String]>);
 
 /// The progress of a connection, in the extensions of its requests.
 #[derive(Clone)]

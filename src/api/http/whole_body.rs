@@ -30,7 +30,7 @@ enum BodyError {
 }
 
 pub(super) async fn receive(State(state): State<HttpState>, request: Request, next: Next) -> Response {
-    let bounds = &state.bounds;
+    let bounds = &state.settings.bounds;
     let (head, body) = request.into_parts();
     let progress = head.extensions.get::<RequestProgress>().cloned();
     let enter = |phase| progress.iter().for_each(|RequestProgress(progress)| progress.enter(phase));

@@ -4,19 +4,20 @@ mod convert;
 
 use super::{
     bearer_token::bearer_token,
+    client::Client,
+    control::code_of,
     grpc::BoxedResponse,
     pb::{leases, service::RateLimitRequest},
-    rls::{CallError, CallResponse, Purpose, call, decode, status_of},
-    routed_peer::RoutedPeer,
+    rls::{CallError, CallResponse, Purpose, decode, routed_call, status_of},
     tokens::Tokens,
 };
 use arc_swap::ArcSwap;
 use convert::{Claims, claims};
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll};
 use tidegate_http2::OnReset;
-use tidegate_operations::control::{Access, AccessTo, Caller, Credential, Denied, Reach, Role};
+use tidegate_operations::control::{Access, AccessTo, Caller, Credential, Reach, Role};
 use tidegate_service::{LeaseCaller, RateLimitService};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 /// The service, for callers with a role. Clones share everything.
 #[derive(Clone)]
@@ -38,32 +39,13 @@ impl LeasesApi {
     /// The caller, if it may hold credits.
     fn admit<M>(&self, request: &Request<M>) -> Result<Caller, Status> {
         let Shared { service, access, tokens } = &*self.0;
-        let peer = request.extensions().get::<RoutedPeer>();
-        let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
+        let (peer, names) = Client::of(request.extensions());
         let tokens = tokens.as_ref().map(|tokens| tokens.load());
         let headers = request.metadata().as_ref();
         let of = |tokens: &Tokens| tokens.credential(bearer_token(headers), names, Role::Lease);
         let credential = tokens.map_or(Credential::None, |tokens| of(&tokens));
         let caller = access.admit(credential, peer, Role::Lease, service.clock().now());
-        caller.map_err(|denied| {
-            let code = match denied {
-                Denied::Unauthenticated => Code::Unauthenticated,
-                Denied::Role { .. } | Denied::Reach(_) => Code::PermissionDenied,
-                Denied::TooMany => Code::ResourceExhausted,
-            };
-            Status::new(code, denied.to_string())
-        })
-    }
-
-    /// Decides a request as `ShouldRateLimit` does.
-    async fn decide<M>(
-        &self,
-        call_of: &Request<M>,
-        message: &RateLimitRequest,
-    ) -> Result<CallResponse, CallError> {
-        let peer = call_of.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
-        let metadata = call_of.metadata().as_ref();
-        call(&self.0.service, metadata, peer, Purpose::Limit, Duration::MAX, message).await
+        caller.map_err(|denied| Status::new(code_of(&denied), denied.to_string()))
     }
 
     /// The responses to claims.
@@ -144,7 +126,8 @@ impl LeasesApi {
             self.0.service.note_lease_caller(claims.node, caller);
         }
         let decisions = &request.get_ref().decisions;
-        let decided = all(decisions.iter().map(|message| self.decide(&request, message))).await;
+        let decide = |message| routed_call(&self.0.service, Purpose::Limit, &request, message);
+        let decided = all(decisions.iter().map(decide)).await;
         let (response, resets) = self.response(request.get_ref(), decided, grants)?;
         let mut response = Response::new(response);
         if !resets.is_empty() {

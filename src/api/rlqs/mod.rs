@@ -8,11 +8,11 @@ mod screen;
 mod wire;
 
 use super::{
+    client::Client,
     grpc::{BoxedResponse, Places},
     pb::quota::{
         RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
     },
-    routed_peer::RoutedPeer,
 };
 use pace::{Pace, Paces};
 use prost::Message as _;
@@ -66,8 +66,8 @@ impl QuotaService {
     ) -> Result<Response<Messages>, Status> {
         self.service.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
         let (responses, messages) = mpsc::channel(1);
-        let peer = request.extensions().get::<RoutedPeer>().cloned();
-        let peer = peer.map(|RoutedPeer(address, names)| QuotaPeer { address, names }).unwrap_or_default();
+        let Client { peer: address, names } = request.extensions().get().cloned().unwrap_or_default();
+        let peer = QuotaPeer { address, names };
         let share = request.extensions().get::<BodyShare>().cloned().unwrap_or_else(BodyShare::unlimited);
         let stream = Stream {
             pace: self.paces.of(Arc::clone(&peer.address)),

@@ -2,6 +2,7 @@
 
 use super::{decode, encode::Precision, response::response};
 use crate::api::{
+    client::Client,
     grpc::timeout::{self, MalformedTimeout},
     pb::service::{RateLimitRequest, RateLimitResponse},
     refusals::refuse,
@@ -94,6 +95,17 @@ pub(in crate::api) async fn call(
 ) -> Result<CallResponse, CallError> {
     let called = checked_call(service, metadata, peer, purpose, wait_max, message).await;
     called.inspect_err(|error| refuse(service, error.into(), peer, error))
+}
+
+/// Decides the request of `message` for a call that tonic has routed.
+pub(in crate::api) async fn routed_call<M>(
+    service: &RateLimitService,
+    purpose: Purpose,
+    of: &tonic::Request<M>,
+    message: &RateLimitRequest,
+) -> Result<CallResponse, CallError> {
+    let (peer, _) = Client::of(of.extensions());
+    call(service, of.metadata().as_ref(), peer, purpose, Duration::MAX, message).await
 }
 
 async fn checked_call(

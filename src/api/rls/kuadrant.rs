@@ -1,7 +1,7 @@
 //! `kuadrant.service.ratelimit.v1.RateLimitService`: a check that counts nothing, and a report of hits that were used.
 
 use super::{
-    call::{Purpose, call},
+    call::{Purpose, routed_call},
     tonic_service::status,
 };
 use crate::api::{
@@ -10,9 +10,8 @@ use crate::api::{
         kuadrant_v1::rate_limit_service_server,
         service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     },
-    routed_peer::RoutedPeer,
 };
-use std::{sync::Once, time::Duration};
+use std::sync::Once;
 use tidegate_service::RateLimitService;
 use tonic::{Request, Response, Status};
 
@@ -36,9 +35,7 @@ impl KuadrantService {
                 );
             });
         }
-        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
-        let metadata = request.metadata().as_ref();
-        let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;
+        let called = routed_call(&self.0, purpose, &request, request.get_ref()).await;
         called.map(|response| response.message).map_err(|error| status(error, self.0.request_limits().form))
     }
 

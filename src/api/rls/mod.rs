@@ -13,7 +13,7 @@ mod kuadrant;
 mod response;
 mod tonic_service;
 
-pub(super) use call::{CallError, CallResponse, Purpose, call, precision_of};
+pub(super) use call::{CallError, CallResponse, Purpose, call, precision_of, routed_call};
 pub use call::{DETAILED, PRECISION_HEADER, WINDOWS_HEADER};
 pub use encode::Precision;
 pub(super) use kuadrant::KuadrantService;

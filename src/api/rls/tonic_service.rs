@@ -1,12 +1,10 @@
 //! `envoy.service.ratelimit.v3.RateLimitService` for tonic's router: calls that the fast path does not take.
 
-use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call};
+use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, routed_call};
 use crate::api::{
     grpc::BoxedResponse,
     pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
-    routed_peer::RoutedPeer,
 };
-use std::time::Duration;
 use tidegate_core::limit::{RequestError, RequestForm};
 use tidegate_service::RateLimitService;
 use tonic::{Request, Response, Status};
@@ -19,9 +17,7 @@ impl TonicService {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
-        let metadata = request.metadata().as_ref();
-        let called = call(&self.0, metadata, peer, Purpose::Limit, Duration::MAX, request.get_ref()).await;
+        let called = routed_call(&self.0, Purpose::Limit, &request, request.get_ref()).await;
         let CallResponse { message, windows, on_reset, .. } =
             called.map_err(|error| status(error, self.0.request_limits().form))?;
         let mut response = Response::new(message);

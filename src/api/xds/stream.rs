@@ -139,9 +139,10 @@ impl Feed {
         let mut backoff = Backoff::new(self.settings.backoff);
         loop {
             let server = self.settings.server.clone();
-            match connect(&self.settings).await {
+            let connected = connect(&self.settings).await;
+            self.counts.connected(connected.is_ok());
+            let (what, error) = match connected {
                 Ok(channel) => {
-                    self.counts.connected(true);
                     tracing::info!(server, node = self.settings.node, "connected to the control plane");
                     let mut has_accepted = false;
                     let ended = self.stream(channel, &mut has_accepted).await;
@@ -149,29 +150,13 @@ impl Feed {
                     if has_accepted {
                         backoff.reset();
                     }
-                    let wait = backoff.next(random());
-                    let error = describe(&ended);
-                    tracing::warn!(
-                        server,
-                        error,
-                        ?wait,
-                        "the stream of the control plane ended; the rules in force stay"
-                    );
-                    tokio::time::sleep(wait).await;
+                    ("the stream of the control plane ended", describe(&ended))
                 }
-                Err(error) => {
-                    self.counts.connected(false);
-                    let wait = backoff.next(random());
-                    let error = root_cause(&*error);
-                    tracing::warn!(
-                        server,
-                        error,
-                        ?wait,
-                        "cannot connect to the control plane; the rules in force stay"
-                    );
-                    tokio::time::sleep(wait).await;
-                }
-            }
+                Err(error) => ("cannot connect to the control plane", root_cause(&*error)),
+            };
+            let wait = backoff.next(random());
+            tracing::warn!(server, error, ?wait, "{what}; the rules in force stay");
+            tokio::time::sleep(wait).await;
         }
     }
 

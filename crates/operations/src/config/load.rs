@@ -46,7 +46,7 @@ pub fn load(
                 feed = feed.name(),
                 "rules reloaded"
             );
-            log_warnings(&config.limiter().rules());
+            log_warnings(&config.limiter.rules());
         }
         Ok(None) if is_requested => {
             tracing::info!(generation = config.status().generation, "rules unchanged");

@@ -74,8 +74,10 @@ pub struct Replacement {
 
 /// The owner of the rules in force.
 pub struct Config {
-    limiter: Arc<Limiter>,
-    options: LoadOptions,
+    /// The limiter that has these rules.
+    pub limiter: Arc<Limiter>,
+    /// How declarations are read.
+    pub options: LoadOptions,
     /// The last good declarations of each feed. Locked while rules are built: nothing else may wait for it.
     declared: Mutex<BTreeMap<Feed, Vec<Source>>>,
     /// Those from which the rules in force were built, in the order in which they are merged.
@@ -83,7 +85,7 @@ pub struct Config {
     /// Replaced rules to which decisions may still refer. They are freed here, not by the last of those decisions.
     retired: Mutex<Vec<RetiredRules>>,
     status: Mutex<RulesStatus>,
-    observer: OnceLock<Arc<dyn RulesObserver>>,
+    observer: OnceLock<RulesObserver>,
     /// Keeps the rules for a later start; none without a data directory.
     kept: Option<KeptRules>,
 }
@@ -211,7 +213,7 @@ impl Config {
     }
 
     /// Passes the rules in force to an observer, and from now on those that replace them. Only the first call has an effect.
-    pub fn observe(&self, observer: Arc<dyn RulesObserver>, now: Timestamp) {
+    pub fn observe(&self, observer: RulesObserver, now: Timestamp) {
         // While it is locked, no rules are replaced.
         let _declared = self.declared.lock();
         if self.observer.set(observer).is_ok() {
@@ -222,7 +224,7 @@ impl Config {
     fn announce(&self, generation: u64, sources: &[Source], at: Timestamp) {
         if let Some(observer) = self.observer.get() {
             let (number, options) = (self.limiter.store().next_number(), &self.options);
-            observer.put_in_force(RulesInForce { generation, number, at, options, sources });
+            observer(RulesInForce { generation, number, at, options, sources });
         }
     }
 
@@ -268,15 +270,5 @@ impl Config {
     /// Length of their texts.
     fn bytes(&self) -> usize {
         bytes(&*self.sources())
-    }
-
-    /// How declarations are read.
-    pub fn options(&self) -> &LoadOptions {
-        &self.options
-    }
-
-    /// The limiter that has these rules.
-    pub fn limiter(&self) -> &Arc<Limiter> {
-        &self.limiter
     }
 }

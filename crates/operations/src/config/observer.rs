@@ -21,8 +21,6 @@ pub struct RulesInForce<'c> {
     pub sources: &'c [Source],
 }
 
-/// Observes the rules that are put in force, each before the first decision by them.
-pub trait RulesObserver: Send + Sync {
-    /// Called while no other rules can be put in force: must not block.
-    fn put_in_force(&self, rules: RulesInForce<'_>);
-}
+/// Observes the rules that are put in force, each before the first decision by them. Called while no other rules can be put in
+/// force: must not block.
+pub type RulesObserver = Box<dyn Fn(RulesInForce<'_>) + Send + Sync>;

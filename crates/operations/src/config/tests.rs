@@ -147,30 +147,21 @@ fn reloads_without_end_take_bounded_memory() {
     assert_eq!(hit(&config, "k", "a"), Some(11_999 - 2), "the first counter was carried over");
 }
 
-/// Blocks when rules are put in force for the second time, until its sender is dropped.
-struct Blocking {
-    calls: std::sync::atomic::AtomicUsize,
-    blocked: std::sync::mpsc::Sender<()>,
-    released: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
-}
-
-impl RulesObserver for Blocking {
-    fn put_in_force(&self, _: RulesInForce<'_>) {
-        if self.calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
-            self.blocked.send(()).expect("the test waits");
-            let _ = self.released.lock().expect("no other thread has it").recv();
-        }
-    }
-}
-
 /// A stop waited for the rules: 39 s for a file of 21 MB.
 #[test]
 fn a_stop_does_not_wait_for_rules_that_are_being_loaded() {
     use std::sync::mpsc;
     let config = Arc::new(config(&rule("k", 10), true));
     let ((blocked, is_blocked), (release, released)) = (mpsc::channel(), mpsc::channel());
-    let released = std::sync::Mutex::new(released);
-    config.observe(Arc::new(Blocking { calls: Default::default(), blocked, released }), at(0));
+    let (released, calls) = (std::sync::Mutex::new(released), std::sync::atomic::AtomicUsize::new(0));
+    // Blocks when rules are put in force for the second time, until the sender is dropped.
+    let block = move |_: RulesInForce<'_>| {
+        if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            blocked.send(()).expect("the test waits");
+            let _ = released.lock().expect("no other thread has it").recv();
+        }
+    };
+    config.observe(Box::new(block), at(0));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("rules.yaml"), rule("k", 20)).expect("written");
     let paths = RuleFilePaths { paths: vec![folder.path().into()], ..RuleFilePaths::default() };

@@ -90,9 +90,10 @@ impl fmt::Display for Role {
 }
 
 /// Where callers may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Reach {
-    /// On this machine: on loopback, or at a Unix socket.
+    /// On this machine only.
+    // On loopback, or at a Unix socket.
     Loopback,
     /// Anywhere.
     Any,

@@ -91,16 +91,22 @@ struct Audited {
 
 /// The server as operators see it. It has no rules until [`Control::start`].
 pub struct Control {
-    service: RateLimitService,
+    /// The service that decides.
+    pub service: RateLimitService,
     clock: Arc<dyn Clock>,
-    started: Timestamp,
-    access: Access,
+    /// The start of the server.
+    pub started: Timestamp,
+    /// Who may call what.
+    pub access: Access,
     sources: OnceLock<Sources>,
     rates: Mutex<RateHistory>,
     history: Mutex<History>,
-    live: Arc<Live>,
-    values: Values,
-    audit: AuditLog,
+    /// Observers of decisions.
+    pub live: Arc<Live>,
+    /// How values are redacted.
+    pub values: Values,
+    /// The audit log.
+    pub audit_log: AuditLog,
     overlays: Mutex<OverlayStore>,
     /// Whether kept overrides and blocks are in force.
     is_restored: AtomicBool,
@@ -121,7 +127,7 @@ impl Control {
     ) -> Result<Self, ControlError> {
         let started = clock.now();
         let overlays = OverlayStore::open(settings.overlays.clone())?;
-        let audit = AuditLog::open(settings.audit_log.as_deref())?;
+        let audit_log = AuditLog::open(settings.audit_log.as_deref())?;
         let control = Self {
             service,
             started,
@@ -132,7 +138,7 @@ impl Control {
             history: Mutex::default(),
             live,
             values: Values::new(salt()),
-            audit,
+            audit_log,
             overlays: Mutex::new(overlays),
             is_restored: AtomicBool::new(false),
             task: OnceLock::new(),
@@ -146,11 +152,6 @@ impl Control {
     /// Operates on these from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
-    }
-
-    /// Who may call what.
-    pub fn access(&self) -> &Access {
-        &self.access
     }
 
     /// Sources of figures; none until the counters are restored.
@@ -168,26 +169,11 @@ impl Control {
         self.sources.get().map(|sources| &sources.limiter)
     }
 
-    /// Observers of decisions.
-    pub fn live(&self) -> &Live {
-        &self.live
-    }
-
-    /// How values are redacted.
-    pub fn values(&self) -> &Values {
-        &self.values
-    }
-
-    /// The audit log.
-    pub fn audit_log(&self) -> &AuditLog {
-        &self.audit
-    }
-
     /// Notes an event of the server itself in the audit log.
     fn audit_event(&self, action: &str, outcome: &str, details: String) {
         let (actor, action, outcome) = ("server".to_owned(), action.to_owned(), outcome.to_owned());
         let event = AuditEvent { actor, action, outcome, details, ..AuditEvent::default() };
-        self.audit.note(event, self.now());
+        self.audit_log.note(event, self.now());
     }
 
     /// Watches decisions from now on; none if there are too many watchers.
@@ -247,7 +233,7 @@ impl Control {
             return;
         }
         audited.unlogged_at = now;
-        let calls = self.audit.take_unlogged();
+        let calls = self.audit_log.take_unlogged();
         if calls > 0 {
             self.audit_event("DeniedWithoutLine", "OK", serde_json::json!({ "calls": calls }).to_string());
         }
@@ -288,19 +274,9 @@ impl Control {
         }
     }
 
-    /// The service that decides.
-    pub fn service(&self) -> &RateLimitService {
-        &self.service
-    }
-
     /// The time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
-    }
-
-    /// The start of the server.
-    pub fn started(&self) -> Timestamp {
-        self.started
     }
 
     /// The hits of every limit in force since the start, by series.

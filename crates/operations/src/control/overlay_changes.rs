@@ -37,10 +37,8 @@ impl Control {
             return Ok(changed);
         }
         // On disk first: what is in force survives a restart.
-        let written =
-            store.file.as_ref().map(|path| next.write(path).map_err(|source| (path.clone(), source)));
-        if let Some(Err((path, source))) = written {
-            return Err(OverlayError::File { path, source });
+        if let Some(path) = &store.file {
+            next.write(path).map_err(|source| OverlayError::File { path: path.clone(), source })?;
         }
         if let Err(errors) = self.put_in_force(config, &next) {
             if let Some(path) = &store.file {

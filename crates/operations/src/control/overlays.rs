@@ -56,14 +56,11 @@ pub struct OverlayStore {
 impl OverlayStore {
     /// What was kept in this file. A damaged one is refused: without its blocks, the server would admit what operators denied.
     pub(super) fn open(file: Option<PathBuf>) -> Result<Self, KeptOverlaysError> {
-        let current = match &file {
-            Some(path) => Overlays::read(path),
-            None => Ok(Overlays::default()),
+        let read = |path: &PathBuf| {
+            Overlays::read(path).map_err(|source| KeptOverlaysError { path: path.clone(), source })
         };
-        match (current, file) {
-            (Ok(current), file) => Ok(Self { file, current }),
-            (Err(source), file) => Err(KeptOverlaysError { path: file.unwrap_or_default(), source }),
-        }
+        let current = file.as_ref().map(read).transpose()?.unwrap_or_default();
+        Ok(Self { file, current })
     }
 }
 

@@ -29,19 +29,19 @@ pub struct HitCounts {
 impl HitCounts {
     /// The sums. Saturating, as callers choose the number of hits of a request.
     pub fn plus(self, other: Self) -> Self {
-        Self {
-            admitted: self.admitted.saturating_add(other.admitted),
-            denied: self.denied.saturating_add(other.denied),
-            shadow_denied: self.shadow_denied.saturating_add(other.shadow_denied),
-        }
+        self.with(other, u64::saturating_add)
     }
 
     /// The greater of each.
     pub fn or_more(self, other: Self) -> Self {
+        self.with(other, u64::max)
+    }
+
+    fn with(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
         Self {
-            admitted: self.admitted.max(other.admitted),
-            denied: self.denied.max(other.denied),
-            shadow_denied: self.shadow_denied.max(other.shadow_denied),
+            admitted: of(self.admitted, other.admitted),
+            denied: of(self.denied, other.denied),
+            shadow_denied: of(self.shadow_denied, other.shadow_denied),
         }
     }
 }

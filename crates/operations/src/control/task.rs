@@ -31,7 +31,7 @@ impl ControlTask {
             let control = of_thread;
             let (mut taken, mut collected) = (Vec::new(), control.now());
             while !stopped.load(Ordering::Relaxed) {
-                let live = control.live();
+                let live = &control.live;
                 let is_watched = live.tail.is_watched() || live.recorder.is_on();
                 thread::park_timeout(if is_watched { WATCHED_INTERVAL } else { INTERVAL });
                 control.pass_on(&mut taken);
@@ -40,7 +40,7 @@ impl ControlTask {
                     control.each_second();
                 }
             }
-            control.audit_log().flush();
+            control.audit_log.flush();
         };
         let thread = BackgroundThread::start("control", Priority::Low, run)?;
         let _ = control.task.set(thread.handle().clone());

@@ -33,7 +33,7 @@ use std::{
 };
 use thread::{Message, NewEntry, Writer};
 use tidegate_core::limit::Timestamp;
-use tidegate_threads::{BackgroundThread, Priority};
+use tidegate_threads::{BackgroundThread, Priority, StoppableThread};
 use tokio::sync::oneshot;
 
 /// Lines of denied calls that wait for the disk; further ones are counted.
@@ -48,8 +48,9 @@ pub struct AuditLog {
     denied_waiting: Arc<AtomicU64>,
     /// Denied calls without a line, since [`Self::take_unlogged`].
     unlogged: AtomicU64,
-    /// None once dropped.
-    thread: Option<(mpsc::Sender<Message>, BackgroundThread)>,
+    /// Dropped before the thread, which ends after its senders.
+    sender: mpsc::Sender<Message>,
+    _thread: StoppableThread,
 }
 
 impl AuditLog {
@@ -64,7 +65,7 @@ impl AuditLog {
         let (sender, messages) = mpsc::channel();
         let thread = BackgroundThread::start("audit", Priority::Full, move || writer.run(&messages))?;
         let (denied_waiting, unlogged) = (Arc::default(), AtomicU64::default());
-        Ok(Self { recent, denied_waiting, unlogged, thread: Some((sender, thread)) })
+        Ok(Self { recent, denied_waiting, unlogged, sender, _thread: thread.stopped_by(()) })
     }
 
     /// Appends a line, after those appended before; returns its number once it is durable.
@@ -125,19 +126,8 @@ impl AuditLog {
     }
 
     fn send(&self, message: Message) {
-        if let Some((sender, _)) = &self.thread {
-            // The thread ends after its senders.
-            let _ = sender.send(message);
-        }
-    }
-}
-
-impl Drop for AuditLog {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.thread.take() {
-            drop(sender);
-            thread.join();
-        }
+        // The thread ends after its senders.
+        let _ = self.sender.send(message);
     }
 }
 

@@ -131,7 +131,7 @@ struct Run {
 impl Control {
     /// Records decisions for a while from now on.
     pub fn record_decisions(&self) -> RecorderStatus {
-        let status = self.live().recorder.keep_on(self.now(), || self.number_decisions(true));
+        let status = self.live.recorder.keep_on(self.now(), || self.number_decisions(true));
         // The thread sleeps longer while nothing is recorded.
         self.wake_task();
         status
@@ -173,7 +173,7 @@ impl Run {
         let (requests, dropped) = match what_if.log {
             Some(log) => (Requests::Log(log), 0),
             None => {
-                let (recorded, status) = control.live().recorder.recorded();
+                let (recorded, status) = control.live.recorder.recorded();
                 let from = |last: Duration| {
                     Timestamp::EPOCH
                         .saturating_add(control.now().since(Timestamp::EPOCH).saturating_sub(last))
@@ -186,7 +186,7 @@ impl Run {
             proposed,
             in_force: (!what_if.against_recorded).then(|| in_force.to_vec()),
             // All counters are those of the replay.
-            options: LoadOptions { shared_counters: false, ..*config.options() },
+            options: LoadOptions { shared_counters: false, ..config.options },
             requests,
             suggest: what_if.suggest,
             dropped,

@@ -28,7 +28,7 @@ pub use shared::SampleRate;
 pub use sink::Rotation;
 pub use target::Target;
 
-use crate::config::{RulesInForce, RulesObserver};
+use crate::config::RulesInForce;
 use assignments::Assignments;
 use changes::WrittenTexts;
 use foldhash::fast::FixedState;
@@ -147,6 +147,11 @@ impl DecisionLog {
         let _ = self.0.limiter.set(Arc::clone(limiter));
     }
 
+    /// Writes a line about rules that are put in force.
+    pub fn put_in_force(&self, rules: RulesInForce<'_>) {
+        self.0.rules.lock().push(rules.into());
+    }
+
     /// Writes a line about counters that an operator removed.
     pub fn reset(&self, record: ResetRecord) {
         self.0.resets.lock().push(record);
@@ -223,12 +228,6 @@ impl DecisionLog {
         if self.0.queue.append(bytes_max, encode) == Appended::HalfFull {
             self.0.wake_writer();
         }
-    }
-}
-
-impl RulesObserver for DecisionLog {
-    fn put_in_force(&self, rules: RulesInForce<'_>) {
-        self.0.rules.lock().push(rules.into());
     }
 }
 
