@@ -1,10 +1,17 @@
 //! Why a command failed.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 /// A failed command, as a message for users.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) String);
+
+impl Failure {
+    /// Makes the failure of an error that concerns a file.
+    pub(super) fn at<E: fmt::Display>(file: &Path) -> impl Fn(E) -> Self {
+        move |error| Self(format!("{}: {error}", file.display()))
+    }
+}
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {

@@ -7,6 +7,7 @@ mod arguments;
 mod commands;
 mod examples;
 mod failure;
+mod files;
 #[cfg(test)]
 mod help_tests;
 mod output;

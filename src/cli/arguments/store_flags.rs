@@ -69,5 +69,5 @@ impl StoreFlags {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    read_regular(path, FILE_BYTES_MAX).map_err(|error| Failure(format!("{}: {error}", path.display())))
+    read_regular(path, FILE_BYTES_MAX).map_err(Failure::at(path))
 }

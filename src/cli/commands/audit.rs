@@ -1,19 +1,13 @@
 //! `tidegate audit`: verifies audit logs of the control API.
 
 use crate::cli::{Failure, output::table};
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use std::{fs::File, io::BufReader, os::unix::fs::FileTypeExt as _, path::PathBuf, process::ExitCode};
 use tidegate_operations::control::{VerifiedChain, verify_audit};
 
 /// Verifies audit logs of the control API.
-#[derive(Args)]
-pub(in crate::cli) struct Audit {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(in crate::cli) enum Audit {
     /// Verifies the chain of hashes of an audit log.
     ///
     /// Exit code 0: no line was changed, removed or inserted. 1: the first line that breaks the chain is printed. Lines cut off at
@@ -26,13 +20,12 @@ enum Command {
 
 impl Audit {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let Command::Verify { file } = self.command;
+        let Self::Verify { file } = self;
         if file.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
             eprintln!("{} is a pipe: reading until its writer closes it", file.display());
         }
-        let failed = |error| Failure(format!("{}: {error}", file.display()));
-        let lines = BufReader::new(File::open(&file).map_err(failed)?);
-        match verify_audit(lines, |_| {}).map_err(failed)? {
+        let lines = BufReader::new(File::open(&file).map_err(Failure::at(&file))?);
+        match verify_audit(lines, |_| {}).map_err(Failure::at(&file))? {
             Ok(VerifiedChain { end, lines, bytes: _, torn_bytes }) => {
                 let (number, hash, file) = (end.number, end.hash, file.display());
                 table::print_line(format!(
@@ -44,7 +37,7 @@ impl Audit {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            Err(broken) => Err(Failure(format!("{}: {broken}", file.display()))),
+            Err(broken) => Err(Failure::at(&file)(broken)),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::cli::{
 };
 use clap::Args;
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::{path::PathBuf, process::ExitCode};
 use tidegate_core::{
     limit::{DescriptorText, Entry, RequestLimit, Unit},
     rules::{Applied, AppliedLimit, ChargePolicy, DomainRules, ExplainedDescriptor, RuleSet, Step},
@@ -29,8 +29,8 @@ pub(in crate::cli) struct Explain {
     #[command(flatten)]
     read_as: ReadAs,
     /// A limit that the request sends with every descriptor, such as 5/minute; it applies instead of the rules.
-    #[arg(long, value_name = "N/UNIT")]
-    own_limit: Option<OwnLimit>,
+    #[arg(long, value_name = "N/UNIT", value_parser = request_limit)]
+    own_limit: Option<RequestLimit>,
     /// Explain a server with --global-shadow, which denies nothing.
     #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
     global_shadow: bool,
@@ -47,19 +47,12 @@ pub(in crate::cli) struct Explain {
     json: bool,
 }
 
-/// `5/minute`.
-#[derive(Clone, Copy)]
-struct OwnLimit(RequestLimit);
-
-impl FromStr for OwnLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = text.split_once('/').and_then(|(requests, unit)| {
-            Some(RequestLimit { requests: requests.parse().ok()?, unit: Unit::from_name(unit)? })
-        });
-        parsed.map(Self).ok_or_else(|| "write a number and a unit, such as 5/minute".to_owned())
-    }
+/// Parses `5/minute`.
+fn request_limit(text: &str) -> Result<RequestLimit, &'static str> {
+    let parsed = text.split_once('/').and_then(|(requests, unit)| {
+        Some(RequestLimit { requests: requests.parse().ok()?, unit: Unit::from_name(unit)? })
+    });
+    parsed.ok_or("write a number and a unit, such as 5/minute")
 }
 
 impl Explain {
@@ -69,7 +62,7 @@ impl Explain {
         let in_order =
             |entries: Vec<_>| if self.bucket { domain.in_order_of_rules(&entries) } else { entries };
         let entries: Vec<Vec<Entry<'_>>> = self.descriptors.iter().map(entries).map(in_order).collect();
-        let own_limit = self.own_limit.map(|own| own.0);
+        let own_limit = self.own_limit;
         let descriptors: Vec<_> =
             entries.iter().map(|entries| ExplainedDescriptor { entries, own_limit }).collect();
         let applied = domain.explain_request(&descriptors);

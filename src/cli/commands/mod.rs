@@ -29,17 +29,22 @@ pub(super) enum Command {
     Serve(Box<serve::Serve>),
     Check(check::Check),
     Explain(explain::Explain),
+    #[command(subcommand)]
     Envoy(envoy::Envoy),
     Replay(replay::Replay),
+    #[command(subcommand)]
     Rlqs(rlqs::Rlqs),
     Call(call::Call),
     Health(health::Health),
+    #[command(subcommand)]
     Snapshot(snapshot::Snapshot),
+    #[command(subcommand)]
     Store(store::Store),
     Bench(bench::Bench),
     Completions(completions::Completions),
     Token(token::Token),
     Ctl(Box<ctl::Ctl>),
+    #[command(subcommand)]
     Audit(audit::Audit),
 }
 

@@ -1,15 +1,13 @@
 //! `tidegate snapshot`: the content of a data directory, and moving it to another one.
 
 use crate::cli::{
-    Failure,
+    Failure, files,
     output::{progress, table},
 };
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, BufReader, BufWriter, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::BufReader,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -25,14 +23,8 @@ use tidegate_snapshot::{Archive, OpenError};
 ///
 /// The directory is only read: neither permission to write nor free space is needed, except by import. The snapshot is
 /// copied to the directory for temporary files (TMPDIR) to be read.
-#[derive(Args)]
-pub(in crate::cli) struct Snapshot {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Subcommand)]
-enum Action {
+pub(in crate::cli) enum Snapshot {
     /// Shows the counters of each limit, and the snapshot's age and size.
     Inspect {
         /// The data directory.
@@ -66,11 +58,11 @@ enum Action {
 
 impl Snapshot {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        match self.action {
-            Action::Inspect { directory, json } => inspect(&directory, json)?,
-            Action::Export { directory, file } => export(&directory, &file)?,
-            Action::Import { file, directory } => import(&file, &directory)?,
-            Action::Verify { directory } => {
+        match self {
+            Self::Inspect { directory, json } => inspect(&directory, json)?,
+            Self::Export { directory, file } => export(&directory, &file)?,
+            Self::Import { file, directory } => import(&file, &directory)?,
+            Self::Verify { directory } => {
                 let used = tally(&mut open(&directory)?)?;
                 let counters: u64 = used.iter().map(|tally| tally.counters).sum();
                 table::print_line(format_args!("{}: good, {counters} counters", directory.display()));
@@ -181,24 +173,9 @@ fn numbers(algorithm: &Algorithm) -> String {
     algorithm.numbers(|length| humantime::format_duration(length).to_string())
 }
 
-/// Whether the argument means standard input or output.
-pub(super) fn is_standard(file: &Path) -> bool {
-    file.as_os_str() == "-"
-}
-
-/// The file for an export, which must not exist; only its owner can read it.
-pub(super) fn create(file: &Path) -> Result<BufWriter<Box<dyn Write>>, Failure> {
-    if is_standard(file) {
-        return Ok(BufWriter::new(Box::new(io::stdout().lock())));
-    }
-    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    let created = created.map_err(|error| Failure(format!("{}: {error}", file.display())))?;
-    Ok(BufWriter::new(Box::new(created)))
-}
-
 fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
     let mut archive = open(directory)?;
-    let mut out = create(file)?;
+    let mut out = files::create(file)?;
     let bar = progress::bar("exporting");
     let counters = tidegate_snapshot::export(&mut archive, &mut out, |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
@@ -208,18 +185,12 @@ fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
 }
 
 fn import(file: &Path, directory: &Path) -> Result<(), Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
     let bar = progress::bar("importing");
-    let input: Box<dyn Read> = if is_standard(file) {
-        Box::new(io::stdin().lock())
-    } else {
-        let input = File::open(file).map_err(|error| about(&error))?;
-        bar.set_length(input.metadata().map_err(|error| about(&error))?.len());
-        Box::new(input)
-    };
+    let (input, length) = files::open(file)?;
+    bar.set_length(length);
     let counters = tidegate_snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
     bar.finish_and_clear();
-    let counters = counters.map_err(|error| about(&error))?;
+    let counters = counters.map_err(Failure::at(file))?;
     table::print_line(format_args!("{}: {counters} counters imported", directory.display()));
     Ok(())
 }

@@ -3,15 +3,14 @@
 use crate::cli::{
     Failure,
     arguments::store_flags::StoreFlags,
-    commands::snapshot,
+    files,
     output::{progress, table},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::{
-    fs::File,
     future::Future,
-    io::{self, BufReader, Read},
+    io::BufReader,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -22,14 +21,8 @@ use tidegate_snapshot::{Portable, PortableWriter};
 /// Shows, verifies, exports and imports the counters in a shared store.
 ///
 /// Reads every key with the prefix, in small steps. Only import changes the store.
-#[derive(Args)]
-pub(in crate::cli) struct Store {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Subcommand)]
-enum Action {
+pub(in crate::cli) enum Store {
     /// Shows the servers that share the store, and its counters by algorithm.
     Status {
         #[command(flatten)]
@@ -69,7 +62,7 @@ enum Action {
 }
 
 #[derive(Args)]
-struct At {
+pub(in crate::cli) struct At {
     /// The store, as --counters of `serve`.
     #[arg(id = "counters", value_name = "URL", env = "TIDEGATE_COUNTERS", hide_env_values = true)]
     url: String,
@@ -94,12 +87,12 @@ fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> 
 
 impl Store {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        match self.action {
-            Action::Status { at, json } => {
+        match self {
+            Self::Status { at, json } => {
                 show(&at.read()?, json);
                 Ok(ExitCode::SUCCESS)
             }
-            Action::Verify { at } => {
+            Self::Verify { at } => {
                 let contents = at.read()?;
                 let counters: u64 = contents.counters.values().sum();
                 table::print_line(format_args!(
@@ -109,13 +102,13 @@ impl Store {
                 let is_good = contents.damaged == 0 && contents.without_expiry == 0;
                 Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
-            Action::Export { at, file, json } => {
+            Self::Export { at, file, json } => {
                 let moved = run(export(&at.settings()?, &file))?;
                 // Standard output may be the export.
                 eprintln!("{}", moved_text(&moved, "exported", json));
                 Ok(exit_code(&moved))
             }
-            Action::Import { at, file, json } => {
+            Self::Import { at, file, json } => {
                 let moved = run(import(&at.settings()?, &file))?;
                 table::print_line(moved_text(&moved, "imported", json));
                 Ok(exit_code(&moved))
@@ -127,7 +120,7 @@ impl Store {
 async fn export(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure> {
     let mut store = Transfer::open(settings).await?;
     let seed = store.seed().cloned().ok_or(TransferError::Nothing)?;
-    let mut out = PortableWriter::new(snapshot::create(file)?, &seed, store.now())?;
+    let mut out = PortableWriter::new(files::create(file)?, &seed, store.now())?;
     let bar = progress::bar("exporting");
     bar.set_length(store.keys());
     let moved = store
@@ -144,13 +137,9 @@ async fn export(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure
 }
 
 async fn import(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
-    let input: Box<dyn Read> = match snapshot::is_standard(file) {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file).map_err(|error| about(&error))?),
-    };
+    let (input, _) = files::open(file)?;
     // Read as a whole before anything is written: a truncated file changes nothing.
-    let counters = Portable::read(BufReader::new(input)).map_err(|error| about(&error))?;
+    let counters = Portable::read(BufReader::new(input)).map_err(Failure::at(file))?;
     let mut store = Transfer::open(settings).await?;
     let bar = progress::bar("importing");
     bar.set_length(counters.len() as u64);

@@ -1,12 +1,11 @@
 //! Connections of commands to a server, and the remedies for those that fail.
 
 use crate::{
-    api::channel::{TlsConnections, root_cause, tls_endpoint},
+    api::channel::{TlsConnections, causes, root_cause, tls_endpoint},
     cli::{Failure, arguments::client_tls::ClientTlsFlags},
     server::ListenAddress,
 };
 use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
-use tidegate_transport::TlsClient;
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
@@ -18,38 +17,29 @@ pub(super) async fn connect(
     tls: &ClientTlsFlags,
     timeout: Duration,
 ) -> Result<Channel, Failure> {
-    if let Some(client) = tls.client() {
-        return connect_tls(address, &client, timeout).await;
-    }
-    let uri = match address {
-        ListenAddress::Tcp(address) => format!("http://{address}"),
-        unix @ ListenAddress::Unix(_) => unix.to_string(),
-        ListenAddress::Systemd(_) => {
-            return Err(Failure(format!("cannot connect to {address}: {}", ListenAddress::LISTEN_ONLY)));
+    let (connected, with_tls) = match tls.client() {
+        Some(client) => {
+            let authority = address.authority();
+            let (config, name) = (client.config()?, client.server_name(authority)?);
+            let connector = TlsConnections { address: address.clone(), tls: config.into(), name };
+            let endpoint = tls_endpoint(authority).map_err(|error| Failure(error.to_string()))?;
+            (endpoint.connect_timeout(timeout).connect_with_connector(connector).await, " with TLS")
+        }
+        None => {
+            let uri = match address {
+                ListenAddress::Tcp(address) => format!("http://{address}"),
+                unix @ ListenAddress::Unix(_) => unix.to_string(),
+                ListenAddress::Systemd(_) => {
+                    let reason = ListenAddress::LISTEN_ONLY;
+                    return Err(Failure(format!("cannot connect to {address}: {reason}")));
+                }
+            };
+            (Endpoint::from_shared(uri)?.connect_timeout(timeout).connect().await, "")
         }
     };
-    let endpoint = Endpoint::from_shared(uri)?.connect_timeout(timeout);
-    endpoint.connect().await.map_err(|error| {
+    connected.map_err(|error| {
         let remedy = io_cause(&error).map(|cause| connect_remedy(address, cause)).unwrap_or_default();
-        Failure(format!("cannot connect to {address}: {}{remedy}", root_cause(&error)))
-    })
-}
-
-/// Connects with TLS.
-async fn connect_tls(
-    address: &ListenAddress,
-    client: &TlsClient,
-    timeout: Duration,
-) -> Result<Channel, Failure> {
-    let authority = address.authority();
-    let (config, name) = (client.config()?, client.server_name(authority)?);
-    let connector = TlsConnections { address: address.clone(), tls: config.into(), name };
-    let endpoint =
-        tls_endpoint(authority).map_err(|error| Failure(error.to_string()))?.connect_timeout(timeout);
-    endpoint.connect_with_connector(connector).await.map_err(|error| {
-        let cause = io_cause(&error);
-        let remedy = cause.map(|cause| connect_remedy(address, cause)).unwrap_or_default();
-        Failure(format!("cannot connect to {address} with TLS: {}{remedy}", root_cause(&error)))
+        Failure(format!("cannot connect to {address}{with_tls}: {}{remedy}", root_cause(&error)))
     })
 }
 
@@ -105,15 +95,12 @@ fn tls_refusal(cause: &(dyn Error + 'static)) -> Option<rustls::Error> {
 
 /// Whether the time for a call was over before its response: of this client, or as the server counts it.
 fn is_timeout(status: &Status) -> bool {
-    let is_elapsed = |error: &(dyn Error + 'static)| error.is::<tonic::TimeoutExpired>();
-    let mut causes = std::iter::successors(status.source(), |&cause| cause.source());
-    causes.any(is_elapsed) || status.code() == Code::DeadlineExceeded
+    causes(status).any(|cause| cause.is::<tonic::TimeoutExpired>()) || status.code() == Code::DeadlineExceeded
 }
 
 /// Whether a call was given up before it was sent, since its connection had ended.
 fn is_unsent(cause: &(dyn Error + 'static)) -> bool {
-    std::iter::successors(Some(cause), |&cause| cause.source())
-        .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
+    causes(cause).any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
 }
 
 /// The remedy to append to an error of a connection on which no HTTP/2 is received.
@@ -177,14 +164,7 @@ fn is_authority(error: &rustls::OtherError) -> bool {
 
 /// The first IO error among the causes of `error`.
 pub(super) fn io_cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
+    causes(error).find_map(|cause| cause.downcast_ref())
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Token {
                 // One write: a server that watches the file reads the whole line.
                 let line = format!("{}\n", token.line());
                 let written = options.and_then(|mut file| file.write_all(line.as_bytes()));
-                written.map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+                written.map_err(Failure::at(path))?;
                 println!("{}", token.text());
             }
         }

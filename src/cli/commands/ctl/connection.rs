@@ -48,8 +48,7 @@ impl Connection {
     fn token(&self) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => token.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path)
-                .map_err(|error| Failure(format!("{}: {error}", path.display())))?,
+            (None, Some(path)) => std::fs::read_to_string(path).map_err(Failure::at(path))?,
             (None, None) => return Ok(None),
         };
         let value = format!("Bearer {}", token.trim()).parse();

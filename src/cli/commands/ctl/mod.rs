@@ -36,7 +36,7 @@ pub(in crate::cli) struct Ctl {
     connection: Connection,
 }
 
-#[derive(Subcommand)]
+#[derive(Subcommand, Clone)]
 enum Command {
     /// The server, its rules and its counters.
     Status,
@@ -169,23 +169,25 @@ impl Ctl {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn run_on_runtime(&self) -> Result<(), Failure> {
-        let connection = &self.connection;
-        if connection.watch.is_some() && self.command.changes() {
+    async fn run_on_runtime(self) -> Result<(), Failure> {
+        let Self { command, connection } = self;
+        if connection.watch.is_some() && command.changes() {
             return Err(Failure(
                 "--watch repeats commands that only read: leave it out of a command that changes something"
                     .into(),
             ));
         }
-        if let (Some(_), Command::Tail { .. }) = (connection.watch, &self.command) {
+        if let (Some(_), Command::Tail { .. }) = (connection.watch, &command) {
             return Err(Failure("tail shows decisions until it is interrupted: leave --watch out".into()));
         }
         let mut caller = connection.caller().await?;
-        if let Command::Tail { .. } = &self.command {
-            return caller.tail(self.command.tail_request()).await;
+        if let Command::Tail { domain, rule, code, entry, sample } = command {
+            let (key, value) = entry.unwrap_or_default();
+            let code = code.unwrap_or(pb::Code::Unknown).into();
+            return caller.tail(pb::TailRequest { domain, rule, code, key, value, sample }).await;
         }
         loop {
-            let shown = caller.run(&self.command).await?;
+            let shown = caller.run(command.clone()).await?;
             if let (Some(_), false) = (connection.watch, connection.json) {
                 // Clears the screen.
                 table::print("\x1b[H\x1b[2J");
@@ -201,11 +203,10 @@ impl Ctl {
 }
 
 impl Caller<'_> {
-    async fn run(&mut self, command: &Command) -> Result<Shown, Failure> {
+    async fn run(&mut self, command: Command) -> Result<Shown, Failure> {
         Ok(match command {
             Command::Status => show::status(&self.call(pb::StatusRequest {}).await?),
             Command::Rules { domain, contains } => {
-                let (domain, contains) = (domain.clone(), contains.clone());
                 self.rules(pb::ListRulesRequest { domain, contains, ..pb::ListRulesRequest::default() })
                     .await?
             }
@@ -223,21 +224,15 @@ impl Caller<'_> {
                 let (domain, descriptors) = of.wire();
                 show::counters(&self.call(pb::ListCountersRequest { domain, descriptors }).await?)
             }
-            Command::Leases { limit } => {
-                show::leases(&self.call(pb::ListLeasesRequest { limit: *limit }).await?)
-            }
+            Command::Leases { limit } => show::leases(&self.call(pb::ListLeasesRequest { limit }).await?),
             Command::Quotas { domain, limit, contains } => {
-                let (domain, contains) = (domain.clone(), contains.clone());
-                let request = pb::ListQuotasRequest { domain, contains, limit: *limit };
-                show_quotas::quotas(&self.call(request).await?)
+                show_quotas::quotas(&self.call(pb::ListQuotasRequest { domain, contains, limit }).await?)
             }
             Command::Unlimited { domain, limit } => {
-                let request = pb::ListUnlimitedRequest { domain: domain.clone(), limit: *limit };
-                show_unlimited::unlimited(&self.call(request).await?)
+                show_unlimited::unlimited(&self.call(pb::ListUnlimitedRequest { domain, limit }).await?)
             }
-            Command::Reset { domain, descriptors, rule, all: _, reason } => {
-                let (domain, descriptors) = (domain.clone(), wire(descriptors));
-                let (rule, reason) = (rule.clone().unwrap_or_default(), reason.reason.clone());
+            Command::Reset { domain, descriptors, rule, all: _, reason: Reason { reason } } => {
+                let (descriptors, rule) = (wire(&descriptors), rule.unwrap_or_default());
                 let response = self.call(pb::ResetRequest { domain, descriptors, rule, reason }).await?;
                 let text = match response.in_new_keys {
                     true => "counters reset: here now, on other servers within a second".to_owned(),
@@ -245,23 +240,22 @@ impl Caller<'_> {
                 };
                 Shown::new(&response, text)
             }
-            Command::GiveBack { request: of, hits, reason } => {
-                let ((domain, descriptors), reason) = (of.wire(), reason.reason.clone());
-                let request = pb::GiveBackRequest { domain, descriptors, hits: *hits, reason };
+            Command::GiveBack { request: of, hits, reason: Reason { reason } } => {
+                let (domain, descriptors) = of.wire();
+                let request = pb::GiveBackRequest { domain, descriptors, hits, reason };
                 let response = self.call(request).await?;
                 Shown::new(&response, show::statuses(&of.descriptors, &response.statuses))
             }
             Command::Top { domain, rule, admitted, hour, limit } => {
-                let (window, outcome) = (i32::from(*hour), i32::from(*admitted));
-                let (domain, rule) = (domain.clone(), rule.clone());
-                let request = pb::TopKeysRequest { window, outcome, domain, rule, limit: *limit };
+                let (window, outcome) = (i32::from(hour), i32::from(admitted));
+                let request = pb::TopKeysRequest { window, outcome, domain, rule, limit };
                 show::top_keys(&self.call(request).await?)
             }
             Command::Override(command) => self.overrides(command).await?,
             Command::Block(command) => self.blocks(command).await?,
             Command::LogLevel(set) => self.log_level(set).await?,
             Command::Audit { limit } => {
-                show::audit(&self.call(pb::ListAuditRequest { limit: *limit, before: 0 }).await?)
+                show::audit(&self.call(pb::ListAuditRequest { limit, before: 0 }).await?)
             }
             Command::Tail { .. } => return Err(Failure("a stream has no single response".into())),
         })
@@ -310,15 +304,5 @@ impl Command {
             Self::Block(command) => !matches!(command, overlays::BlockCommand::List),
             _ => false,
         }
-    }
-
-    fn tail_request(&self) -> pb::TailRequest {
-        let Self::Tail { domain, rule, code, entry, sample } = self else {
-            return pb::TailRequest::default();
-        };
-        let (key, value) = entry.clone().unwrap_or_default();
-        let code = code.unwrap_or(pb::Code::Unknown).into();
-        let (domain, rule) = (domain.clone(), rule.clone());
-        pb::TailRequest { domain, rule, code, key, value, sample: *sample }
     }
 }

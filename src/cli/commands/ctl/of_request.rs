@@ -7,7 +7,7 @@ use clap_complete::ArgValueCompleter;
 use tidegate_core::limit::DescriptorText;
 
 /// A request.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct RequestArgs {
     /// Domain of the request.
     #[arg(add = ArgValueCompleter::new(complete::domains))]

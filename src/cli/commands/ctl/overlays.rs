@@ -4,7 +4,7 @@ use super::{
     connection::Caller,
     of_request::entries,
     show,
-    shown::{Shown, entry},
+    shown::{Reason, Shown, entry},
 };
 use crate::{
     api::{
@@ -17,7 +17,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use std::time::Duration;
 use tidegate_core::limit::DescriptorText;
 
-#[derive(Subcommand)]
+#[derive(Subcommand, Clone)]
 pub(super) enum OverrideCommand {
     /// The overrides in force.
     List,
@@ -27,7 +27,7 @@ pub(super) enum OverrideCommand {
     Delete(Delete),
 }
 
-#[derive(Subcommand)]
+#[derive(Subcommand, Clone)]
 pub(super) enum BlockCommand {
     /// The blocks in force.
     List,
@@ -37,7 +37,7 @@ pub(super) enum BlockCommand {
     Delete(Delete),
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(group = ArgGroup::new("action").required(true))]
 pub(super) struct SetOverride {
     /// Domain.
@@ -64,7 +64,7 @@ pub(super) struct SetOverride {
     circumstances: Circumstances,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct SetBlock {
     /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal `*`. An address or a network such as
     /// 10.0.0.0/8 blocks all of its addresses. With --cidr the key alone.
@@ -80,7 +80,7 @@ pub(super) struct SetBlock {
     circumstances: Circumstances,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct Circumstances {
     /// Name; by default the server makes one.
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -93,13 +93,12 @@ struct Circumstances {
     reason: String,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct Delete {
     /// Its name.
     id: String,
-    /// Reason, for the audit log.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    reason: String,
+    #[command(flatten)]
+    reason: Reason,
 }
 
 /// Parses a time that a message can express.
@@ -123,80 +122,56 @@ fn warnings(warnings: &[String]) -> String {
     warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect()
 }
 
-impl SetOverride {
-    fn limits(&self) -> impl Iterator<Item = pb::OverrideLimit> {
-        self.limit.iter().enumerate().map(|(index, (requests, unit))| {
-            let (algorithm, burst) = if index == 0 { (&*self.algorithm, self.burst) } else { ("", 0) };
-            pb::OverrideLimit {
-                requests: *requests,
-                unit: unit.clone(),
-                algorithm: algorithm.to_owned(),
-                burst,
-            }
-        })
-    }
-}
-
-impl Circumstances {
-    fn expires_in(&self) -> Option<prost_types::Duration> {
-        self.expires_in.map(duration)
-    }
-}
-
 impl Caller<'_> {
-    pub(super) async fn overrides(&mut self, command: &OverrideCommand) -> Result<Shown, Failure> {
+    pub(super) async fn overrides(&mut self, command: OverrideCommand) -> Result<Shown, Failure> {
         Ok(match command {
             OverrideCommand::List => show::overrides(&self.call(pb::ListOverridesRequest {}).await?),
             OverrideCommand::Set(set) => {
-                let SetOverride { domain, descriptor, unlimited, denied, circumstances, .. } = &**set;
-                let mut limits = set.limits();
-                let limit = limits.next();
+                let SetOverride { domain, descriptor, limit, algorithm, burst, unlimited, denied, .. } = *set;
+                let Circumstances { id, expires_in, reason } = set.circumstances;
+                let of_unit =
+                    |(requests, unit)| pb::OverrideLimit { requests, unit, ..pb::OverrideLimit::default() };
+                let mut limits = limit.into_iter().map(of_unit);
                 let of = pb::Override {
-                    id: circumstances.id.clone(),
-                    domain: domain.clone(),
-                    entries: entries(descriptor),
-                    limit,
+                    id,
+                    domain,
+                    entries: entries(&descriptor),
+                    limit: limits.next().map(|first| pb::OverrideLimit { algorithm, burst, ..first }),
                     further_limits: limits.collect(),
-                    unlimited: *unlimited,
-                    denied: *denied,
-                    reason: circumstances.reason.clone(),
+                    unlimited,
+                    denied,
+                    reason,
                     ..pb::Override::default()
                 };
-                let expires_in = circumstances.expires_in();
+                let expires_in = expires_in.map(duration);
                 let response = self.call(pb::SetOverrideRequest { r#override: Some(of), expires_in }).await?;
                 let id = response.r#override.as_ref().map_or("", |of| &of.id);
                 let text = format!("override {id} set{}", warnings(&response.warnings));
                 Shown::new(&response, text)
             }
-            OverrideCommand::Delete(Delete { id, reason }) => {
-                let message = pb::DeleteOverrideRequest { id: id.clone(), reason: reason.clone() };
+            OverrideCommand::Delete(Delete { id, reason: Reason { reason } }) => {
+                let message = pb::DeleteOverrideRequest { id: id.clone(), reason };
                 Shown::new(&self.call(message).await?, format!("override {id} deleted"))
             }
         })
     }
 
-    pub(super) async fn blocks(&mut self, command: &BlockCommand) -> Result<Shown, Failure> {
+    pub(super) async fn blocks(&mut self, command: BlockCommand) -> Result<Shown, Failure> {
         Ok(match command {
             BlockCommand::List => self.all_blocks().await?,
             BlockCommand::Set(set) => {
-                let SetBlock { entry: (key, value), cidr, domain, circumstances } = &**set;
-                let block = pb::Block {
-                    id: circumstances.id.clone(),
-                    domain: domain.clone(),
-                    key: key.clone(),
-                    value: value.clone(),
-                    cidr: cidr.clone().unwrap_or_default(),
-                    reason: circumstances.reason.clone(),
-                    ..pb::Block::default()
-                };
-                let expires_in = circumstances.expires_in();
+                let SetBlock { entry: (key, value), cidr, domain, circumstances } = *set;
+                let Circumstances { id, expires_in, reason } = circumstances;
+                let cidr = cidr.unwrap_or_default();
+                let block = pb::Block { id, domain, key, value, cidr, reason, ..pb::Block::default() };
+                let expires_in = expires_in.map(duration);
                 let response = self.call(pb::SetBlockRequest { block: Some(block), expires_in }).await?;
                 let id = response.block.as_ref().map_or("", |block| &block.id);
                 let text = format!("block {id} set{}", warnings(&response.warnings));
                 Shown::new(&response, text)
             }
-            BlockCommand::Delete(Delete { id, reason }) => {
-                let message = pb::DeleteBlockRequest { id: id.clone(), reason: reason.clone() };
+            BlockCommand::Delete(Delete { id, reason: Reason { reason } }) => {
+                let message = pb::DeleteBlockRequest { id: id.clone(), reason };
                 Shown::new(&self.call(message).await?, format!("block {id} deleted"))
             }
         })

@@ -3,7 +3,7 @@
 use crate::api::control::{Named, OutOfRange, to_json_with_lists};
 use clap::Args;
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct Reason {
     /// Reason, for the audit log.
     #[arg(long, default_value = "", hide_default_value = true)]

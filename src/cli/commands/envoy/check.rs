@@ -24,7 +24,7 @@ const PLACES_SHOWN: usize = 3;
 ///
 /// Exit code 0: nothing is unlimited that these files show. 1: at least one finding is "unlimited".
 #[derive(Args)]
-pub(super) struct Check {
+pub(in crate::cli) struct Check {
     #[command(flatten)]
     inputs: Inputs,
     /// Print one JSON object.

@@ -8,7 +8,7 @@ use crate::cli::{
 };
 use clap::Args;
 use serde_json::{Value, json};
-use std::{net::IpAddr, process::ExitCode, str::FromStr};
+use std::{net::IpAddr, process::ExitCode};
 use tidegate_core::{
     limit::{DescriptorText, Entry},
     rules::{Applied, ExplainedDescriptor, RuleSet},
@@ -24,15 +24,15 @@ use tidegate_envoy_config::{
 ///
 /// Exit code 0: a limit applies to the request. 1: none does.
 #[derive(Args)]
-pub(super) struct Explain {
+pub(in crate::cli) struct Explain {
     #[command(flatten)]
     inputs: Inputs,
     /// The request: a method and a URL.
     #[arg(long, value_name = "METHOD URL")]
     request: HttpRequest,
     /// A header of the request; repeat for more.
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
-    headers: Vec<HeaderText>,
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
     /// The address that connects to Envoy.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     from: IpAddr,
@@ -44,20 +44,13 @@ pub(super) struct Explain {
     json: bool,
 }
 
-/// `x-api-key: a`.
-#[derive(Clone)]
-struct HeaderText(String, String);
-
-impl FromStr for HeaderText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once(':') {
-            Some((name, value)) if !name.trim().is_empty() => {
-                Ok(Self(name.trim().to_ascii_lowercase(), value.trim().to_owned()))
-            }
-            _ => Err("write a name and a value, such as 'x-api-key: a'".to_owned()),
+/// Parses `x-api-key: a`.
+fn header(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
         }
+        _ => Err("write a name and a value, such as 'x-api-key: a'"),
     }
 }
 
@@ -73,8 +66,7 @@ impl Explain {
         let rules = self.inputs.rules()?;
         let files = self.inputs.files()?;
         let configuration = Configuration::of(&files);
-        let headers = self.headers.iter().map(|HeaderText(name, value)| (name.clone(), value.clone()));
-        let request = HttpRequest { headers: headers.collect(), from: self.from, ..self.request.clone() };
+        let request = HttpRequest { headers: self.headers, from: self.from, ..self.request };
         let explained = explain(&configuration, self.listener.as_deref(), &request);
         if explained.is_empty() {
             let names: Vec<&str> = configuration.managers.iter().map(|manager| &*manager.name).collect();

@@ -5,27 +5,21 @@ mod explain;
 mod inputs;
 
 use crate::cli::Failure;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use std::process::ExitCode;
 
 /// Compares configurations of Envoy with rules.
-#[derive(Args)]
-pub(in crate::cli) struct Envoy {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Subcommand)]
-enum Command {
+pub(in crate::cli) enum Envoy {
     Check(check::Check),
     Explain(Box<explain::Explain>),
 }
 
 impl Envoy {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        match self.command {
-            Command::Check(check) => check.run(),
-            Command::Explain(explain) => explain.run(),
+        match self {
+            Self::Check(check) => check.run(),
+            Self::Explain(explain) => explain.run(),
         }
     }
 }

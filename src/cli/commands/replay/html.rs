@@ -29,17 +29,24 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 28.0;
 
+/// Appends a text with its values.
+macro_rules! put {
+    ($page:expr, $($text:tt)*) => {
+        write!($page, $($text)*).expect("writing to a string cannot fail")
+    };
+}
+
 /// The page.
 pub(super) fn page(report: &Report, facts: &Facts) -> String {
     let mut page = String::new();
     let current = current_name(report);
     page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width\">\n<title>Replay</title>\n");
-    put(&mut page, format_args!("<style>{STYLE}</style>\n</head>\n<body>\n<h1>Replay</h1>\n"));
+    put!(page, "<style>{STYLE}</style>\n</head>\n<body>\n<h1>Replay</h1>\n");
     let (first, last) =
         (report.first.map(time).unwrap_or_default(), report.last.map(time).unwrap_or_default());
     list(&mut page, "Warnings", &facts.warnings);
-    put(&mut page, format_args!("<p>{} requests from {first} to {last}</p>\n", report.requests));
+    put!(page, "<p>{} requests from {first} to {last}</p>\n", report.requests);
     sides(&mut page, report, current);
     over_time(&mut page, &report.over_time, current);
     shares(&mut page, report, current);
@@ -56,13 +63,9 @@ fn list(page: &mut String, heading: &str, items: &[String]) {
     if items.is_empty() {
         return;
     }
-    put(page, format_args!("<h2>{heading}</h2>\n<ul>\n"));
-    items.iter().for_each(|item| put(page, format_args!("<li>{}</li>\n", escaped(item))));
+    put!(page, "<h2>{heading}</h2>\n<ul>\n");
+    items.iter().for_each(|item| put!(page, "<li>{}</li>\n", escaped(item)));
     page.push_str("</ul>\n");
-}
-
-fn put(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("writing to a string cannot fail");
 }
 
 /// A text of a client or of a rule file: no markup, no control characters, and no characters that reorder the text around them.
@@ -88,13 +91,13 @@ fn table(page: &mut String, header: &[&str], texts: usize, rows: impl IntoIterat
     let class = |column: usize| if column < texts { "" } else { " class=\"n\"" };
     page.push_str("<figure><table>\n<tr>");
     for (column, name) in header.iter().enumerate() {
-        put(page, format_args!("<th{}>{}</th>", class(column), escaped(name)));
+        put!(page, "<th{}>{}</th>", class(column), escaped(name));
     }
     page.push_str("</tr>\n");
     for row in rows {
         page.push_str("<tr>");
         for (column, cell) in row.iter().enumerate() {
-            put(page, format_args!("<td{}>{}</td>", class(column), escaped(cell)));
+            put!(page, "<td{}>{}</td>", class(column), escaped(cell));
         }
         page.push_str("</tr>\n");
     }
@@ -144,7 +147,7 @@ fn shares(page: &mut String, report: &Report, current: &str) {
 }
 
 fn keys(page: &mut String, title: &str, requests: u64, keys: &Keys) {
-    put(page, format_args!("<h2>{title}</h2>\n<p>{requests} requests, {} keys</p>\n", keys.all));
+    put!(page, "<h2>{title}</h2>\n<p>{requests} requests, {} keys</p>\n", keys.all);
     if keys.top.is_empty() {
         return;
     }
@@ -164,7 +167,7 @@ fn keys(page: &mut String, title: &str, requests: u64, keys: &Keys) {
 fn legend(page: &mut String, entries: &[(&str, &str)]) {
     page.push_str("<p>");
     for (variable, text) in entries {
-        put(page, format_args!("<span class=\"key\" style=\"background: var(--{variable})\"></span>{text}"));
+        put!(page, "<span class=\"key\" style=\"background: var(--{variable})\"></span>{text}");
     }
     page.push_str("</p>\n");
 }
@@ -173,7 +176,7 @@ fn legend(page: &mut String, entries: &[(&str, &str)]) {
 fn over_time(page: &mut String, series: &Series, current: &str) {
     let Series { start: Some(start), interval, points } = series else { return };
     let interval_text = humantime::format_duration(std::time::Duration::from_nanos(*interval));
-    put(page, format_args!("<h2>Over time</h2>\n<p>Per {interval_text}, in UTC</p>\n"));
+    put!(page, "<h2>Over time</h2>\n<p>Per {interval_text}, in UTC</p>\n");
     let greatest = points.iter().map(|point| point.requests).max().unwrap_or(0).max(1);
     let step = (WIDTH - LEFT - RIGHT) / points.len() as f64;
     let y = |count: u64| HEIGHT - BOTTOM - count as f64 / greatest as f64 * (HEIGHT - TOP - BOTTOM);
@@ -181,12 +184,10 @@ fn over_time(page: &mut String, series: &Series, current: &str) {
     begin_plot(page, &label, greatest as f64, &|count| y(count as u64));
     for (index, point) in points.iter().enumerate() {
         let (x, top) = (LEFT + index as f64 * step, y(point.requests));
-        put(
+        put!(
             page,
-            format_args!(
-                "<rect class=\"all\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{step:.2}\" height=\"{:.1}\"/>\n",
-                HEIGHT - BOTTOM - top
-            ),
+            "<rect class=\"all\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{step:.2}\" height=\"{:.1}\"/>\n",
+            HEIGHT - BOTTOM - top
         );
     }
     for (class, denied) in [
@@ -200,12 +201,10 @@ fn over_time(page: &mut String, series: &Series, current: &str) {
     for (at, anchor) in [(0, "start"), (points.len(), "end")] {
         let of_point = time(Timestamp::from_nanos(start.as_nanos() + interval.saturating_mul(at as u64)));
         let x = LEFT + at as f64 * step;
-        put(
+        put!(
             page,
-            format_args!(
-                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{of_point}</text>\n",
-                HEIGHT - 8.0
-            ),
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{of_point}</text>\n",
+            HEIGHT - 8.0
         );
     }
     page.push_str("</svg></figure>\n");
@@ -220,36 +219,33 @@ fn over_time(page: &mut String, series: &Series, current: &str) {
 /// Plot of the share that each limit would deny.
 fn suggested(page: &mut String, suggestion: &Suggestion) {
     let name = escaped(&limit_name(suggestion));
-    put(page, format_args!("<h2>Suggested limit: {name}</h2>\n"));
+    put!(page, "<h2>Suggested limit: {name}</h2>\n");
     let window = humantime::format_duration(std::time::Duration::from_nanos(suggestion.window_ns));
     let present = suggestion.present;
     let share = 100.0 * suggestion.share_max;
     match suggestion.suggested {
-        Some(at) => put(
+        Some(at) => put!(
             page,
-            format_args!(
-                "<p><strong>{} per {window}</strong> denies {}",
-                at.requests,
-                denied_text(suggestion, at)
-            ),
+            "<p><strong>{} per {window}</strong> denies {}",
+            at.requests,
+            denied_text(suggestion, at)
         ),
-        None => put(page, format_args!("<p>No limit denies at most {share} %")),
+        None => put!(page, "<p>No limit denies at most {share} %"),
     }
     let denied = denied_text(suggestion, present);
-    put(
+    put!(
         page,
-        format_args!(
-            "; at most {share} % were to be denied. {} per {window} denies {denied}.</p>\n",
-            present.requests
-        ),
+        "; at most {share} % were to be denied. {} per {window} denies {denied}.</p>\n",
+        present.requests
     );
     let of = suggestion.per_key_and_window;
-    put(
+    put!(
         page,
-        format_args!(
-            "<p>Hits of a key in a window: p50 {}, p95 {}, p99 {}, max {}.</p>\n",
-            of.p50, of.p95, of.p99, of.max
-        ),
+        "<p>Hits of a key in a window: p50 {}, p95 {}, p99 {}, max {}.</p>\n",
+        of.p50,
+        of.p95,
+        of.p99,
+        of.max
     );
     let greatest = suggestion.curve.iter().map(|at| at.requests).max().unwrap_or(0).max(1);
     let x = |requests: u32| {
@@ -260,7 +256,7 @@ fn suggested(page: &mut String, suggestion: &Suggestion) {
     begin_plot(page, &format!("Denied share by limit, {name}"), 100.0, &|percent| y(percent / 100.0));
     if let Some(at) = suggestion.suggested {
         let x = x(at.requests);
-        put(page, format_args!("<path class=\"grid\" d=\"M{x:.1} {TOP}V{:.1}\"/>\n", HEIGHT - BOTTOM));
+        put!(page, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{:.1}\"/>\n", HEIGHT - BOTTOM);
     }
     let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
     let curve = &suggestion.curve;
@@ -269,12 +265,10 @@ fn suggested(page: &mut String, suggestion: &Suggestion) {
     let marks = [(0, "start"), (greatest, "end")];
     for (requests, anchor) in marks {
         let x = x(requests);
-        put(
+        put!(
             page,
-            format_args!(
-                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{requests} per {window}</text>\n",
-                HEIGHT - 8.0
-            ),
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{requests} per {window}</text>\n",
+            HEIGHT - 8.0
         );
     }
     page.push_str("</svg></figure>\n");
@@ -283,27 +277,22 @@ fn suggested(page: &mut String, suggestion: &Suggestion) {
 
 /// Starts a plot with a grid of four lines from 0 to the greatest value.
 fn begin_plot(page: &mut String, label: &str, greatest: f64, y: &dyn Fn(f64) -> f64) {
-    put(
-        page,
-        format_args!("<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">\n"),
-    );
+    put!(page, "<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">\n");
     for quarter in 0..=4 {
         let value = greatest * f64::from(quarter) / 4.0;
         let at = y(value);
-        put(page, format_args!("<path class=\"grid\" d=\"M{LEFT} {at:.1}H{:.1}\"/>", WIDTH - RIGHT));
-        put(
+        put!(page, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{:.1}\"/>", WIDTH - RIGHT);
+        put!(
             page,
-            format_args!(
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value:.0}</text>\n",
-                LEFT - 8.0,
-                at + 4.0
-            ),
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value:.0}</text>\n",
+            LEFT - 8.0,
+            at + 4.0
         );
     }
 }
 
 fn line(page: &mut String, class: &str, points: impl Iterator<Item = (f64, f64)>) {
-    put(page, format_args!("<polyline class=\"line {class}\" points=\""));
-    points.for_each(|(x, y)| put(page, format_args!("{x:.1},{y:.1} ")));
+    put!(page, "<polyline class=\"line {class}\" points=\"");
+    points.for_each(|(x, y)| put!(page, "{x:.1},{y:.1} "));
     page.push_str("\"/>\n");
 }

@@ -1,12 +1,11 @@
 //! Logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
 
 use super::lines::{LINE_BYTES_MAX, LineReader, ReadLine};
-use crate::cli::Failure;
+use crate::cli::{Failure, files};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 use std::{
     cell::RefCell,
-    fs::File,
     io::{self, BufReader, Read},
     path::Path,
     rc::Rc,
@@ -22,11 +21,6 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Bytes of a compressed log that are read at once.
 const COMPRESSED_BYTES: usize = 64 << 10;
-
-/// Whether the argument means standard input.
-pub(super) fn is_standard(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
 
 /// The lines of logs.
 #[derive(Clone)]
@@ -93,13 +87,8 @@ impl LogFile {
     ) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let failed = |error: io::Error| Failure(format!("{name}: {error}"));
-        let input: Box<dyn Read> = if is_standard(path) {
-            Box::new(io::stdin().lock())
-        } else {
-            let file = File::open(path).map_err(failed)?;
-            bar.inc_length(file.metadata().map_err(failed)?.len());
-            Box::new(file)
-        };
+        let (input, length) = files::open(path)?;
+        bar.inc_length(length);
         let mut lines = LineReader::new(decompressed(bar.wrap_read(input)).map_err(failed)?);
         let (mut line_number, first_line) = (0, |error: &str| Failure(format!("{name}:1: {error}")));
         let parser = match format {

@@ -10,6 +10,7 @@ mod sort;
 use crate::cli::{
     Failure,
     arguments::{choice, rule_files::ReadAs},
+    files,
     output::progress,
 };
 use crate::server;
@@ -171,7 +172,7 @@ impl Replay {
         let facts = Facts { suggestions, counts: counts.lines, no_room, warnings, is_sorted };
         if let Some(path) = &self.html {
             let page = html::page(&result, &facts);
-            std::fs::write(path, page).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+            std::fs::write(path, page).map_err(Failure::at(path))?;
         }
         report::print(&result, &facts, self.json);
         if unreached.is_all {
@@ -202,7 +203,7 @@ impl Replay {
         bar: &ProgressBar,
         counts: &Rc<RefCell<Counts>>,
     ) -> Result<Vec<LogFile>, Failure> {
-        if self.logs.iter().filter(|path| input::is_standard(path)).count() > 1 {
+        if self.logs.iter().filter(|path| files::is_standard(path)).count() > 1 {
             return Err(Failure("- stands for standard input, which can be read once".into()));
         }
         let open = |path: &PathBuf| LogFile::open(path, format, bar, Rc::clone(counts));
@@ -211,7 +212,7 @@ impl Replay {
 
     /// Logs are sorted in a second reading.
     fn check_readable_again(&self) -> Result<(), Failure> {
-        let is_file = |path: &PathBuf| !input::is_standard(path) && path.is_file();
+        let is_file = |path: &PathBuf| !files::is_standard(path) && path.is_file();
         match self.logs.iter().find(|path| !is_file(path)) {
             None => Ok(()),
             Some(path) => Err(Failure(format!(

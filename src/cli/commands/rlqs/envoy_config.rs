@@ -28,7 +28,7 @@ const DENIAL_HEADERS_MAX: usize = 10;
 /// A request counts in one bucket, that of the first matcher. Keys are read from headers of their names (api_key from api-key),
 /// remote_address, path, method, host and generic_key as in Envoy's rate limit actions; --input states others.
 #[derive(Args)]
-pub(super) struct EnvoyConfig {
+pub(in crate::cli) struct EnvoyConfig {
     /// A rule file, or a directory of them; repeat for more.
     #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':', required = true)]
     rules: Vec<PathBuf>,
@@ -122,18 +122,17 @@ impl EnvoyConfig {
     /// The settings of a bucket with these values.
     fn action(&self, path: &DeclaredPath<'_>, values: Yaml) -> Yaml {
         let fallback = || Yaml::map([("blanket_rule", Yaml::text(self.fallback))]);
-        let interval = Yaml::Text(format!("{}s", REPORT_INTERVAL.as_secs()));
+        let interval = || Yaml::Text(format!("{}s", REPORT_INTERVAL.as_secs()));
         let expired = Yaml::map([
-            ("expired_assignment_behavior_timeout", interval),
+            ("expired_assignment_behavior_timeout", interval()),
             ("fallback_rate_limit", fallback()),
         ]);
-        let interval = Yaml::Text(format!("{}s", REPORT_INTERVAL.as_secs()));
         let settings = Yaml::extension(
             "bucket",
             SETTINGS,
             [
                 ("bucket_id_builder", Yaml::map([("bucket_id_builder", values)])),
-                ("reporting_interval", interval),
+                ("reporting_interval", interval()),
                 ("deny_response_settings", denial(path)),
                 ("no_assignment_behavior", Yaml::map([("fallback_rate_limit", fallback())])),
                 ("expired_assignment_behavior", expired),
