@@ -1,31 +1,28 @@
-//! Flags of the control API.
+//! Flags of the control API, and of leases, which have callers with roles too.
 
-use crate::{
-    cli::{
-        Failure,
-        arguments::{Choice, choice},
-    },
-    server::ListenAddress,
-};
+use crate::{cli::Failure, server::ListenAddress};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tidegate_operations::control::{ControlSettings, Reach};
 
-/// The control API: operations on the running server (docs/control.md).
+/// The control API: operations on the running server (docs/control.md). Leases: holders of credits decide requests by themselves
+/// (docs/leases.md).
 #[derive(Args)]
 pub(super) struct ControlFlags {
     /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
     /// loopback.
-    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback", value_parser = choice(REACH))]
+    #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
     control: Option<Reach>,
     /// File of the audit log, to which each change by the control API is appended; by default DIR/audit.jsonl of --data.
     #[arg(long, value_name = "FILE", requires = "control")]
     audit_log: Option<PathBuf>,
+    /// Grant leases of the counters on the gRPC port, to callers with the role lease; by default none are. Without a value: loopback.
+    #[arg(
+        long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback",
+        help_heading = "Leases"
+    )]
+    pub(super) leases: Option<Reach>,
 }
-
-/// Where callers may be.
-pub(super) const REACH: [Choice<Reach>; 2] =
-    [("loopback", "On this machine only", Reach::Loopback), ("any", "Anywhere", Reach::Any)];
 
 impl ControlFlags {
     /// Serves the API to callers with a role.
@@ -33,25 +30,30 @@ impl ControlFlags {
         self.control = Some(reach);
     }
 
-    /// Refuses a control API that nobody can call: roles are those of tokens, of names in client certificates, which the token file
-    /// has too, and of users at Unix sockets.
-    pub(super) fn require_callers<'l>(
+    /// Refuses a control API that nobody can call on either port, and leases that nobody could hold: roles are those of tokens, of
+    /// names in client certificates, which the token file has too, and of users at Unix sockets.
+    pub(super) fn require_callers(
         &self,
         has_tokens: bool,
-        mut listen: impl Iterator<Item = &'l ListenAddress>,
+        grpc: &[ListenAddress],
+        http: &[ListenAddress],
     ) -> Result<(), Failure> {
         // A socket of systemd may be a Unix socket.
-        if self.control.is_none()
-            || has_tokens
-            || listen.any(|address| !matches!(address, ListenAddress::Tcp(_)))
-        {
-            return Ok(());
-        }
-        Err(Failure(
-            "--control: nobody could call it; give callers roles with --http-token-file (docs/control.md), or add a Unix socket \
-             with --listen unix:/path, at which users of this machine have roles"
-                .to_owned(),
-        ))
+        let has_users =
+            |listen: &[ListenAddress]| listen.iter().any(|address| !matches!(address, ListenAddress::Tcp(_)));
+        let missing = match (self.control, self.leases) {
+            _ if has_tokens || has_users(grpc) => return Ok(()),
+            (Some(_), _) if !has_users(http) => {
+                "--control: nobody could call it; give callers roles with --http-token-file (docs/control.md)"
+            }
+            (_, Some(_)) => {
+                "--leases: nobody could hold one; give holders the role lease with --http-token-file (docs/leases.md)"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure(format!(
+            "{missing}, or add a Unix socket with --listen unix:/path, at which users of this machine have roles"
+        )))
     }
 
     /// The settings, for a server with this data directory.

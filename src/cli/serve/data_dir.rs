@@ -24,7 +24,7 @@ pub(super) struct DataDir {
     /// Time from the start of one snapshot to the start of the next. A crash loses at most the hits of this time and of one
     /// snapshot's duration.
     #[arg(long, default_value = "10s", value_parser = interval)]
-    snapshot_interval: Duration,
+    pub(super) snapshot_interval: Duration,
     /// Longest time of a single write to the data directory; beyond it the snapshot fails, and a stop does not wait longer.
     #[arg(long, default_value = "10s", value_parser = interval)]
     snapshot_timeout: Duration,
@@ -43,11 +43,6 @@ impl DataDir {
     /// The directory, if there is one.
     pub(super) fn directory(&self) -> Option<&Path> {
         self.data.as_deref()
-    }
-
-    /// Time between snapshots.
-    pub(super) fn snapshot_interval(&self) -> Duration {
-        self.snapshot_interval
     }
 
     /// The counters to start with, in the limiter that `build` makes, given the secret of the keys: none without a

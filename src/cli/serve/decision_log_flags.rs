@@ -42,23 +42,12 @@ pub(super) struct DecisionLogFlags {
     #[arg(long, requires = "decision_log", value_name = "PATH")]
     decision_log_salt_file: Option<PathBuf>,
     /// How the rules in force are written, at the start of each file and when they change.
-    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "auto", value_parser = choice(RULES))]
+    #[arg(long, requires = "decision_log", value_name = "HOW", default_value = "auto")]
     decision_log_rules: RulesText,
     /// Bytes of queued decisions for each worker; decisions beyond are missing in the log, and counted.
     #[arg(long, requires = "decision_log", value_name = "BYTES", default_value_t = 2 << 20)]
     decision_log_queue_bytes: usize,
 }
-
-/// How much of the rules in force is written.
-const RULES: [Choice<RulesText>; 3] = [
-    (
-        "auto",
-        "Their texts, or if values of any key are hashed or omitted, the hashes of the texts",
-        RulesText::Auto,
-    ),
-    ("text", "Their texts", RulesText::Full),
-    ("hash", "The hashes of their texts", RulesText::Hash),
-];
 
 /// How values are written.
 const VALUES: [Choice<Redaction>; 3] = [

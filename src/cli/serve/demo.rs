@@ -69,14 +69,12 @@ impl DemoFlags {
             return Ok(None);
         }
         let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", process::id()));
-        let at_folder = |error| Failure(format!("{}: {error}", folder.display()));
-        DirBuilder::new().mode(0o700).create(&folder).map_err(at_folder)?;
+        DirBuilder::new().mode(0o700).create(&folder).map_err(Failure::at(&folder))?;
         let mut run = DemoRun { folder, link: String::new() };
         let name = "demo".parse().map_err(Failure)?;
         let token = NewToken::generate(name, Role::Operate)?;
         let file = run.folder.join("tokens");
-        fs::write(&file, format!("{}\n", token.line()))
-            .map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+        fs::write(&file, format!("{}\n", token.line())).map_err(Failure::at(&file))?;
         if http.http_listen.is_empty() {
             let address =
                 HTTP_ADDRESS.parse().map_err(|error| Failure(format!("{HTTP_ADDRESS}: {error}")))?;

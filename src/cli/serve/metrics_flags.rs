@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure,
-    arguments::{Choice, choice, interval, rule_files::Compat},
+    arguments::{interval, rule_files::Compat},
 };
 use clap::Args;
 use std::time::Duration;
@@ -36,10 +36,10 @@ pub(super) struct MetricsFlags {
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     statsd: Option<String>,
     /// Transport of statsd.
-    #[arg(long, default_value = "udp", value_parser = choice(TRANSPORTS), requires = "statsd")]
+    #[arg(long, default_value = "udp", requires = "statsd")]
     statsd_transport: StatsdTransport,
     /// Dialect of statsd.
-    #[arg(long, default_value = "statsd", value_parser = choice(FORMATS), requires = "statsd")]
+    #[arg(long, default_value = "statsd", requires = "statsd")]
     statsd_format: StatsdFormat,
     /// Time between pushes to statsd.
     #[arg(long, default_value = "10s", value_parser = interval, requires = "statsd")]
@@ -51,18 +51,6 @@ pub(super) struct MetricsFlags {
     #[arg(long, value_name = "TAGS", value_delimiter = ',', value_parser = tag, requires = "statsd")]
     statsd_tags: Vec<(String, String)>,
 }
-
-/// Transport of statsd.
-const TRANSPORTS: [Choice<StatsdTransport>; 2] = [
-    ("udp", "Packets, of which any may be lost", StatsdTransport::Udp),
-    ("tcp", "A connection for each push", StatsdTransport::Tcp),
-];
-
-/// Dialect of statsd.
-const FORMATS: [Choice<StatsdFormat>; 2] = [
-    ("statsd", "Labels are parts of the name", StatsdFormat::Statsd),
-    ("dogstatsd", "Labels are tags, as Datadog's agent reads them", StatsdFormat::DogStatsd),
-];
 
 fn host_and_port(text: &str) -> Result<String, String> {
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);

@@ -8,7 +8,6 @@ mod decision_log_flags;
 mod demo;
 mod first_rules;
 mod http_flags;
-mod leases_flags;
 mod limitador_env;
 mod metrics_flags;
 mod reference_env;
@@ -38,7 +37,6 @@ use data_dir::DataDir;
 use decision_log_flags::DecisionLogFlags;
 use demo::DemoFlags;
 use http_flags::HttpFlags;
-use leases_flags::LeasesFlags;
 use metrics_flags::MetricsFlags;
 use response_options::ResponseOptions;
 use rule_flags::RuleFlags;
@@ -138,8 +136,6 @@ pub(in crate::cli) struct Serve {
     http: HttpFlags,
     #[command(flatten, next_help_heading = "Control API")]
     control: ControlFlags,
-    #[command(flatten, next_help_heading = "Leases")]
-    leases: LeasesFlags,
     #[command(flatten, next_help_heading = "Metrics")]
     metrics: MetricsFlags,
     #[command(flatten, next_help_heading = "Decision log")]
@@ -214,7 +210,7 @@ impl Serve {
             }
             None => reference_env::overlooked(&variables).into_iter().collect(),
         };
-        let warnings = effective.warnings().iter().chain(&of_reference);
+        let warnings = effective.warnings.iter().chain(&of_reference);
         warnings.for_each(|warning| tracing::warn!("{warning}"));
     }
 
@@ -323,9 +319,7 @@ impl Serve {
             ..self.read_as.options()
         };
         let (rule_settings, rules) = self.rules.load(options, self.data.directory())?;
-        self.control
-            .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
-        self.leases.require_callers(self.http.has_tokens(), &self.listen)?;
+        self.control.require_callers(self.http.has_tokens(), &self.listen, &self.http.http_listen)?;
         let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
         let is_reference = self.read_as.compat == Some(Compat::Reference);
         let is_lenient = is_reference || self.http.limitador().is_some();
@@ -334,7 +328,7 @@ impl Serve {
             test_clock: None,
             decision_log: None,
             control: self.control.settings(self.data.directory()),
-            leases: self.leases.reach(),
+            leases: self.control.leases,
             shared_store: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),
@@ -361,7 +355,7 @@ impl Serve {
             quota_record: self.data.directory().map(server::QuotaRecordSettings::of),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
-            snapshot_interval: self.data.snapshot_interval(),
+            snapshot_interval: self.data.snapshot_interval,
             greeting: None,
         };
         Ok((settings, rules))

@@ -53,6 +53,13 @@ enum HeadersChoice {
     RetryAfterDate,
 }
 
+impl HeadersChoice {
+    /// Its name in the flag.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 impl ResponseOptions {
     /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
     pub(super) fn options(
@@ -76,35 +83,23 @@ impl ResponseOptions {
             (HeadersChoice::X, PlainHeaders::X),
             (HeadersChoice::XUnix, PlainHeaders::X_UNIX),
         ];
-        let structured = match (has(HeadersChoice::Draft10), has(HeadersChoice::Draft11)) {
-            (true, true) => {
-                let message =
-                    "--response-headers has draft10 and draft11, which use the same headers; remove one";
-                return Err(Failure(message.into()));
-            }
-            (true, false) => Some(StructuredHeaders::Draft10),
-            (false, true) => Some(StructuredHeaders::Draft11),
-            (false, false) => None,
-        };
         let of_one_name = [
-            (HeadersChoice::X, "x", HeadersChoice::Draft03, "draft03"),
-            (HeadersChoice::X, "x", HeadersChoice::XUnix, "x-unix"),
-            (HeadersChoice::XUnix, "x-unix", HeadersChoice::Draft03, "draft03"),
-            (HeadersChoice::RetryAfter, "retry-after", HeadersChoice::RetryAfterDate, "retry-after-date"),
+            [HeadersChoice::Draft10, HeadersChoice::Draft11],
+            [HeadersChoice::X, HeadersChoice::Draft03],
+            [HeadersChoice::X, HeadersChoice::XUnix],
+            [HeadersChoice::XUnix, HeadersChoice::Draft03],
+            [HeadersChoice::RetryAfter, HeadersChoice::RetryAfterDate],
         ];
-        for (one, name, other, other_name) in of_one_name {
-            if has(one) && has(other) {
-                let message = format!(
-                    "--response-headers has {name} and {other_name}, which use the same headers; remove one"
-                );
-                return Err(Failure(message));
-            }
+        if let Some(both) = of_one_name.into_iter().find(|[one, other]| has(*one) && has(*other)) {
+            let names = both.map(HeadersChoice::name).join(" and ");
+            return Err(Failure(format!(
+                "--response-headers has {names}, which use the same headers; remove one"
+            )));
         }
-        let retry_after = match (has(HeadersChoice::RetryAfter), has(HeadersChoice::RetryAfterDate)) {
-            (true, _) => Some(RetryAfter::Seconds),
-            (_, true) => Some(RetryAfter::Date),
-            _ => None,
-        };
+        let structured = has(HeadersChoice::Draft10).then_some(StructuredHeaders::Draft10);
+        let structured = structured.or(has(HeadersChoice::Draft11).then_some(StructuredHeaders::Draft11));
+        let retry_after = has(HeadersChoice::RetryAfter).then_some(RetryAfter::Seconds);
+        let retry_after = retry_after.or(has(HeadersChoice::RetryAfterDate).then_some(RetryAfter::Date));
         if self.retry_jitter > 0 && retry_after.is_none() && !plain.iter().any(|(choice, _)| has(*choice)) {
             let message = "--retry-jitter has no effect without a header that states a wait: add retry-after (or retry-after-date, x, x-unix, draft06) to --response-headers";
             return Err(Failure(message.into()));

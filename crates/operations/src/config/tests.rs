@@ -152,7 +152,7 @@ fn reloads_without_end_take_bounded_memory() {
 fn a_stop_does_not_wait_for_rules_that_are_being_loaded() {
     use std::sync::mpsc;
     let config = Arc::new(config(&rule("k", 10), true));
-    let ((blocked, is_blocked), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let ((blocked, is_blocked), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
     let (released, calls) = (std::sync::Mutex::new(released), std::sync::atomic::AtomicUsize::new(0));
     // Blocks when rules are put in force for the second time, until the sender is dropped.
     let block = move |_: RulesInForce<'_>| {

@@ -48,9 +48,10 @@ pub(in crate::cli) fn parse(program: &Command) -> Result<(ArgMatches, Option<Eff
         wrong_value::with_source(error, &command, &given, &reference_env::variables()).exit()
     });
     let serve = matches.subcommand_matches("serve");
-    let settings = serve.map(|serve| effective(&command, serve, inserted)).transpose()?;
-    let unused = settings.is_some().then(|| variables::warnings(program, &reference_env::variables()));
-    let settings = settings.map(|settings| settings.with_warnings(unused.unwrap_or_default()));
+    let mut settings = serve.map(|serve| effective(&command, serve, inserted)).transpose()?;
+    if let Some(settings) = &mut settings {
+        settings.warnings = variables::warnings(program, &reference_env::variables());
+    }
     Ok((matches, settings))
 }
 
@@ -87,21 +88,18 @@ pub(in crate::cli) fn expand(
     let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
     let mut inserted = Inserted { file: path, ..Inserted::default() };
     let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
-    let names = |flags: &Flags| flags.iter().map(|(flag, _)| flag[2..].to_owned()).collect();
     if let Some(selected) = selected {
         if !selected.is_chosen {
             expanded.push("--env=reference".to_owned());
         }
         let flags = reference_env::flags(&given, is_in_file)?;
-        inserted.reference = names(&flags);
-        expanded.extend(arguments(flags));
+        expanded.extend(inserted.arguments(flags, "reference"));
     }
     if !is_complete && let Some(flags) = limitador_env::flags(&args, &given, is_in_file)? {
-        inserted.limitador = names(&flags);
-        expanded.extend(arguments(flags));
+        expanded.extend(inserted.arguments(flags, "limitador"));
     }
     for entry in entries.into_iter().filter(|entry| !given.has(&entry.flag)) {
-        inserted.of_file.insert(entry.flag[2..].to_owned());
+        inserted.from.insert(entry.flag[2..].to_owned(), "file");
         expanded.extend(entry.into_args());
     }
     expanded.extend(own);

@@ -48,19 +48,11 @@ pub(super) fn connector(tls: Option<&TlsClient>) -> Result<Connector, AnyError> 
 fn instance_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| {
-        let mut bytes = [0; 16];
         // Without randomness the id is not unique, which no decision depends on.
-        let _ = getrandom::fill(&mut bytes);
-        (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(
-            "{}-{}-{}-{}-{}",
-            &digits[..8],
-            &digits[8..12],
-            &digits[12..16],
-            &digits[16..20],
-            &digits[20..]
-        )
+        let random = || getrandom::u64().unwrap_or_default();
+        let (high, low) = (random() & !0xf000 | 0x4000, random() >> 2 | 1 << 63);
+        let [first, second, third] = [high >> 32, high >> 16 & 0xffff, high & 0xffff];
+        format!("{first:08x}-{second:04x}-{third:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
     })
 }
 

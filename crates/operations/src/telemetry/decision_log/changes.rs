@@ -14,12 +14,14 @@ use tidegate_core::{
 };
 
 /// How much of the rules in force is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum RulesText {
-    /// Their texts, unless the values of some key are redacted: rules may contain the same values.
+    /// Their texts, or if values of any key are hashed or omitted, the hashes of the texts.
+    // Rules may contain the same values.
     #[default]
     Auto,
     /// Their texts.
+    #[value(name = "text")]
     Full,
     /// The hashes of their texts.
     Hash,

@@ -33,11 +33,12 @@ const TCP_TIMEOUT: Duration = Duration::from_secs(3);
 const OWN_PREFIX: &str = "tidegate_";
 
 /// Dialect of statsd.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum StatsdFormat {
     /// Labels are parts of the name.
     Statsd,
-    /// Labels are DogStatsD tags.
+    /// Labels are tags, as Datadog's agent reads them.
+    #[value(name = "dogstatsd")]
     DogStatsd,
 }
 
@@ -59,7 +60,7 @@ pub struct StatsdSettings {
 }
 
 /// How the server is reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum StatsdTransport {
     /// Packets, of which any may be lost.
     Udp,
