@@ -4,7 +4,7 @@ use crate::support::limiter;
 use proptest::{collection::vec, prelude::*};
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimit, Timestamp, Unit},
-    rules::{Applied, ChargePolicy, ExplainedDescriptor, RuleLimit},
+    rules::{Applied, ChargePolicy, RuleLimit},
 };
 
 const KEYS: usize = 6;
@@ -90,11 +90,8 @@ proptest! {
             let (entries, limit) = (entries.iter().copied().collect(), own(*requests));
             request.push(Descriptor { entries, limit, hits: Hits::ONE });
         }
-        let explained: Vec<_> = entries.iter().zip(&requested)
-            .map(|(entries, (_, requests))| ExplainedDescriptor { entries, own_limit: own(*requests) })
-            .collect();
         let in_force = limiter.rules();
-        let all = in_force.domain("d").expect("one domain").explain_request(&explained);
+        let all = in_force.domain("d").expect("one domain").explain_request(request.descriptors());
 
         let pinned = limiter.pin();
         let decision = pinned.decide(&request, Timestamp::from_millis(1_700_000_000_000));

@@ -11,7 +11,7 @@ use std::{fmt::Write as _, num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
-    rules::{Applied, AppliedLimit, ExplainedDescriptor, NamedRules, OverlayMatch, RuleSet},
+    rules::{Applied, AppliedLimit, NamedRules, OverlayMatch, RuleSet},
 };
 use tidegate_service::{CallOrigin, NotReady};
 use tidegate_shared::store::Failure;
@@ -231,11 +231,7 @@ impl Admitted {
 /// How the rules apply to a request.
 fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<'r>>> {
     let domain = rules.domain(request.domain()).ok_or_else(|| unknown_domain(rules, request.domain()))?;
-    let descriptors = request.descriptors().iter();
-    let descriptors: Vec<_> = descriptors
-        .map(|descriptor| ExplainedDescriptor { entries: &descriptor.entries, own_limit: descriptor.limit })
-        .collect();
-    Ok(domain.explain_request(&descriptors))
+    Ok(domain.explain_request(request.descriptors()))
 }
 
 /// The rule or why there is none, and the limits whose condition does not hold.

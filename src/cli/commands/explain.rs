@@ -12,8 +12,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode};
 use tidegate_core::{
-    limit::{DescriptorText, Entry, RequestLimit, Unit},
-    rules::{Applied, AppliedLimit, ChargePolicy, DomainRules, ExplainedDescriptor, RuleSet, Step},
+    limit::{Descriptor, DescriptorText, Entry, Hits, RequestLimit, Unit},
+    rules::{Applied, AppliedLimit, ChargePolicy, DomainRules, RuleSet, Step},
 };
 use tidegate_operations::config::describe;
 
@@ -61,10 +61,11 @@ impl Explain {
         let domain = self.domain(&rules)?;
         let in_order =
             |entries: Vec<_>| if self.bucket { domain.in_order_of_rules(&entries) } else { entries };
-        let entries: Vec<Vec<Entry<'_>>> = self.descriptors.iter().map(entries).map(in_order).collect();
-        let own_limit = self.own_limit;
-        let descriptors: Vec<_> =
-            entries.iter().map(|entries| ExplainedDescriptor { entries, own_limit }).collect();
+        let limit = self.own_limit;
+        let entries = self.descriptors.iter().map(entries).map(in_order);
+        let descriptors: Vec<_> = entries
+            .map(|entries| Descriptor { entries: entries.into_iter().collect(), limit, hits: Hits::ONE })
+            .collect();
         let applied = domain.explain_request(&descriptors);
         if self.json {
             table::print_line(self.to_json(&applied));

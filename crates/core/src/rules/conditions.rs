@@ -9,9 +9,9 @@
 use super::{
     Rule, RuleLimit,
     error::Problems,
-    expressions::{Listed, Requested, names_of},
+    expressions::{Requested, names_of},
 };
-use crate::limit::{Descriptor, Entry};
+use crate::limit::Descriptor;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -115,10 +115,10 @@ impl ConditionalLimits {
         self.for_each(&Requested(descriptors), |limit, values| apply(&limit.rule, limit.limit(), values));
     }
 
-    /// The limits that apply to a request with the entries of these descriptors.
-    pub(super) fn applied(&self, descriptors: &[&[Entry<'_>]]) -> Vec<&ConditionalLimit> {
+    /// The limits that apply to a request with these descriptors.
+    pub(super) fn applied(&self, descriptors: &[Descriptor<'_>]) -> Vec<&ConditionalLimit> {
         let mut applied = Vec::new();
-        self.for_each(&Listed(descriptors), |limit, _| applied.push(limit));
+        self.for_each(&Requested(descriptors), |limit, _| applied.push(limit));
         applied
     }
 

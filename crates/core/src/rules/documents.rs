@@ -3,7 +3,7 @@
 use super::{
     RuleErrors, Source,
     error::{Position, Problems},
-    yaml::{Node, Report, parse_all},
+    yaml::{Located, Node, Report, parse_all},
 };
 use std::rc::Rc;
 
@@ -14,48 +14,6 @@ impl Document {
     /// The whole document.
     pub fn root(&self) -> Located<'_> {
         Located(&self.0)
-    }
-}
-
-/// A value of a document and its place.
-#[derive(Clone, Copy, Debug)]
-pub struct Located<'d>(&'d Node);
-
-impl<'d> Located<'d> {
-    /// Place of the value.
-    pub fn position(self) -> Position {
-        self.0.position()
-    }
-
-    /// The text of a scalar as it is written; none of a map or a list.
-    pub fn text(self) -> Option<&'d str> {
-        self.0.text().filter(|_| !self.0.is_null())
-    }
-
-    /// Whether this is a list.
-    pub fn is_list(self) -> bool {
-        self.0.is_list()
-    }
-
-    /// The items of a list; none of anything else.
-    pub fn items(self) -> impl Iterator<Item = Self> {
-        self.0.items().map(Self)
-    }
-
-    /// The pairs of a map with a value, each with the place of its key; none of anything else.
-    pub fn pairs(self) -> impl Iterator<Item = (&'d str, Position, Self)> {
-        let pairs = self.0.pairs().filter(|(.., value)| !value.is_null());
-        pairs.map(|(key, place, value)| (key, place, Self(value)))
-    }
-
-    /// The value of a key of a map.
-    pub fn get(self, key: &str) -> Option<Self> {
-        self.pairs().find(|(own, ..)| *own == key).map(|(.., value)| value)
-    }
-
-    /// The value as JSON.
-    pub fn json(self) -> serde_json::Value {
-        self.0.json()
     }
 }
 

@@ -2,18 +2,9 @@
 //!
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
-use super::{ConditionalLimits, DomainRules, Explanation, Outcome, Rule, RuleLimit, expressions};
-use crate::limit::{Entry, LimitId, RequestLimit};
+use super::{ConditionalLimits, DomainRules, Explanation, Outcome, Rule, RuleLimit};
+use crate::limit::{Descriptor, LimitId};
 use std::borrow::Cow;
-
-/// A descriptor to explain, with the limit of its own that a request may send along.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ExplainedDescriptor<'e> {
-    /// The entries.
-    pub entries: &'e [Entry<'e>],
-    /// The request's own limit, instead of the rules.
-    pub own_limit: Option<RequestLimit>,
-}
 
 /// Application of the rules to one descriptor of a request.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,7 +26,25 @@ pub struct AppliedLimit<'r> {
     pub is_unmet: bool,
 }
 
+impl<'r> AppliedLimit<'r> {
+    /// A limit that applies.
+    fn new(limit: Cow<'r, RuleLimit>) -> Self {
+        Self { limit, replaced_by: None, is_unmet: false }
+    }
+}
+
 impl<'r> Applied<'r> {
+    /// A descriptor with this outcome after these steps.
+    fn new(matching: Explanation<'r>) -> Self {
+        let limits: Vec<&RuleLimit> = match &matching.outcome {
+            Outcome::Reached(rule) if !rule.unlimited => rule.limits.iter().collect(),
+            Outcome::Conditional(limits) => limits.iter().map(|limit| limit.limit()).collect(),
+            _ => Vec::new(),
+        };
+        let limits = limits.into_iter().map(|limit| AppliedLimit::new(Cow::Borrowed(limit))).collect();
+        Self { matching: Some(matching), limits }
+    }
+
     /// The rule of the descriptor, if it has one.
     pub fn rule(&self) -> Option<&'r Rule> {
         match &self.matching.as_ref()?.outcome {
@@ -73,17 +82,14 @@ impl<'r> Applied<'r> {
 }
 
 impl DomainRules {
-    /// Applies the rules to a request with these descriptors, and explains each step.
-    pub fn explain_request(&self, descriptors: &[ExplainedDescriptor<'_>]) -> Vec<Applied<'_>> {
+    /// Applies the rules to a request with these descriptors, whatever their hits, and explains each step.
+    pub fn explain_request(&self, descriptors: &[Descriptor<'_>]) -> Vec<Applied<'_>> {
         if let Some(limits) = self.conditional() {
             return self.explain_conditional(limits, descriptors);
         }
         let mut all: Vec<Applied<'_>> = descriptors.iter().map(|one| self.apply(one)).collect();
-        let entries: Vec<&[Entry<'_>]> = descriptors.iter().map(|descriptor| descriptor.entries).collect();
         for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
-            let when = limit.limit.when.as_ref();
-            limit.is_unmet =
-                when.is_some_and(|when| !expressions::holds_for(when, &limit.limit.name, &entries));
+            limit.is_unmet = !limit.limit.applies(descriptors);
         }
         let is_in_force = |applied: &&Applied<'_>| {
             applied.limits.is_empty() || applied.limits.iter().any(|limit| !limit.is_unmet)
@@ -109,49 +115,27 @@ impl DomainRules {
     fn explain_conditional<'r>(
         &'r self,
         limits: &'r ConditionalLimits,
-        descriptors: &[ExplainedDescriptor<'_>],
+        descriptors: &[Descriptor<'_>],
     ) -> Vec<Applied<'r>> {
-        let entries: Vec<&[Entry<'_>]> = descriptors.iter().map(|descriptor| descriptor.entries).collect();
-        let of_request = limits.applied(&entries);
+        let of_request = limits.applied(descriptors);
         let of_others =
             if of_request.is_empty() { Outcome::Conditional(Vec::new()) } else { Outcome::WithRequest };
         let mut of_request = Some(Outcome::Conditional(of_request));
-        let applied = |outcome: Outcome<'r>| {
-            let limits: Vec<&RuleLimit> = match &outcome {
-                Outcome::Reached(rule) if !rule.unlimited => rule.limits.iter().collect(),
-                Outcome::Conditional(limits) => limits.iter().map(|limit| limit.limit()).collect(),
-                _ => Vec::new(),
-            };
-            let limit =
-                |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None, is_unmet: false };
-            let limits = limits.into_iter().map(limit).collect();
-            Applied { matching: Some(Explanation { steps: Vec::new(), outcome }), limits }
-        };
-        let outcome = |entries: &[Entry<'_>]| match self.overlaid(entries) {
+        let outcome = |descriptor: &Descriptor<'_>| match self.overlaid(&descriptor.entries) {
             Some(rule) => Outcome::Reached(rule),
             None => of_request.take().unwrap_or_else(|| of_others.clone()),
         };
-        entries.into_iter().map(outcome).map(applied).collect()
+        let outcomes = descriptors.iter().map(outcome);
+        outcomes.map(|outcome| Applied::new(Explanation { steps: Vec::new(), outcome })).collect()
     }
 
-    fn apply(&self, descriptor: &ExplainedDescriptor<'_>) -> Applied<'_> {
-        if let Some(own) = descriptor.own_limit
-            && self.overlaid(descriptor.entries).is_none()
-        {
-            let limit = AppliedLimit {
-                limit: Cow::Owned(self.own_limit(own, descriptor.entries)),
-                replaced_by: None,
-                is_unmet: false,
-            };
-            return Applied { matching: None, limits: vec![limit] };
+    fn apply(&self, descriptor: &Descriptor<'_>) -> Applied<'_> {
+        match descriptor.limit {
+            Some(own) if self.overlaid(&descriptor.entries).is_none() => {
+                let limit = Cow::Owned(self.own_limit(own, &descriptor.entries));
+                Applied { matching: None, limits: vec![AppliedLimit::new(limit)] }
+            }
+            _ => Applied::new(self.explain(&descriptor.entries)),
         }
-        let matching = self.explain(descriptor.entries);
-        let limits = match matching.outcome {
-            Outcome::Reached(rule) if !rule.unlimited => &rule.limits[..],
-            _ => &[],
-        };
-        let applied =
-            |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None, is_unmet: false };
-        Applied { limits: limits.iter().map(applied).collect(), matching: Some(matching) }
     }
 }

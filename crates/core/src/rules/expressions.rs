@@ -15,11 +15,6 @@ pub fn texts_of(expression: &Expression, descriptors: &[Descriptor<'_>]) -> Vec<
     pairs.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
 }
 
-/// Whether the condition of a limit holds for a request with these entries.
-pub(super) fn holds_for(when: &Expression, name: &str, descriptors: &[&[Entry<'_>]]) -> bool {
-    when.holds(&Listed(descriptors), names_of(name))
-}
-
 /// A limit of this name, or without one if it is empty. Limits of rules for descriptors have no ids.
 pub(super) fn names_of(name: &str) -> LimitNames<'_> {
     LimitNames { name: Some(name).filter(|name| !name.is_empty()), id: None }
@@ -40,24 +35,6 @@ impl<'d, 't: 'd> Descriptors<'d> for Requested<'d, 't> {
     #[inline]
     fn entry(&self, descriptor: usize, entry: usize) -> (&'d str, &'d str) {
         let Entry { key, value } = self.0[descriptor].entries[entry];
-        (key, value)
-    }
-}
-
-/// Descriptors as lists of entries.
-pub(super) struct Listed<'d, 'e>(pub(super) &'d [&'e [Entry<'e>]]);
-
-impl<'e> Descriptors<'e> for Listed<'_, 'e> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn entries(&self, descriptor: usize) -> usize {
-        self.0[descriptor].len()
-    }
-
-    fn entry(&self, descriptor: usize, entry: usize) -> (&'e str, &'e str) {
-        let Entry { key, value } = self.0[descriptor][entry];
         (key, value)
     }
 }

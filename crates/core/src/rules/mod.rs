@@ -52,9 +52,9 @@ pub use bucket::BUCKET_ENTRIES_MAX;
 pub use changes::RuleChanges;
 pub use conditions::{ConditionalLimit, ConditionalLimits};
 pub use divided::{REPORT_INTERVAL, SLICED_FROM, SLICED_MIN, burst_of_window, is_window_sliced};
-pub use documents::{Document, Located, config_map_files, documents};
+pub use documents::{Document, config_map_files, documents};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
-pub use explain::{Applied, AppliedLimit, ExplainedDescriptor};
+pub use explain::{Applied, AppliedLimit};
 pub use expressions::texts_of;
 pub use files::{RuleFilePaths, beginning_with, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
@@ -87,7 +87,7 @@ pub use tree::{
 pub use unknown_days::DayAdvice;
 pub use unlimited::{Advice, NamedRules, nearest_name};
 pub use value_set::{SetValues, SharedForm, SharedValue, ValueSet};
-pub use yaml::{nearest, yaml_text};
+pub use yaml::{Located, nearest, yaml_text};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

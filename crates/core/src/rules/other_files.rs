@@ -2,7 +2,8 @@
 
 use super::{
     Source, SourceId,
-    documents::{Document, Located, config_map_files, documents},
+    documents::{Document, config_map_files, documents},
+    yaml::Located,
 };
 
 /// Outermost keys of rule files, of a list those of its items.

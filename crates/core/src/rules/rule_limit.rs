@@ -37,7 +37,7 @@ pub struct RuleLimit {
     /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits
     /// beside it do not matter; 0 for the only limit without a name, made of the window for one of several without.
     pub tag: u32,
-    /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
+    /// Its index among the limits of the rule set: dense, and not stable across reloads.
     pub index: u32,
     /// Its series in metrics: that of its name, and stable across reloads.
     pub series: SeriesId,

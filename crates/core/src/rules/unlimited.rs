@@ -2,7 +2,7 @@
 
 use super::{
     DomainRules, Rule, RuleLimit, RuleSet,
-    tree::Level,
+    tree::{Level, listed},
     yaml::{self, nearest, yaml_text},
 };
 use crate::limit::Entry;
@@ -10,8 +10,6 @@ use std::{fmt::Write as _, sync::Arc};
 
 /// Rules that are compared with the keys of a descriptor: a domain may have ten thousand.
 const COMPARED_MAX: usize = 1_000;
-/// Known keys that a reason lists.
-const LISTED_MAX: usize = 8;
 
 /// A rule for descriptors that nothing limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -197,14 +195,6 @@ fn unmatched(level: &Level, key: &str, above: Option<&Rule>) -> String {
     match nearest(key, &known) {
         Some(meant) => format!("{begin}; did you mean {meant}? Known keys: {}", listed(&known)),
         None => format!("{begin}; known keys: {}", listed(&known)),
-    }
-}
-
-fn listed(items: &[&str]) -> String {
-    let shown = items[..items.len().min(LISTED_MAX)].join(", ");
-    match items.len().saturating_sub(LISTED_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -15,7 +15,7 @@ pub use shuttle::sync::{
 /// Why a lock can be taken.
 const NOT_POISONED: &str = "the model ends with the first panic";
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Mutex<T>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {

@@ -10,8 +10,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{net::IpAddr, process::ExitCode};
 use tidegate_core::{
-    limit::{DescriptorText, Entry},
-    rules::{Applied, ExplainedDescriptor, RuleSet},
+    limit::{Descriptor, DescriptorText, Hits},
+    rules::{Applied, RuleSet},
 };
 use tidegate_envoy_config::{
     configuration::{Configuration, Level},
@@ -111,10 +111,11 @@ fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
             Made::Nothing(_) | Made::Unknown(_) => None,
         })
         .collect();
-    let of_descriptors: Vec<Vec<Entry<'_>>> = descriptors.iter().map(entries).collect();
-    let all: Vec<ExplainedDescriptor<'_>> =
-        of_descriptors.iter().map(|entries| ExplainedDescriptor { entries, own_limit: None }).collect();
-    let applied = rules.domain(filter.domain).map(|domain| domain.explain_request(&all));
+    let of_text = |text| Descriptor { entries: entries(text).into(), limit: None, hits: Hits::ONE };
+    let applied = rules.domain(filter.domain).map(|domain| {
+        let all: Vec<_> = descriptors.iter().map(of_text).collect();
+        domain.explain_request(&all)
+    });
     Call { descriptors, applied }
 }
 

@@ -295,12 +295,12 @@ descriptors:
     let domain = pinned.rules().domain("d").expect("the domain");
     let [user, plan, gold] =
         [("user", "a"), ("plan", "p"), ("gold", "yes")].map(|(key, value)| [Entry { key, value }]);
-    let explained = |entries: &[&[Entry<'_>]]| {
-        let descriptors: Vec<_> = entries
-            .iter()
-            .map(|entries| crate::rules::ExplainedDescriptor { entries, own_limit: None })
-            .collect();
-        domain.explain_request(&descriptors)[0].in_force().count()
+    let explained = |descriptors: &[[Entry<'_>; 1]]| {
+        let mut request = Request::new("d");
+        for &entries in descriptors {
+            request.push(Descriptor { entries: entries.into_iter().collect(), limit: None, hits: Hits::ONE });
+        }
+        domain.explain_request(request.descriptors())[0].in_force().count()
     };
-    assert_eq!((explained(&[&user, &plan]), explained(&[&user, &plan, &gold])), (1, 0));
+    assert_eq!((explained(&[user, plan]), explained(&[user, plan, gold])), (1, 0));
 }

@@ -60,22 +60,7 @@ struct Shared {
     known: RwLock<Known>,
     series: RwLock<SeriesTable>,
     /// Held by readers while no number may change its meaning, and while numbers are freed.
-    pinned: Pin,
-}
-
-/// See [`Shared::pinned`].
-struct Pin(Mutex<()>);
-
-impl Default for Pin {
-    fn default() -> Self {
-        Self(Mutex::new(()))
-    }
-}
-
-impl fmt::Debug for Pin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pin")
-    }
+    pinned: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -111,16 +96,21 @@ pub(super) struct Registered {
     pub(super) info: Arc<LimitInfo>,
 }
 
+/// A limit of a rule set, with what it is in metrics.
+#[derive(Clone, Debug)]
+pub(super) struct NamedLimit {
+    pub(super) limit: Registered,
+    pub(super) name: LimitName,
+    /// Keeps the slot of the series.
+    pub(super) series: UsedSeries,
+}
+
 /// Gives the limits of one rule set their numbers, and keeps those in use.
 pub(super) struct Registrar {
     pub(super) table: LimitTable,
-    pub(super) used: Vec<Registered>,
+    pub(super) used: Vec<NamedLimit>,
     /// Those without names of their own.
     pub(super) beside: Vec<Registered>,
-    /// Those of `used`.
-    pub(super) names: Vec<LimitName>,
-    /// Those of `used`.
-    pub(super) series: Vec<UsedSeries>,
     series_max: usize,
     /// The epochs of the bans of rules, those of the rules in force before too.
     bans: HashMap<LimitIdentity, u32, FixedState>,
@@ -137,15 +127,7 @@ impl Registrar {
             _ => None,
         };
         bans.extend(former.iter().filter_map(|registered| epoch_of(&registered.info)));
-        Self {
-            table,
-            used: Vec::new(),
-            beside: Vec::new(),
-            names: Vec::new(),
-            series: Vec::new(),
-            series_max,
-            bans,
-        }
+        Self { table, used: Vec::new(), beside: Vec::new(), series_max, bans }
     }
 
     /// The epoch of the ban of this identity: that of the one in force, or another than that of any before.
@@ -157,11 +139,9 @@ impl Registrar {
     pub(super) fn register(&mut self, info: LimitInfo, name: Arc<str>) -> LimitNumbers {
         let name = LimitName { domain: Arc::clone(&info.identity.domain), limit: name };
         let series = self.table.0.series.write().register(&name, self.series_max);
-        let registered = self.table.register_used(info);
-        let numbers = LimitNumbers { id: registered.id, index: self.used.len() as u32, series: series.id };
-        self.names.push(name);
-        self.series.push(series);
-        self.used.push(registered);
+        let limit = self.table.register_used(info);
+        let numbers = LimitNumbers { id: limit.id, index: self.used.len() as u32, series: series.id };
+        self.used.push(NamedLimit { limit, name, series });
         numbers
     }
 
@@ -179,7 +159,7 @@ impl Registrar {
 pub struct LimitNumbers {
     /// Which limit a counter belongs to.
     pub id: LimitId,
-    /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
+    /// Its index among the limits of the rule set: dense, and not stable across reloads.
     pub index: u32,
     /// Its series in metrics.
     pub series: SeriesId,
@@ -266,7 +246,7 @@ impl LimitTable {
 
     /// Keeps every number's meaning until what is returned is dropped.
     pub fn pin(&self) -> PinnedLimits<'_> {
-        PinnedLimits { table: self, _pinned: self.0.pinned.0.lock() }
+        PinnedLimits { table: self, _pinned: self.0.pinned.lock() }
     }
 
     /// Whether the table has grown enough since the last collection for another one.
@@ -283,7 +263,7 @@ impl LimitTable {
     ///
     /// None, and nothing is freed, while the table is [pinned](Self::pin).
     pub fn collect(&self, mark: impl FnOnce(&mut dyn FnMut(LimitId))) -> Option<usize> {
-        let _pinned = self.0.pinned.0.try_lock()?;
+        let _pinned = self.0.pinned.try_lock()?;
         let (mut candidates, collection) = self.candidates();
         let mut found = vec![false; candidates.last().map_or(0, |last| last.0 as usize + 1)];
         mark(&mut |id| {

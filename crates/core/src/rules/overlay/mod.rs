@@ -21,6 +21,7 @@ pub(super) use blocks::Blocks;
 pub(super) use declared::Document;
 pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
+pub(super) use override_rule::Context;
 
 use super::{Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap};
 use crate::{algorithm::NotShareable, limit::Entry};
@@ -100,7 +101,7 @@ impl Overlay {
             return None;
         }
         overrides.sort_by(|one, other| one.id.cmp(&other.id));
-        let context = override_rule::Context { domain, semantics, is_shared };
+        let context = Context { domain, semantics, is_shared };
         let mut build = |path: String, id: &str, action: &OverrideAction, behind: Option<&Rule>| {
             context.rule(path.into(), id, action, behind, limits)
         };
@@ -215,17 +216,6 @@ impl Overlaid {
         self.entries.len() == entries.len()
             && both.into_iter().all(|((key, value), entry)| *key == *entry.key && value.matches(entry.value))
     }
-}
-
-/// The first limit of an override that a shared store cannot count instead of the rule `behind`, by its index, and the reason.
-pub(super) fn not_shareable(
-    domain: &Arc<str>,
-    semantics: Semantics,
-    is_shared: bool,
-    action: &OverrideAction,
-    behind: Option<&Rule>,
-) -> Option<(usize, NotShareable)> {
-    override_rule::Context { domain, semantics, is_shared }.not_shareable(action, behind)
 }
 
 /// For each key, the numbers of overrides and their wildcards.

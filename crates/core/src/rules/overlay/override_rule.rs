@@ -13,16 +13,16 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The domain that rules are for.
-pub(super) struct Context<'d> {
-    pub(super) domain: &'d Arc<str>,
-    pub(super) semantics: Semantics,
-    pub(super) is_shared: bool,
+pub(in crate::rules) struct Context<'d> {
+    pub(in crate::rules) domain: &'d Arc<str>,
+    pub(in crate::rules) semantics: Semantics,
+    pub(in crate::rules) is_shared: bool,
 }
 
 impl Context<'_> {
     /// The first limit of an override that a shared store cannot count instead of the rule `behind`, by its index, and the
     /// reason. The rule of such an override counts as if it named no algorithm.
-    pub(super) fn not_shareable(
+    pub(in crate::rules) fn not_shareable(
         &self,
         action: &OverrideAction,
         behind: Option<&Rule>,

@@ -5,11 +5,10 @@ use super::{
     RuleError, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain, ExtensionDocuments},
-    limits::{Registered, Registrar},
+    limits::{NamedLimit, Registered, Registrar},
     other_files::{may_have_rule_files, rule_files},
     overlay::{DeclaredOverlay, Overlay},
     own_limits::OwnLimits,
-    series::UsedSeries,
     text_map::TextMap,
 };
 use crate::{
@@ -20,6 +19,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, btree_map},
+    mem,
     sync::Arc,
 };
 
@@ -41,13 +41,9 @@ pub struct RuleSet {
     /// Number of limits before those of overrides and blocks, by index.
     of_rules: usize,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
-    registered: Box<[Registered]>,
+    named: Box<[NamedLimit]>,
     /// Keeps the numbers of limits without names of their own.
     beside: Box<[Registered]>,
-    /// By the same as `registered`.
-    names: Box<[LimitName]>,
-    /// By the same: keeps the slots of the series.
-    series: Box<[UsedSeries]>,
     /// Warnings of the documents.
     warnings: Box<[RuleError]>,
     /// Extensions that no rule has.
@@ -65,13 +61,11 @@ impl RuleSet {
     pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
         let mut next = Self::build(sources, options, self)?;
         // A counter is of its former limit until it is used again.
-        for (&limit, &most) in
-            self.reserved_at_most.iter().filter(|(limit, _)| self.limits.get(**limit).is_some())
-        {
+        let is_known = |limit: LimitId| self.limits.get(limit).is_some();
+        for (&limit, &most) in self.reserved_at_most.iter().filter(|(limit, _)| is_known(**limit)) {
             next.reserved_at_most.entry(limit).or_insert(most);
         }
-        for (&limit, greatest) in self.greatest.iter().filter(|(limit, _)| self.limits.get(**limit).is_some())
-        {
+        for (&limit, greatest) in self.greatest.iter().filter(|(limit, _)| is_known(**limit)) {
             next.greatest.entry(limit).or_insert_with(|| greatest.clone());
         }
         Ok(next)
@@ -89,10 +83,8 @@ impl RuleSet {
         overlays.iter().for_each(|source| overlaid.read(source, &problems));
         problems.or(())?;
         let mut limits = Registrar::new(self.limits.clone(), options.series_max, &self.beside);
-        limits.used = self.registered[..self.of_rules].to_vec();
+        limits.used = self.named[..self.of_rules].to_vec();
         limits.beside = self.beside.to_vec();
-        limits.names = self.names[..self.of_rules].to_vec();
-        limits.series = self.series[..self.of_rules].to_vec();
         let mut next = self.clone();
         next.set_overlays(overlaid, options.semantics, limits);
         Ok(next)
@@ -111,19 +103,18 @@ impl RuleSet {
             self.may_wait_for_slots |= domain.may_wait_for_slots();
             self.may_wait |= domain.may_wait();
         }
-        // Also of limits that reserve nothing any more: reservations from before a change of the rules may be open.
-        let all = self.rule_limits_unsorted();
-        let bounded = all.filter_map(|(_, limit)| Some((limit.id, limit.counted_at_most()?)));
-        let bounded: Vec<(LimitId, u64)> = bounded.collect();
-        let greatest = self.rule_limits_unsorted().map(|(_, limit)| limit);
-        let greatest = greatest.filter(|limit| limit.schedule.is_some());
-        let greatest: Vec<(LimitId, Algorithm)> =
-            greatest.map(|limit| (limit.id, limit.greatest().algorithm.clone())).collect();
-        self.reserved_at_most.extend(bounded);
-        self.greatest.extend(greatest);
-        let Registrar { table, used, beside, names, series, .. } = limits;
-        (self.limits, self.beside) = (table, beside.into());
-        (self.registered, self.names, self.series) = (used.into(), names.into(), series.into());
+        let (mut reserved_at_most, mut greatest) =
+            (mem::take(&mut self.reserved_at_most), mem::take(&mut self.greatest));
+        for (_, limit) in self.rule_limits_unsorted() {
+            // Also of limits that reserve nothing any more: reservations from before a change of the rules may be open.
+            reserved_at_most.extend(limit.counted_at_most().map(|most| (limit.id, most)));
+            if limit.schedule.is_some() {
+                greatest.insert(limit.id, limit.greatest().algorithm.clone());
+            }
+        }
+        (self.reserved_at_most, self.greatest) = (reserved_at_most, greatest);
+        let Registrar { table, used, beside, .. } = limits;
+        (self.limits, self.named, self.beside) = (table, used.into(), beside.into());
     }
 
     fn build(sources: &[Source], options: &LoadOptions, former: &Self) -> Result<Self, RuleErrors> {
@@ -249,11 +240,6 @@ impl RuleSet {
         self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
     }
 
-    /// The names of all limits of these rules, by [`RuleLimit::index`].
-    pub fn limit_names(&self) -> &[LimitName] {
-        &self.names
-    }
-
     /// The identities of the bans of all limits.
     pub(crate) fn bans(&self) -> impl Iterator<Item = &LimitIdentity> {
         self.beside.iter().filter(|beside| beside.info.algorithm.is_ban()).map(|ban| &ban.info.identity)
@@ -272,17 +258,17 @@ impl RuleSet {
 
     /// The name of one of these rules' limits.
     pub fn limit_name(&self, limit: &RuleLimit) -> &LimitName {
-        &self.names[limit.index as usize]
+        &self.named[limit.index as usize].name
     }
 
     /// The number of limits that have no series of their own in metrics.
     pub fn limits_without_series(&self) -> usize {
-        self.series.iter().filter(|series| series.id == SeriesId::OTHER).count()
+        self.named.iter().filter(|named| named.series.id == SeriesId::OTHER).count()
     }
 
     /// The identity of one of these rules' limits.
     pub(super) fn identity(&self, limit: &RuleLimit) -> &LimitIdentity {
-        &self.registered[limit.index as usize].info.identity
+        &self.named[limit.index as usize].limit.info.identity
     }
 
     /// Every limit with its rule, by domain and in the order of the files.
@@ -299,9 +285,8 @@ impl RuleSet {
 
     /// The limits of requests in flight, those of overrides too, with their series.
     pub fn slot_limits(&self) -> impl Iterator<Item = (&LimitIdentity, SeriesId)> {
-        let limits = self.registered.iter().zip(&*self.series);
-        let of_slots = limits.filter(|(limit, _)| limit.info.algorithm.holds_slots());
-        of_slots.map(|(limit, series)| (&limit.info.identity, series.id))
+        let of_slots = self.named.iter().filter(|named| named.limit.info.algorithm.holds_slots());
+        of_slots.map(|named| (&named.limit.info.identity, named.series.id))
     }
 
     /// Every limit by its number, including those of former rules.

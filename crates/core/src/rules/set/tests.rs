@@ -105,15 +105,15 @@ fn a_limit_has_a_dense_index_and_a_stable_name() {
     let domain = rules.domain("d").unwrap();
     let limits = domain.rules().into_iter().flat_map(|rule| &rule.limits);
     let mut named: Vec<(u32, &str)> =
-        limits.map(|limit| (limit.index, &*rules.limit_names()[limit.index as usize].limit)).collect();
+        limits.map(|limit| (limit.index, &*rules.limit_name(limit).limit)).collect();
     let own = domain.own_limit(crate::limit::RequestLimit { requests: 5, unit: Unit::Hour }, &[]);
-    named.push((own.index, &rules.limit_names()[own.index as usize].limit));
+    named.push((own.index, &rules.limit_name(&own).limit));
     let names: Vec<_> = named.iter().map(|(_, name)| *name).collect();
     assert_eq!(names, ["a=x", "n", "b", "c (1d)", "c (10s)", "(request's own limit per hour)"]);
     named.sort_unstable();
     named.dedup_by_key(|(index, _)| *index);
     assert_eq!(named.len(), 6, "no two limits share an index");
-    assert_eq!(rules.limit_names().len(), 5 + Unit::ALL.len());
+    assert_eq!(rules.named.len(), 5 + Unit::ALL.len());
 }
 
 #[test]

@@ -104,12 +104,11 @@ impl fmt::Display for Outcome<'_> {
                 write!(f, "no rule: the rules end here, so none has the key {key}")
             }
             Self::NoSuchKey { key, known, .. } => {
-                write!(f, "no rule: no descriptor here has the key {key}; known keys: ")?;
-                list(f, known)
+                write!(f, "no rule: no descriptor here has the key {key}; known keys: {}", listed(known))
             }
             Self::NoSuchValue { key, value, known, .. } => {
-                write!(f, "no rule: no descriptor here matches {key}={value}; known values: ")?;
-                list(f, known)
+                let known = listed(known);
+                write!(f, "no rule: no descriptor here matches {key}={value}; known values: {known}")
             }
         }
     }
@@ -126,11 +125,11 @@ impl fmt::Display for Explanation<'_> {
 }
 
 /// The first few, and how many more there are.
-fn list(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
+pub(in crate::rules) fn listed(items: &[&str]) -> String {
     const SHOWN_MAX: usize = 8;
-    f.write_str(&items[..items.len().min(SHOWN_MAX)].join(", "))?;
-    match items.len().checked_sub(SHOWN_MAX) {
-        None | Some(0) => Ok(()),
-        Some(more) => write!(f, " and {more} more"),
+    let shown = items[..items.len().min(SHOWN_MAX)].join(", ");
+    match items.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }

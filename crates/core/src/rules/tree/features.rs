@@ -3,7 +3,7 @@
 use super::Rule;
 
 /// What some rule of a domain does, overrides and blocks included.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
     /// A rule replaces limits of others.
     pub(super) replaces: bool,

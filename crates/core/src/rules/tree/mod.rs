@@ -21,6 +21,7 @@ mod sets;
 mod warnings;
 
 pub use entry::{RuleEntry, RuleValue};
+pub(super) use explanation::listed;
 pub use explanation::{Explanation, Outcome, Step};
 pub use matched::Matched;
 pub(super) use node::Level;
@@ -30,7 +31,7 @@ use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, OwnLimitSettings, Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::DeclaredDomain,
-    overlay::{Behind, Overlay, OverlayMatch, OverrideRule, not_shareable},
+    overlay::{Behind, Context, Overlay, OverlayMatch, OverrideRule},
     own_limits::OwnLimits,
     quotas::QuotaSettings,
     redaction::Redaction,
@@ -135,7 +136,8 @@ impl DomainRules {
         semantics: Semantics,
     ) -> Option<(usize, NotShareable)> {
         let behind = self.follow(&declared.as_entries(), &mut SmallVec::new());
-        not_shareable(&self.name, semantics, self.is_shared, &declared.action, behind)
+        let context = Context { domain: &self.name, semantics, is_shared: self.is_shared };
+        context.not_shareable(&declared.action, behind)
     }
 
     pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
@@ -284,7 +286,12 @@ impl DomainRules {
 
     /// Every rule, in no particular order: saves the sorting.
     pub fn rules_unsorted(&self) -> Vec<&Rule> {
-        all_rules(&self.root, self.conditional.as_deref(), self.overlay.as_deref())
+        let mut rules = Vec::new();
+        self.root.add_rules(&mut rules);
+        let conditional = self.conditional.iter().flat_map(|limits| limits.iter());
+        rules.extend(conditional.map(|limit| &limit.rule));
+        rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
+        rules
     }
 
     /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
@@ -319,22 +326,28 @@ impl DomainRules {
         let quotas = declared.quotas.map(|declared| declared.quotas());
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
-        let kind = Kind {
-            is_shared: declared.is_shared,
-            is_conditional: conditional.is_some(),
-            requests_reserve: own_limits.reserve(),
-        };
-        Self {
+        let mut rules = Self {
             name: declared.name,
-            features: Features::of(&all_rules(&root, conditional.as_deref(), None), kind),
             root,
             own_limits,
             is_shared: declared.is_shared,
+            features: Features::default(),
             redactions,
             quotas,
             conditional,
             overlay: None,
-        }
+        };
+        rules.features = rules.find_features();
+        rules
+    }
+
+    fn find_features(&self) -> Features {
+        let kind = Kind {
+            is_shared: self.is_shared,
+            is_conditional: self.conditional.is_some(),
+            requests_reserve: self.own_limits.reserve(),
+        };
+        Features::of(&self.rules_unsorted(), kind)
     }
 
     /// Sets the overrides and blocks, which `overlay` compiles for the rules of the domain, and what follows from both.
@@ -346,24 +359,7 @@ impl DomainRules {
         self.overlay =
             overlay(&self.name, self.is_shared, &|entries| self.follow(entries, &mut SmallVec::new()));
         if had_overlay || self.overlay.is_some() {
-            let kind = Kind {
-                is_shared: self.is_shared,
-                is_conditional: self.conditional.is_some(),
-                requests_reserve: self.own_limits.reserve(),
-            };
-            self.features = Features::of(&self.rules_unsorted(), kind);
+            self.features = self.find_features();
         }
     }
-}
-
-fn all_rules<'r>(
-    root: &'r Level,
-    conditional: Option<&'r ConditionalLimits>,
-    overlay: Option<&'r Overlay>,
-) -> Vec<&'r Rule> {
-    let mut rules = Vec::new();
-    root.add_rules(&mut rules);
-    rules.extend(conditional.into_iter().flat_map(ConditionalLimits::iter).map(|limit| &limit.rule));
-    rules.extend(overlay.into_iter().flat_map(Overlay::rules));
-    rules
 }

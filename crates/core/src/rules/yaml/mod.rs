@@ -6,11 +6,13 @@
 
 mod build;
 mod fields;
+mod located;
 mod scalar;
 mod suggest;
 
 pub(super) use build::{parse, parse_all};
 pub(super) use fields::{Field, Fields, quoted};
+pub use located::Located;
 pub use scalar::yaml_text;
 pub use suggest::nearest;
 
@@ -71,31 +73,6 @@ impl Node {
     fn map(position: Position, pairs: Vec<Pair>) -> Self {
         let (size, height) = extent(pairs.iter().map(|pair| &pair.value));
         Self { position, kind: Kind::Map(pairs), size, height }
-    }
-
-    /// Place of the value.
-    pub(super) fn position(&self) -> Position {
-        self.position
-    }
-
-    /// The text of a scalar.
-    pub(super) fn text(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Scalar(scalar) => Some(&scalar.text),
-            _ => None,
-        }
-    }
-
-    /// The items of a list; none of anything else.
-    pub(super) fn items(&self) -> impl Iterator<Item = &Self> {
-        let items: &[Rc<Self>] = if let Kind::List(items) = &self.kind { items } else { &[] };
-        items.iter().map(|item| &**item)
-    }
-
-    /// The pairs of a map, each with the place of its key; none of anything else.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, Position, &Self)> {
-        let pairs: &[Pair] = if let Kind::Map(pairs) = &self.kind { pairs } else { &[] };
-        pairs.iter().map(|pair| (&*pair.key, pair.key_position, &*pair.value))
     }
 
     /// Whether this is a list.
