@@ -11,7 +11,6 @@ use crate::{
     rules::LimitTable,
     store::{Counter, Key, Shard, Store},
 };
-use std::sync::atomic::Ordering;
 
 impl Pinned<'_> {
     /// The charges of a request to counters of this process, if credits of leases can decide it: see [`super::OwnedPinned::leasable`].
@@ -49,7 +48,6 @@ impl Pinned<'_> {
         if counter.limit() != limit.id {
             convert(counter, limit, &self.in_force.rules, now);
         }
-        self.limiter.has_leases.store(true, Ordering::Relaxed);
         Some(change_leased(counter, &limit.algorithm, now, change))
     }
 
@@ -62,9 +60,7 @@ impl Pinned<'_> {
     ) -> Option<T> {
         let mut shard = self.limiter.store.lock(Store::shard_of(key));
         let counter = shard.find(key).map(|slot| shard.get_mut(slot))?;
-        let id = counter.limit();
-        let limit = self.in_force.rules.limits().get(id)?;
-        self.limiter.has_leases.store(true, Ordering::Relaxed);
+        let limit = self.in_force.rules.limits().get(counter.limit())?;
         Some(change_leased(counter, &limit.algorithm, now, change))
     }
 }
@@ -76,21 +72,14 @@ fn change_leased<T>(
     now: Timestamp,
     change: impl FnOnce(&Algorithm, &mut Leased) -> T,
 ) -> T {
-    let id = counter.limit();
-    let mut leased = Leased::of(algorithm, counter.take_state(), now);
-    let result = change(algorithm, &mut leased);
-    let state = leased.into_state(algorithm, now);
-    let expires = algorithm.expires(&state);
-    counter.set(state, id, expires);
-    result
+    counter.change(algorithm, |state| {
+        let mut leased = Leased::of(algorithm, state, now);
+        let result = change(algorithm, &mut leased);
+        (leased.into_state(algorithm, now), result)
+    })
 }
 
 impl Limiter {
-    /// Whether counters may have outstanding credits.
-    pub(super) fn has_leases(&self) -> bool {
-        self.has_leases.load(Ordering::Relaxed)
-    }
-
     /// Resets a counter in which no request is queued: outstanding credits stay, and count. False if it does not exist.
     pub(super) fn empty_leased(
         &self,
@@ -101,15 +90,12 @@ impl Limiter {
     ) -> bool {
         let Some(slot) = shard.find(key) else { return false };
         let counter = shard.get_mut(slot);
-        let id = counter.limit();
-        let (State::Leased(_), Some(limit)) = (&*counter.state(), limits.get(id)) else {
+        let (State::Leased(_), Some(limit)) = (&*counter.state(), limits.get(counter.limit())) else {
             return self.store.remove(shard, key);
         };
-        let mut leased = Leased::of(&limit.algorithm, shard.get_mut(slot).take_state(), now);
-        leased.reset(&limit.algorithm, now);
-        let state = leased.into_state(&limit.algorithm, now);
-        let expires = limit.algorithm.expires(&state);
-        shard.get_mut(slot).set(state, id, expires);
+        change_leased(shard.get_mut(slot), &limit.algorithm, now, |algorithm, leased| {
+            leased.reset(algorithm, now)
+        });
         true
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     limit::Request,
     rules::{DomainRules, RuleSet},
     store::{Seed, Store, StoreSettings},
-    sync::{ArcSwap, AtomicBool, AtomicUsize, Guard, Mutex},
+    sync::{ArcSwap, AtomicUsize, Guard, Mutex},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -31,8 +31,6 @@ pub struct Limiter {
     pub(super) slots: SlotSource,
     /// Whether shared counters have groups, which only a cluster needs.
     pub(super) has_groups: bool,
-    /// Whether credits of counters were ever granted.
-    pub(super) has_leases: AtomicBool,
 }
 
 /// Requests that may be queued at once, over all counters, unless configured otherwise.
@@ -64,6 +62,12 @@ impl InForce {
         }
     }
 
+    /// The same rules with other keys of counters in a shared store.
+    pub(super) fn with_keys(&self, seeds: &Seeds, resets: &Arc<SharedResets>) -> Self {
+        let Self { queued_before, generation, .. } = *self;
+        Self { queued_before, generation, ..Self::new(RuleSet::clone(&self.rules), seeds, resets) }
+    }
+
     pub(super) fn after(former: &Self, rules: RuleSet) -> Self {
         let queued_before = former.queued_before || former.rules.may_queue();
         let (seeds, resets) = (former.keys.seeds(), former.keys.resets());
@@ -86,7 +90,6 @@ impl Limiter {
             waiting: AtomicUsize::new(0),
             queue_margin: Duration::ZERO,
             has_groups: false,
-            has_leases: AtomicBool::new(false),
             updating: Mutex::new(()),
         }
     }
@@ -95,8 +98,7 @@ impl Limiter {
     pub fn with_shared_seed(mut self, seed: Seed) -> Self {
         let former = Arc::clone(&self.in_force.load());
         let seeds = Seeds { local: former.keys.seeds().local.clone(), shared: seed };
-        let rules = RuleSet::clone(&former.rules);
-        self.in_force = ArcSwap::from_pointee(InForce::new(rules, &seeds, &Arc::default()));
+        self.in_force = ArcSwap::from_pointee(former.with_keys(&seeds, &Arc::default()));
         self
     }
 

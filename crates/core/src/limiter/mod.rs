@@ -27,6 +27,7 @@ mod in_order;
 mod joint_resets;
 mod keys;
 mod leasable;
+mod locked_keys;
 mod plan;
 mod queue;
 mod reached;

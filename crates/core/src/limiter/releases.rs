@@ -109,13 +109,13 @@ impl Limiter {
 
     /// Counts slots that a shared store has released, and those that were not held there.
     pub fn count_releases(&self, released: u64, unknown: u64) {
-        self.slots.released.fetch_add(released, Ordering::Relaxed);
-        self.slots.unknown.fetch_add(unknown, Ordering::Relaxed);
+        self.slots.numbers.released.fetch_add(released, Ordering::Relaxed);
+        self.slots.numbers.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
 
     /// Counts reservations that have ended in a shared store, and those that were not open there.
     pub fn count_ends(&self, ended: u64, unknown: u64) {
-        let reservations = &self.slots.reservations;
+        let reservations = &self.slots.reservations.numbers;
         reservations.ended.fetch_add(ended, Ordering::Relaxed);
         reservations.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
@@ -142,14 +142,15 @@ impl Limiter {
         for &(weight, key) in &ticket.reserved {
             let hits = weighed(hits, weight);
             let ended = self.end_one(key, ticket.id, hits, now);
-            let reservations = &self.slots.reservations;
+            let reservations = &self.slots.reservations.numbers;
             let counted = if is_held(&ended) { &reservations.ended } else { &reservations.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
             last = ended.map(|change| change.number).or(last);
         }
         for &key in &ticket.keys {
             let released = self.release_one(key, ticket.id, slot_hits(hits), now);
-            let counted = if is_held(&released) { &self.slots.released } else { &self.slots.unknown };
+            let counted =
+                if is_held(&released) { &self.slots.numbers.released } else { &self.slots.numbers.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
             last = released.map(|change| change.number).or(last);
         }
@@ -205,13 +206,14 @@ impl Limiter {
         };
         let most = in_force.rules.reserved_at_most(limit).unwrap_or(u64::MAX);
         let algorithm = in_force.rules.greatest(limit).unwrap_or(&info.algorithm);
-        let (state, ended, lost) = algorithm.end_reservation(counter.take_state(), id, cost, most, now);
-        let expires = algorithm.expires(&state);
-        counter.set(state, limit, expires);
+        let (ended, lost) = counter.change(algorithm, |state| {
+            let (state, ended, lost) = algorithm.end_reservation(state, id, cost, most, now);
+            (state, (ended, lost))
+        });
         let number = self.store.next_number();
         drop(shard);
         let reservations = &self.slots.reservations;
-        reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
         if let Ended::Reserved(reservation) = ended {
             reservations.end(reservation.deadline);
         }

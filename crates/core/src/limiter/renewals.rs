@@ -13,6 +13,7 @@
 
 use super::{
     in_force::{InForce, Limiter},
+    locked_keys::LockedKeys,
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
     ticket::{StoredHolds, StoredRenewal, Ticket, renewal_of, renewed_entries},
@@ -20,8 +21,8 @@ use super::{
 use crate::{
     limit::{Descriptor, Hits, Request, Timestamp, Window},
     rules::DomainRules,
-    store::{Counter, Key, Shard, Store},
-    sync::{AtomicU64, MutexGuard},
+    store::{Counter, Key, Store},
+    sync::AtomicU64,
 };
 use smallvec::SmallVec;
 use std::{iter::zip, sync::atomic::Ordering};
@@ -34,33 +35,6 @@ struct Renewal<'t> {
     descriptors: SmallVec<[u32; 2]>,
     /// Whether they are peeks: what is held stays as it is.
     is_peek: bool,
-}
-
-/// The shards of the counters that a ticket names, locked.
-struct NamedShards<'s>(SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>);
-
-impl<'s> NamedShards<'s> {
-    /// Locks them in ascending order, which is that of the keys: two requests that share two shards must not deadlock.
-    fn lock(store: &'s Store, named: &[PlannedCounter]) -> Self {
-        let mut shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]> = SmallVec::new();
-        for counter in named {
-            let shard = Store::shard_of(counter.key);
-            if shards.last().is_none_or(|(last, _)| *last != shard) {
-                shards.push((shard, store.lock(shard)));
-            }
-        }
-        Self(shards)
-    }
-
-    fn get(&self, key: Key) -> Option<&Counter> {
-        let (_, shard) = self.0.iter().find(|(number, _)| *number == Store::shard_of(key))?;
-        shard.find(key).map(|slot| shard.get(slot))
-    }
-
-    fn get_mut(&mut self, key: Key) -> Option<&mut Counter> {
-        let (_, shard) = self.0.iter_mut().find(|(number, _)| *number == Store::shard_of(key))?;
-        shard.find(key).map(|slot| shard.get_mut(slot))
-    }
 }
 
 /// For how long a limit holds what a ticket names.
@@ -173,7 +147,7 @@ impl Limiter {
         if named.is_empty() {
             return true;
         }
-        let mut shards = NamedShards::lock(&self.store, &named);
+        let mut shards = LockedKeys::lock(&self.store, named.iter().map(|counter| counter.key));
         let is_held = |counter: &PlannedCounter| {
             shards.get(counter.key).is_some_and(|found| match (hold(plan.first(counter)), &*found.state()) {
                 (Some(Hold::Slot(_)), state) => {
@@ -215,7 +189,7 @@ impl Limiter {
                 let deadline = now.saturating_add_nanos(max_hold.nanos().get());
                 let (renewed, former, lost) = algorithm.renew_reservation(state, id, deadline, now);
                 let reservations = &self.slots.reservations;
-                reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
                 if let Some(former) = former.filter(|former| *former < deadline) {
                     reservations.renew(former, deadline);
                 }
@@ -229,7 +203,7 @@ impl Limiter {
     /// Counts what a ticket names as renewed or as not held.
     fn count_renewals(&self, ticket: &Ticket, is_held: bool) {
         let add = |counter: &AtomicU64, named: usize| _ = counter.fetch_add(named as u64, Ordering::Relaxed);
-        let (slots, reservations) = (&self.slots, &self.slots.reservations);
+        let (slots, reservations) = (&self.slots.numbers, &self.slots.reservations.numbers);
         let [of_slots, of_reservations] = match is_held {
             true => [&slots.renewed, &reservations.renewed],
             false => [&slots.unknown_renewals, &reservations.unknown_renewals],

@@ -20,33 +20,42 @@ const MINUTE_NANOS: u64 = 60_000_000_000;
 
 /// Numbers of reservations since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReservationCounts {
+pub struct ReservationCounts<N = u64> {
     /// Starts, one for each limit that reserves.
-    pub started: u64,
+    pub started: N,
     /// Ends of a reservation that was open.
-    pub ended: u64,
+    pub ended: N,
     /// Ends of one that was not: ended before, past its deadline, or never started.
-    pub unknown: u64,
+    pub unknown: N,
     /// Renewals of one that was open.
-    pub renewed: u64,
+    pub renewed: N,
     /// Renewals of one that was not.
-    pub unknown_renewals: u64,
+    pub unknown_renewals: N,
     /// Reservations past their deadlines when their counter was used again.
-    pub lost: u64,
+    pub lost: N,
     /// Estimates that no end corrects, because there were too many reservations.
-    pub uncorrected: u64,
+    pub uncorrected: N,
+}
+
+impl<N> ReservationCounts<N> {
+    fn map<M>(&self, of: impl Fn(&N) -> M) -> ReservationCounts<M> {
+        let Self { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected } = self;
+        ReservationCounts {
+            started: of(started),
+            ended: of(ended),
+            unknown: of(unknown),
+            renewed: of(renewed),
+            unknown_renewals: of(unknown_renewals),
+            lost: of(lost),
+            uncorrected: of(uncorrected),
+        }
+    }
 }
 
 /// Counts reservations.
 pub(super) struct Reservations {
     open: Mutex<OpenReservations>,
-    pub(super) started: AtomicU64,
-    pub(super) ended: AtomicU64,
-    pub(super) unknown: AtomicU64,
-    pub(super) renewed: AtomicU64,
-    pub(super) unknown_renewals: AtomicU64,
-    pub(super) lost: AtomicU64,
-    pub(super) uncorrected: AtomicU64,
+    pub(super) numbers: ReservationCounts<AtomicU64>,
 }
 
 /// Numbers of open reservations by the minutes of their deadlines.
@@ -109,10 +118,8 @@ impl OpenReservations {
 
 impl Reservations {
     pub(super) fn new() -> Self {
-        let [started, ended, unknown, renewed, unknown_renewals, lost, uncorrected] =
-            std::array::from_fn(|_| AtomicU64::new(0));
-        let open = Mutex::new(OpenReservations::new());
-        Self { open, started, ended, unknown, renewed, unknown_renewals, lost, uncorrected }
+        let numbers = ReservationCounts::<u64>::default().map(|_| AtomicU64::new(0));
+        Self { open: Mutex::new(OpenReservations::new()), numbers }
     }
 
     /// Whether there is room for one more reservation, which is taken.
@@ -131,20 +138,9 @@ impl Reservations {
     }
 
     pub(super) fn counts(&self) -> ReservationCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected, .. } = self;
-        ReservationCounts {
-            started: count(started),
-            ended: count(ended),
-            unknown: count(unknown),
-            renewed: count(renewed),
-            unknown_renewals: count(unknown_renewals),
-            lost: count(lost),
-            uncorrected: count(uncorrected),
-        }
+        self.numbers.map(|number| number.load(Ordering::Relaxed))
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     limit::{LimitId, Request, Timestamp},
-    rules::DomainRules,
     store::{Key, Removed},
 };
 use std::{
@@ -33,10 +32,7 @@ impl Pinned<'_> {
         let domain = rules.domain(request.domain()).ok_or(ResetError::UnknownDomain)?;
         let plan = Plan::of_counters(domain, &self.in_force.keys, request);
         let keys = plan.charges.iter().map(|charge| charge.key).collect();
-        let removed = match self.has_queues(domain) || self.limiter.has_leases() {
-            true => self.limiter.empty(keys, rules.limits(), now),
-            false => self.limiter.store.remove_all(keys),
-        };
+        let removed = self.limiter.empty(keys, rules.limits(), now);
         self.limiter.call_waiting();
         Ok(removed)
     }
@@ -77,18 +73,10 @@ impl Pinned<'_> {
                     })
             })
         };
-        let counters = match self.has_queues(rules) || self.limiter.has_leases() {
-            true => self.limiter.empty_limits(is_selected, limits, now),
-            false => self.limiter.store.remove_where(|_, counter| is_selected(counter.limit())),
-        };
+        let counters = self.limiter.empty_limits(is_selected, limits, now);
         let number = self.limiter.store.next_number();
         self.limiter.call_waiting();
         Ok(Removed { counters, number })
-    }
-
-    /// Whether requests may be queued in counters of the domain, under these rules or former ones.
-    fn has_queues(&self, domain: &DomainRules) -> bool {
-        domain.may_queue() || self.in_force.queued_before
     }
 }
 

@@ -31,31 +31,40 @@ pub(super) struct SlotSource {
     /// The hash of ids, with the secret.
     ids: Fingerprint,
     sequence: AtomicU64,
-    pub(super) taken: AtomicU64,
-    pub(super) released: AtomicU64,
-    pub(super) unknown: AtomicU64,
-    pub(super) renewed: AtomicU64,
-    pub(super) unknown_renewals: AtomicU64,
-    expired: AtomicU64,
+    pub(super) numbers: SlotCounts<AtomicU64>,
     pub(super) figures: FiguresByLimit,
     pub(super) reservations: Reservations,
 }
 
 /// Numbers of slots since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SlotCounts {
+pub struct SlotCounts<N = u64> {
     /// Slots that requests took: one for each of their limits of requests in flight.
-    pub taken: u64,
+    pub taken: N,
     /// Releases of a slot that was owned, or of a part of it.
-    pub released: u64,
+    pub released: N,
     /// Releases of a slot that was not owned: released before, past its deadline, or never taken.
-    pub unknown: u64,
+    pub unknown: N,
     /// Renewals of a slot that was owned.
-    pub renewed: u64,
+    pub renewed: N,
     /// Renewals of one that was not.
-    pub unknown_renewals: u64,
+    pub unknown_renewals: N,
     /// Slots that were not released before their deadlines: counted when their counter is used again, or dropped.
-    pub expired: u64,
+    pub expired: N,
+}
+
+impl<N> SlotCounts<N> {
+    fn map<M>(&self, of: impl Fn(&N) -> M) -> SlotCounts<M> {
+        let Self { taken, released, unknown, renewed, unknown_renewals, expired } = self;
+        SlotCounts {
+            taken: of(taken),
+            released: of(released),
+            unknown: of(unknown),
+            renewed: of(renewed),
+            unknown_renewals: of(unknown_renewals),
+            expired: of(expired),
+        }
+    }
 }
 
 impl SlotSource {
@@ -63,44 +72,23 @@ impl SlotSource {
     pub(super) fn new(seed: &Seed, limits: LimitTable) -> Self {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
-        let [sequence, taken, released, unknown, renewed, unknown_renewals, expired] =
-            std::array::from_fn(|_| AtomicU64::new(0));
+        let numbers = SlotCounts::<u64>::default().map(|_| AtomicU64::new(0));
         let (figures, reservations) = (FiguresByLimit::new(limits), Reservations::new());
-        Self {
-            ids,
-            sequence,
-            taken,
-            released,
-            unknown,
-            renewed,
-            unknown_renewals,
-            expired,
-            figures,
-            reservations,
-        }
+        Self { ids, sequence: AtomicU64::new(0), numbers, figures, reservations }
     }
 
     /// Counts slots of a limit that have passed their deadlines.
     #[inline]
     pub(super) fn count_expired(&self, limit: LimitId, slots: u64) {
         if slots > 0 {
-            self.expired.fetch_add(slots, Ordering::Relaxed);
+            self.numbers.expired.fetch_add(slots, Ordering::Relaxed);
             self.figures.count_expired(limit, slots);
         }
     }
 
     /// Numbers since the start.
     pub(super) fn counts(&self) -> SlotCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { taken, released, unknown, renewed, unknown_renewals, expired, .. } = self;
-        SlotCounts {
-            taken: count(taken),
-            released: count(released),
-            unknown: count(unknown),
-            renewed: count(renewed),
-            unknown_renewals: count(unknown_renewals),
-            expired: count(expired),
-        }
+        self.numbers.map(|number| number.load(Ordering::Relaxed))
     }
 
     /// An id that no other slot has, and that nobody can guess; never 0. Of two processes with the same secret, the times differ.
@@ -185,7 +173,7 @@ impl<'d> SlotCharges<'d> {
         self.keys.push(key);
         self.cost = self.cost.max(hits);
         self.hold = self.hold.min(concurrency.max_hold.nanos().get());
-        self.source.taken.fetch_add(1, Ordering::Relaxed);
+        self.source.numbers.taken.fetch_add(1, Ordering::Relaxed);
         self.source.count_expired(limit, expired as u64);
         state
     }
@@ -208,7 +196,7 @@ impl<'d> SlotCharges<'d> {
         let is_stored =
             self.stored.is_some_and(|stored| stored.reserved.iter().any(|(_, stored)| *stored == key));
         if !is_stored && !reservations.start(deadline, now) {
-            reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
+            reservations.numbers.uncorrected.fetch_add(1, Ordering::Relaxed);
             return algorithm.add(state, hits, now);
         }
         if self.id == 0 {
@@ -222,14 +210,14 @@ impl<'d> SlotCharges<'d> {
                 self.reserved.push(key);
                 self.cost = self.cost.max(hits);
                 self.hold = self.hold.min(max_hold.nanos().get());
-                reservations.started.fetch_add(1, Ordering::Relaxed);
-                reservations.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                reservations.numbers.started.fetch_add(1, Ordering::Relaxed);
+                reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
             }
             None => {
                 if !is_stored {
                     reservations.end(deadline);
                 }
-                reservations.uncorrected.fetch_add(1, Ordering::Relaxed);
+                reservations.numbers.uncorrected.fetch_add(1, Ordering::Relaxed);
             }
         }
         state

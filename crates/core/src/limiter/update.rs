@@ -5,7 +5,7 @@
 
 use super::{
     in_force::{InForce, Limiter, Pinned},
-    keys::{Keys, Seeds},
+    keys::Seeds,
     shared_resets::SharedResets,
 };
 use crate::{
@@ -79,9 +79,7 @@ impl Limiter {
     /// Adds resets that were made before its start.
     pub fn with_shared_resets(mut self, resets: SharedResets) -> Self {
         let former = Arc::clone(&self.in_force.load());
-        let rules = RuleSet::clone(&former.rules);
-        let next = InForce::new(rules, former.keys.seeds(), &Arc::new(resets));
-        self.in_force = ArcSwap::from_pointee(next);
+        self.in_force = ArcSwap::from_pointee(former.with_keys(former.keys.seeds(), &Arc::new(resets)));
         self
     }
 
@@ -94,14 +92,7 @@ impl Limiter {
         if **former.keys.resets() == resets && former.keys.seeds().shared == seeds.shared {
             return None;
         }
-        let mut rules = RuleSet::clone(&former.rules);
-        let next = InForce {
-            keys: Keys::new(&mut rules, &seeds, &Arc::new(resets)),
-            rules: Arc::new(rules),
-            queued_before: former.queued_before,
-            generation: former.generation,
-        };
-        self.in_force.store(Arc::new(next));
+        self.in_force.store(Arc::new(former.with_keys(&seeds, &Arc::new(resets))));
         Some(RetiredRules(former))
     }
 }

@@ -1,7 +1,7 @@
 //! One counter, in 24 bytes. Most states are two words; no byte is spent on distinguishing them from the others.
 
 use crate::{
-    algorithm::{Slots, State, StateView},
+    algorithm::{Algorithm, Slots, State, StateView},
     limit::{LimitId, Timestamp},
 };
 use std::num::NonZeroU32;
@@ -90,6 +90,15 @@ impl Counter {
             Kept::Words { words, .. } => State::Words(std::mem::take(words)),
             Kept::Boxed { state, .. } => std::mem::take(state),
         }
+    }
+
+    /// Changes the state, which stays one of the limit under which it was counted. Its algorithm is this one.
+    pub fn change<T>(&mut self, algorithm: &Algorithm, change: impl FnOnce(State) -> (State, T)) -> T {
+        let limit = self.limit();
+        let (state, result) = change(self.take_state());
+        let expires = algorithm.expires(&state);
+        self.set(state, limit, expires);
+        result
     }
 
     /// Notes hits that were denied, if it is shared with clients of quota.

@@ -12,22 +12,6 @@ pub struct Removed {
 }
 
 impl Store {
-    /// Removes the counters of these keys, while the shards of all are locked.
-    pub fn remove_all(&self, mut keys: Vec<Key>) -> Removed {
-        keys.sort_unstable();
-        let (mut guards, mut counters) = (Vec::new(), 0);
-        // In ascending order of shards, which is that of the keys.
-        for of_shard in keys.chunk_by(|one, other| Self::shard_of(*one) == Self::shard_of(*other)) {
-            let mut shard = self.lock(Self::shard_of(of_shard[0]));
-            counters += of_shard.iter().filter(|key| shard.counters.remove(**key)).count();
-            guards.push(shard);
-        }
-        let number = self.next_number();
-        drop(guards);
-        self.release(counters);
-        Removed { counters, number }
-    }
-
     /// Removes a counter from its shard; false if there is none.
     pub fn remove(&self, shard: &mut Shard, key: Key) -> bool {
         let is_removed = shard.counters.remove(key);
@@ -72,8 +56,8 @@ mod tests {
             let counter = Counter::new(State::Words([1, 1]), LimitId((number % 2) as u32), expires);
             store.lock(Store::shard_of(key(number))).insert(key(number), counter, Timestamp::EPOCH);
         }
-        let removed = |keys: &[u64]| store.remove_all(keys.iter().copied().map(key).collect()).counters;
-        assert_eq!((removed(&[9, 7, 7, 9, 4_001]), removed(&[7])), (2, 0));
+        let removed = |number| store.remove(&mut store.lock(Store::shard_of(key(number))), key(number));
+        assert_eq!([9, 7, 7, 4_001].map(removed), [true, true, false, false]);
         assert_eq!(store.remove_where(|_, counter| counter.limit() == LimitId(1)), 1_998);
         assert_eq!(store.counters(), 2_000);
         let has = |number| store.lock(Store::shard_of(key(number))).find(key(number)).is_some();

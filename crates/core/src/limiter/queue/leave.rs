@@ -7,12 +7,10 @@ use super::{Due, QueuePoll, QueuePosition, QueuedHits};
 use crate::{
     algorithm::{Algorithm, State},
     limit::Timestamp,
-    limiter::in_force::Limiter,
+    limiter::{in_force::Limiter, locked_keys::LockedKeys},
     rules::LimitTable,
-    store::{Shard, Store},
-    sync::MutexGuard,
+    store::Counter,
 };
-use smallvec::SmallVec;
 use std::task::Waker;
 
 impl Limiter {
@@ -40,25 +38,17 @@ impl Limiter {
     /// behind it advance.
     pub fn cancel(&self, position: QueuePosition, now: Timestamp) {
         let mut woken = Vec::new();
-        let mut shards: SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> = SmallVec::new();
-        for &key in &position.keys {
-            let shard = Store::shard_of(key);
-            if shards.last().is_none_or(|(last, _)| *last != shard) {
-                shards.push((shard, self.store.lock(shard)));
-            }
-        }
+        let mut counters = LockedKeys::lock(&self.store, position.keys.iter().copied());
         let in_force = self.in_force.load();
         let mut queues = self.queues.lock();
         let request = queues.remove(&position, &mut woken);
         for hits in &request.hits {
-            let shard = Store::shard_of(hits.key);
-            let guard = shards.iter_mut().find(|(locked, _)| *locked == shard);
-            let (_, shard) = guard.expect("the shards of all keys were locked");
-            if let Some(left) = give_back(shard, hits, request.arrived, in_force.rules.limits(), now) {
+            let counter = counters.get_mut(hits.key);
+            if let Some(left) = give_back(counter, hits, request.arrived, in_force.rules.limits(), now) {
                 queues.advance_behind(&position, hits.key, left, &mut woken);
             }
         }
-        drop((queues, shards));
+        drop((queues, counters));
         woken.into_iter().for_each(Waker::wake);
         if let Some(slot) = &position.slot {
             self.cancel_start(&slot.ticket, now);
@@ -82,22 +72,20 @@ impl Limiter {
 
 /// Gives back the hits of a queued request that still count on a counter; returns their number.
 fn give_back(
-    shard: &mut Shard,
+    counter: Option<&mut Counter>,
     queued: &QueuedHits,
     arrived: Timestamp,
     limits: &LimitTable,
     now: Timestamp,
 ) -> Option<u64> {
-    let counter = shard.find(queued.key).map(|slot| shard.get_mut(slot))?;
-    let id = counter.limit();
+    let counter = counter?;
     // If the rules have changed, the counter may have another limit than on arrival.
-    let (limit, on_arrival) = (limits.get(id)?, limits.get(queued.limit)?);
-    let state = counter.take_state();
-    let left = left(queued, arrived, &limit.algorithm, &on_arrival.algorithm, &state, now);
-    let state = limit.algorithm.give_back(state, left, now);
-    let expires = limit.algorithm.expires(&state);
-    counter.set(state, id, expires);
-    Some(left)
+    let (limit, on_arrival) = (limits.get(counter.limit())?, limits.get(queued.limit)?);
+    let algorithm = &limit.algorithm;
+    Some(counter.change(algorithm, |state| {
+        let left = left(queued, arrived, algorithm, &on_arrival.algorithm, &state, now);
+        (algorithm.give_back(state, left, now), left)
+    }))
 }
 
 /// The hits of a queued request that are known to count still on a counter with this state, by its algorithm now and on

@@ -95,18 +95,16 @@ impl Queues {
         woken: &mut Vec<Waker>,
     ) -> bool {
         let Some(counter) = shard.find(key).map(|slot| shard.get_mut(slot)) else { return false };
-        let id = counter.limit();
-        let Some(limit) = limits.get(id) else { return false };
-        let (algorithm, state) = (&limit.algorithm, counter.take_state());
-        let queued = queued.iter().map(|(hits, arrived)| {
-            let on_arrival = limits.get(hits.limit);
-            on_arrival.map_or(0, |former| left(hits, *arrived, algorithm, &former.algorithm, &state, now))
+        let Some(limit) = limits.get(counter.limit()) else { return false };
+        let algorithm = &limit.algorithm;
+        let given = counter.change(algorithm, |state| {
+            let queued = queued.iter().map(|(hits, arrived)| {
+                let on_arrival = limits.get(hits.limit);
+                on_arrival.map_or(0, |former| left(hits, *arrived, algorithm, &former.algorithm, &state, now))
+            });
+            let given = algorithm.used(&state, now).saturating_sub(queued.sum());
+            (algorithm.give_back(state, given, now), given)
         });
-        let queued: u64 = queued.sum();
-        let given = algorithm.used(&state, now).saturating_sub(queued);
-        let state = algorithm.give_back(state, given, now);
-        let expires = algorithm.expires(&state);
-        counter.set(state, id, expires);
         self.advance_all(key, given, woken);
         true
     }

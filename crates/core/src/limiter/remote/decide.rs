@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        counters::LockedShards,
+        counters::{Counters, LockedShards},
         decide::decide_plan,
         deciding::Deciding,
         in_force::{Limiter, OwnedPinned},
@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     algorithm::State,
-    limit::{Code, Decision, Hits, ServiceLimit, Timestamp},
+    limit::{Code, Decision, Hits, Timestamp},
+    store::Store,
 };
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
@@ -38,24 +39,13 @@ impl<'h> RemoteRequest<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
         let keys = self.counters.iter().map(|counter| counter.key);
         let read_at = if times.is_empty() { ReadAt::One(now) } else { ReadAt::Each(times.into()) };
-        let mut fetched = Fetched { states: keys.zip(states).collect(), read_at };
+        let fetched = Fetched { states: keys.zip(states).collect(), read_at };
         if self.has_local_counters() {
             return self.decide_mixed(fetched, listed, local_now);
         }
-        let Limiter { slots, compat, global_shadow, .. } = self.owned.limiter;
-        let slots = SlotCharges::in_store(slots, &self.stored);
-        let mut deciding =
-            Deciding::new(&mut self.plan, &self.counters, &mut fetched, slots, *compat, now).by_sums();
-        deciding.evaluate();
-        self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, local_now));
-        let code = if *global_shadow { Code::Ok } else { deciding.verdict() };
-        deciding.settle(code == Code::Ok, true);
-        deciding.combine();
-        let slot = deciding.slots.taken().map(TakenSlots::granted);
-        let mut decision = reported_decision(code, &self.plan, 0, slot);
-        let limits =
-            service_limits::listed(listed, *global_shadow, &self.plan, &self.counters, &fetched, now);
-        set_service_limits(&mut decision, limits);
+        let counters = std::mem::take(&mut self.counters);
+        let decision = self.decide_by(&counters, fetched, None, listed, (now, local_now));
+        self.counters = counters;
         decision
     }
 
@@ -64,24 +54,41 @@ impl<'h> RemoteRequest<'h> {
         let OwnedPinned { in_force, limiter } = self.owned;
         let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
         let locals = all.len();
-        let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
+        let local = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
         all.append(&mut self.counters);
-        let mut states = Mixed { local: shards, locals, fetched };
-        let slots = SlotCharges::in_store(&limiter.slots, &self.stored);
-        let deciding = Deciding::new(&mut self.plan, &all, &mut states, slots, limiter.compat, now);
-        let mut deciding = deciding.by_sums();
+        let states = Mixed { local, locals, fetched };
+        let decision = self.decide_by(&all, states, Some(&limiter.store), listed, (now, now));
+        self.counters = all.drain(locals..).collect();
+        self.local = all;
+        decision
+    }
+
+    /// The decision from the states of these counters, which are read at `now` by their clock. It has a number if it changes some of this
+    /// process.
+    fn decide_by<C: Counters>(
+        &mut self,
+        counters: &[PlannedCounter],
+        mut states: C,
+        numbered: Option<&Store>,
+        listed: ListedLimits,
+        (now, local_now): (Timestamp, Timestamp),
+    ) -> Decision<'h> {
+        let Limiter { store, slots, compat, global_shadow, .. } = self.owned.limiter;
+        let slots = SlotCharges::in_store(slots, &self.stored);
+        let mut deciding =
+            Deciding::new(&mut self.plan, counters, &mut states, slots, *compat, now).by_sums();
         deciding.evaluate();
-        self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, now));
-        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
+        self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, local_now));
+        let (code, has_room) = deciding.conclude(store, *global_shadow);
         deciding.settle(code == Code::Ok, has_room);
         deciding.combine();
         let slot = deciding.slots.taken().map(TakenSlots::granted);
-        let number = limiter.store.next_number();
+        let number = numbered.map_or(0, Store::next_number);
         let mut decision = reported_decision(code, &self.plan, number, slot);
-        let limits = service_limits::listed(listed, limiter.global_shadow, &self.plan, &all, &states, now);
-        set_service_limits(&mut decision, limits);
-        self.counters = all.drain(locals..).collect();
-        self.local = all;
+        let limits = service_limits::listed(listed, *global_shadow, &self.plan, counters, &states, now);
+        if limits.is_some() {
+            decision.rare.get_or_insert_default().service_limits = limits;
+        }
         decision
     }
 
@@ -157,11 +164,5 @@ impl<'h> RemoteRequest<'h> {
             }
         }
         reported_decision(code, &plan, number, slot)
-    }
-}
-
-fn set_service_limits<'h>(decision: &mut Decision<'h>, limits: Option<Vec<ServiceLimit<'h>>>) {
-    if limits.is_some() {
-        decision.rare.get_or_insert_default().service_limits = limits;
     }
 }
