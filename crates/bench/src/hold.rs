@@ -72,8 +72,8 @@ pub(crate) struct Holds {
     held: BinaryHeap<Reverse<Held>>,
     /// Numbers of them by connection.
     by_position: Vec<usize>,
-    /// Number of ends without an answer yet.
-    ending: u64,
+    /// Number of ends that were sent and have no answer yet.
+    pub(crate) ending: u64,
     pub(crate) figures: HoldFigures,
 }
 
@@ -120,16 +120,6 @@ impl Holds {
         let Reverse(Held { position, end, .. }) = self.held.pop()?;
         self.by_position[position] -= 1;
         Some((position, end))
-    }
-
-    /// Number of ends that were sent and have no answer yet.
-    pub(crate) fn ending(&self) -> u64 {
-        self.ending
-    }
-
-    /// Counts an end that was sent.
-    pub(crate) fn started_end(&mut self) {
-        self.ending += 1;
     }
 
     /// Takes back one that could not be sent yet.

@@ -36,7 +36,7 @@ pub use load_error::LoadError;
 pub use outcome::{Failure, Outcome};
 pub use pace::Length;
 pub use plot::latency_svg;
-pub use report::{Latency, Report, duration, grouped};
+pub use report::{Report, duration, grouped};
 pub use server_cpu::{CpuError, ServerProcess};
 pub use tally::Tally;
 pub use template::{Descriptor, Template};

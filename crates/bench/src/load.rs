@@ -94,7 +94,8 @@ struct Load<'a> {
     next_link: usize,
     /// Length of the longest request, in bytes.
     longest_message: usize,
-    measurement: Option<Measurement>,
+    /// Since the end of the warm-up, the CPU time that the server had then, if it is measured.
+    measured: Option<Option<u64>>,
     tally: Tally,
     holds: Option<Holds>,
     /// Calls that just finished; empty except while responses are read.
@@ -104,12 +105,6 @@ struct Load<'a> {
     /// Last time at which a response arrived or none was outstanding.
     last_activity: u64,
     reconnects: u64,
-}
-
-/// State since the end of the warm-up.
-struct Measurement {
-    /// CPU time of the server at the end of the warm-up.
-    cpu_nanos: Option<u64>,
 }
 
 /// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
@@ -147,8 +142,8 @@ fn drive(
             }
             load.pace.stop(now);
         }
-        if load.measurement.is_none() && now >= load.pace.measured_from() {
-            load.measurement = Some(Measurement { cpu_nanos: load.server_cpu()? });
+        if load.measured.is_none() && now >= load.pace.measured_from() {
+            load.measured = Some(load.server_cpu()?);
         }
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
@@ -199,7 +194,7 @@ impl<'a> Load<'a> {
             links,
             next_link: 0,
             longest_message,
-            measurement: None,
+            measured: None,
             tally: Tally::new(),
             holds,
             finished: Vec::new(),
@@ -251,7 +246,7 @@ impl<'a> Load<'a> {
         // that were sent before its end have their answers: else these would take the slots that the ends give back.
         if let Some(deadline) = self.pace.deadline()
             && self.pace.is_over(now)
-            && (in_flight == holds.ending() || now > deadline.saturating_add(LAST_ANSWERS))
+            && (in_flight == holds.ending || now > deadline.saturating_add(LAST_ANSWERS))
         {
             holds.end_all();
         }
@@ -267,7 +262,7 @@ impl<'a> Load<'a> {
                 break;
             };
             links[free].connection.start(&end, END);
-            holds.started_end();
+            holds.ending += 1;
         }
         (0..self.links.len()).try_for_each(|position| self.flush(position, now))
     }
@@ -429,7 +424,7 @@ impl<'a> Load<'a> {
             Err(_) if ended_by.is_some() => None,
             read => read?,
         };
-        let cpu_before = self.measurement.and_then(|measurement| measurement.cpu_nanos);
+        let cpu_before = self.measured.flatten();
         Ok(Measured {
             nanos: self.last_response.saturating_sub(self.pace.measured_from()),
             tally: self.tally,

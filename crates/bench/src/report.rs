@@ -1,7 +1,7 @@
 //! The report of a run, as text or JSON.
 
 use crate::{hold::HoldFigures, load::Measured};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::{collections::BTreeMap, fmt};
 
 /// Results of a run.
@@ -33,31 +33,26 @@ pub struct Report {
     /// Requests that were held; absent without `--hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HoldFigures>,
-    /// Latency of the decided requests.
-    pub latency_us: Latency,
+    /// Latencies of the decided requests, by name: from the intended time of the request to the response.
+    #[serde(serialize_with = "as_map")]
+    pub latency_us: [(&'static str, f64); LATENCIES.len()],
     /// CPU time of the server per request, in microseconds; null without `--pid`.
     pub server_cpu_us_per_request: Option<f64>,
 }
 
-/// Latency in microseconds, from the intended time of the request to the response.
-#[derive(Clone, Debug, Serialize)]
-pub struct Latency {
-    /// The mean.
-    pub mean: f64,
-    /// The median.
-    pub p50: f64,
-    /// 90 % of the requests did not take longer.
-    pub p90: f64,
-    /// 99 % of the requests did not take longer.
-    pub p99: f64,
-    /// 99.9 % of the requests did not take longer.
-    #[serde(rename = "p99.9")]
-    pub p99_9: f64,
-    /// 99.99 % of the requests did not take longer.
-    #[serde(rename = "p99.99")]
-    pub p99_99: f64,
-    /// The longest.
-    pub max: f64,
+/// The latencies of a report: the mean, then those that so many per cent of the requests did not exceed.
+const LATENCIES: [(&str, Option<f64>); 7] = [
+    ("mean", None),
+    ("p50", Some(50.0)),
+    ("p90", Some(90.0)),
+    ("p99", Some(99.0)),
+    ("p99.9", Some(99.9)),
+    ("p99.99", Some(99.99)),
+    ("max", Some(100.0)),
+];
+
+fn as_map<S: Serializer>(latencies: &[(&str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(latencies.iter().copied())
 }
 
 impl Report {
@@ -79,15 +74,10 @@ impl Report {
             errors_by_kind: tally.failures.iter().map(|(kind, &count)| (kind.to_string(), count)).collect(),
             reconnects: measured.reconnects,
             held: measured.held,
-            latency_us: Latency {
-                mean: rounded(tally.mean_us()),
-                p50: rounded(tally.percentile_us(50.0)),
-                p90: rounded(tally.percentile_us(90.0)),
-                p99: rounded(tally.percentile_us(99.0)),
-                p99_9: rounded(tally.percentile_us(99.9)),
-                p99_99: rounded(tally.percentile_us(99.99)),
-                max: rounded(tally.percentile_us(100.0)),
-            },
+            latency_us: LATENCIES.map(|(name, percent)| {
+                let latency = percent.map_or_else(|| tally.mean_us(), |percent| tally.percentile_us(percent));
+                (name, rounded(latency))
+            }),
             server_cpu_us_per_request: measured
                 .server_cpu_nanos
                 .filter(|_| requests > 0)
@@ -127,17 +117,8 @@ impl fmt::Display for Report {
             row("server CPU", format!("{cpu:.2} µs per request"));
         }
         if self.ok + self.over_limit > 0 {
-            let latency = &self.latency_us;
-            for (name, value) in [
-                ("latency mean", latency.mean),
-                ("        p50", latency.p50),
-                ("        p90", latency.p90),
-                ("        p99", latency.p99),
-                ("        p99.9", latency.p99_9),
-                ("        p99.99", latency.p99_99),
-                ("        max", latency.max),
-            ] {
-                row(name, duration(value));
+            for (index, (name, value)) in self.latency_us.into_iter().enumerate() {
+                row(&format!("{:7} {name}", if index == 0 { "latency" } else { "" }), duration(value));
             }
         }
         let names = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
