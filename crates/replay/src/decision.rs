@@ -3,7 +3,7 @@
 
 use super::{Event, EventDescriptor, Place, RecordedStatus};
 use smallvec::SmallVec;
-use tidegate_core::limit::{Code, Descriptor, Entry, Request, Reset, Timestamp};
+use tidegate_core::limit::{Code, Descriptor, Entry, Request, Timestamp};
 
 /// A logged decision.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,18 +26,8 @@ pub struct LoggedDecision<'l> {
     pub ticket: Option<&'l str>,
 }
 
-/// The status of a descriptor: see [`RecordedStatus`].
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LoggedStatus<'l> {
-    /// The verdict on the descriptor.
-    pub code: Code,
-    /// Hits that would have been admitted.
-    pub remaining: u32,
-    /// None where there was no limit.
-    pub reset: Option<Reset>,
-    /// The path of the rule; none where there was no limit. Empty for a limit of the request, and where it was redacted.
-    pub rule: Option<&'l str>,
-}
+/// The status of a descriptor, with a text of the line.
+pub type LoggedStatus<'l> = RecordedStatus<&'l str>;
 
 impl Default for LoggedDecision<'_> {
     /// An admission without descriptors, to be read into.

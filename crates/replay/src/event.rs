@@ -149,8 +149,8 @@ pub struct EventDescriptor {
 }
 
 /// The status of a descriptor, as the log has it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct RecordedStatus {
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RecordedStatus<Text = SmolStr> {
     /// The verdict on the descriptor.
     pub code: Code,
     /// Hits that would have been admitted.
@@ -158,5 +158,5 @@ pub struct RecordedStatus {
     /// None where there was no limit.
     pub reset: Option<Reset>,
     /// The path of the rule; none where there was no limit. Empty for a limit of the request, and where it was redacted.
-    pub rule: Option<SmolStr>,
+    pub rule: Option<Text>,
 }

@@ -146,7 +146,14 @@ impl Replay {
     }
 
     /// Repeats one step of the log.
-    pub fn apply(&mut self, step: &Step) -> Result<(), LoggedRulesError> {
+    pub fn apply(&mut self, step: StepRef<'_, '_>) -> Result<(), LoggedRulesError> {
+        let step = match step {
+            StepRef::Kept(step) => step,
+            StepRef::InPlace(decision) => {
+                self.replay_logged(decision);
+                return Ok(());
+            }
+        };
         match (step, &mut self.proposed) {
             (Step::Decision(event), _) => self.replay(event),
             (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
@@ -156,17 +163,6 @@ impl Replay {
             (Step::Cancelled(step), _) => self.cancel(step),
         }
         Ok(())
-    }
-
-    /// Repeats one step of the log, which may be in place.
-    pub fn apply_ref(&mut self, step: StepRef<'_, '_>) -> Result<(), LoggedRulesError> {
-        match step {
-            StepRef::InPlace(decision) => {
-                self.replay_logged(decision);
-                Ok(())
-            }
-            StepRef::Kept(step) => self.apply(step),
-        }
     }
 
     /// Decides one event at its time.

@@ -4,7 +4,8 @@ use crate::{
     node::{Node, Problems},
     stream::Stream,
 };
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
 
 /// The address of the client.
 pub(crate) struct Client<'s> {
@@ -38,31 +39,17 @@ impl MaskLengths {
         }
     }
 
-    /// `192.0.2.0/24`.
-    pub(super) fn network_of(&self, address: IpAddr) -> String {
+    /// `192.0.2.0/24`; none only of lengths that reading has refused.
+    pub(super) fn network_of(&self, address: IpAddr) -> Option<IpNet> {
         let length = if address.is_ipv4() { self.v4 } else { self.v6 };
-        format!("{}/{length}", masked(address, length))
-    }
-}
-
-/// The first address of the network of this length that has the address.
-fn masked(address: IpAddr, length: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
+        IpNet::new(address, length).ok().map(|network| network.trunc())
     }
 }
 
 /// `remote_address_match`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct AddressMatch {
-    networks: Vec<(IpAddr, u8)>,
+    networks: Vec<IpNet>,
     invert: bool,
 }
 
@@ -78,14 +65,11 @@ impl AddressMatch {
     }
 
     pub(super) fn matches(&self, address: IpAddr) -> bool {
-        let is_in = |(network, length): &(IpAddr, u8)| {
-            network.is_ipv4() == address.is_ipv4() && masked(address, *length) == *network
-        };
-        self.networks.iter().any(is_in) != self.invert
+        self.networks.iter().any(|network| network.contains(&address)) != self.invert
     }
 }
 
-fn network(node: &Node, problems: &Problems) -> Option<(IpAddr, u8)> {
+fn network(node: &Node, problems: &Problems) -> Option<IpNet> {
     let Ok(address) = node.text("address_prefix").parse::<IpAddr>() else {
         let path = node.path_of("address_prefix");
         problems.add(&path, format!("{:?} is not an address", node.text("address_prefix")));
@@ -94,5 +78,5 @@ fn network(node: &Node, problems: &Problems) -> Option<(IpAddr, u8)> {
     let max = if address.is_ipv4() { 32 } else { 128 };
     // An absent length is 0, as in Envoy.
     let length = if node.has("prefix_len") { node.prefix_length("prefix_len", max, problems) } else { 0 };
-    Some((masked(address, length), length))
+    IpNet::new(address, length).ok()
 }

@@ -16,6 +16,7 @@ use address::Client;
 use address::{AddressMatch, MaskLengths};
 pub(crate) use header_match::HeaderMatch;
 pub(crate) use query::QueryMatch;
+pub use query::percent_decoded;
 use std::{borrow::Cow, cell::OnceCell};
 pub(crate) use text_match::TextMatch;
 
@@ -239,7 +240,8 @@ impl Action {
             Reads::QueryParameter(name) => query::first(source.path(), name),
             Reads::Address => source.client().map(|client| Cow::Borrowed(client.text.as_bytes())),
             Reads::Network(lengths) => {
-                source.client().map(|client| Cow::Owned(lengths.network_of(client.address).into_bytes()))
+                let network = source.client().and_then(|client| lengths.network_of(client.address));
+                network.map(|network| Cow::Owned(network.to_string().into_bytes()))
             }
             Reads::Match(value, matcher) => {
                 matcher.matches(source).then_some(Cow::Borrowed(value.as_bytes()))

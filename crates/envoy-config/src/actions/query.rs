@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// The value of the first parameter of that name.
 pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
-    first_by(path, name, decoded)
+    first_by(path, name, percent_decoded)
 }
 
 /// The value of the first parameter of that name, with names and values read by `read`.
@@ -27,8 +27,8 @@ fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) ->
     })
 }
 
-/// Decodes `%xx`. A plus is a plus, as in Envoy.
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+/// Decodes `%xx`; what is no escape stays as it is. A plus is a plus, as in Envoy.
+pub fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return Cow::Borrowed(text);
     }

@@ -3,10 +3,8 @@
 //! Envoy logs `192.0.2.44:37652` or `[2001:db8::1]:443`, and sends `192.0.2.44` or `2001:db8::1`. A field with a list, such as
 //! `x-forwarded-for`, has the address that the nearest proxy appended at its end; addresses before it are claims of the client.
 
-use std::{
-    borrow::Cow,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use ipnet::IpNet;
+use std::{borrow::Cow, net::IpAddr};
 
 /// The address in the text: without its port, of a list the last. None if that is no IP address.
 pub(super) fn address(text: &str) -> Option<Cow<'_, str>> {
@@ -28,16 +26,9 @@ pub(super) fn address(text: &str) -> Option<Cow<'_, str>> {
 
 /// The network of the address in the text, as the action `masked_remote_address` sends it.
 pub(super) fn network(text: &str, v4_bits: u8, v6_bits: u8) -> Option<String> {
-    Some(match address(text)?.parse().ok()? {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(v4_bits)).unwrap_or(0);
-            format!("{}/{v4_bits}", Ipv4Addr::from_bits(address.to_bits() & mask))
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(v6_bits)).unwrap_or(0);
-            format!("{}/{v6_bits}", Ipv6Addr::from_bits(address.to_bits() & mask))
-        }
-    })
+    let address: IpAddr = address(text)?.parse().ok()?;
+    let bits = if address.is_ipv4() { v4_bits } else { v6_bits };
+    Some(IpNet::new(address, bits).ok()?.trunc().to_string())
 }
 
 /// Whether the text after a closing bracket is nothing or a colon and a port.

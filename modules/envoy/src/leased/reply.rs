@@ -1,5 +1,6 @@
 //! The response to a call, as the connection receives it.
 
+use tidegate_envoy_config::percent_decoded;
 use tidegate_http2::{client, grpc::PREFIX_BYTES};
 
 /// Bytes of the largest response that is accepted.
@@ -24,7 +25,9 @@ impl client::Response for Reply {
             b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
             // A status that is not a number is UNKNOWN by the gRPC protocol, and never OK.
             b"grpc-status" => self.grpc_status = Some(number().unwrap_or(2)),
-            b"grpc-message" => self.grpc_message = percent_decoded(value),
+            b"grpc-message" => {
+                self.grpc_message = String::from_utf8_lossy(&percent_decoded(value)).into_owned();
+            }
             _ => {}
         }
     }
@@ -58,22 +61,6 @@ impl Reply {
             _ => Err("a response that is not one message".to_owned()),
         }
     }
-}
-
-/// The text of `grpc-message`; what is no escape stays as it is.
-fn percent_decoded(value: &[u8]) -> String {
-    let (mut text, mut rest) = (Vec::with_capacity(value.len()), value);
-    while let [first, after @ ..] = rest {
-        let escaped = match rest {
-            [b'%', high, low, ..] => {
-                str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
-            }
-            _ => None,
-        };
-        text.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &rest[3..] } else { after };
-    }
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ fn apply<L: Log<Error = Stop>>(
     bar: &ProgressBar,
 ) -> Result<tidegate_replay::Replay, Stop> {
     apply_in_order(logs, |step| {
-        replay.apply_ref(step).map_err(Failure::from)?;
+        replay.apply(step).map_err(Failure::from)?;
         if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
             bar.set_message(format!("{} requests", replay.decided()));
         }

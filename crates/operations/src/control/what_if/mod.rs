@@ -228,7 +228,7 @@ impl Run {
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        let applied = apply_in_order(vec![Steps(in_time)], |step| replay.apply_ref(step));
+        let applied = apply_in_order(vec![Steps(in_time)], |step| replay.apply(step));
         applied.map_err(|_| WhatIfError::Failed)?;
         let is_partial = is_over();
         if replay.out_of_order() > 0 && matches!(self.requests, Requests::Log(_)) {

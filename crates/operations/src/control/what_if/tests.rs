@@ -137,7 +137,7 @@ fn replayed(events: Vec<Event>) -> Report {
 
 fn replayed_steps(steps: impl Iterator<Item = Step>) -> Report {
     let mut replay = Replay::new(rules(), None, 10);
-    let applied = apply_in_order(vec![Steps(steps)], |step| replay.apply_ref(step));
+    let applied = apply_in_order(vec![Steps(steps)], |step| replay.apply(step));
     applied.expect("rules that are in force");
     replay.into_report().0
 }
