@@ -19,9 +19,7 @@ use tidegate_core::{
     store::{Key, OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, EncodedRequest, End, Release, Renewal, Reply, Undo, Verdict, end_script_with_argument_clock, mark,
-    release_script_with_argument_clock, renew_script_with_argument_clock, script_with_argument_clock,
-    undo_script_with_argument_clock,
+    Batch, Command, EncodedRequest, Reply, Script, Undo, Verdict, counter_name, mark,
 };
 
 tests_with! {
@@ -43,11 +41,7 @@ const BACK_MAX: u64 = 900;
 /// The script in a store, at times of the test's choice.
 pub(super) struct Store {
     connection: redis::Connection,
-    sha: String,
-    undo_sha: String,
-    release_sha: String,
-    end_sha: String,
-    renew_sha: String,
+    digests: [String; Script::ALL.len()],
     prefix: String,
     /// Reservations that had passed their deadlines.
     pub(super) lost: u64,
@@ -56,15 +50,12 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(server: &RedisServer, prefix: String) -> Self {
         let mut connection = server.connection();
-        let mut load = |script: String| {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection);
+        let digests = Script::ALL.map(|script| {
+            let load =
+                redis::cmd("SCRIPT").arg("LOAD").arg(script.with_argument_clock()).query(&mut connection);
             load.expect("the script compiles")
-        };
-        let (sha, undo_sha) = (load(script_with_argument_clock()), load(undo_script_with_argument_clock()));
-        let release_sha = load(release_script_with_argument_clock());
-        let end_sha = load(end_script_with_argument_clock());
-        let renew_sha = load(renew_script_with_argument_clock());
-        Self { connection, sha, undo_sha, release_sha, end_sha, renew_sha, prefix, lost: 0 }
+        });
+        Self { connection, digests, prefix, lost: 0 }
     }
 
     /// The decisions of the store on requests at one moment.
@@ -99,7 +90,7 @@ impl Store {
         requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
         let keys = 1 + batch.keys().len() + batch.given().len();
-        call.arg(&self.sha).arg(keys).arg(format!("{}layout", self.prefix));
+        call.arg(&self.digests[Script::Decide as usize]).arg(keys).arg(format!("{}layout", self.prefix));
         batch.keys().iter().for_each(|key| _ = call.arg(self.name(*key)));
         batch.given().iter().for_each(|key| _ = call.arg(mark(&self.name(*key))));
         call.arg(LAYOUT).arg(batch.requests()).arg("").arg(batch.lease_requests());
@@ -113,15 +104,18 @@ impl Store {
     }
 
     /// Ends reservations; returns how many were open.
-    pub(super) fn end(&mut self, end: &End, now: Timestamp) -> u64 {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.end_sha).arg(end.keys().len());
-        end.keys().for_each(|key| _ = call.arg(self.name(key)));
-        end.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
-        call.arg(now.as_nanos() / 1_000);
-        let (ended, lost): (u64, u64) = call.query(&mut self.connection).expect("the script runs");
+    pub(super) fn end(&mut self, end: &Command, now: Timestamp) -> u64 {
+        let (ended, lost): (u64, u64) = self.run(end, now);
         self.lost += lost;
         ended
+    }
+
+    /// Runs a command.
+    fn run<T: redis::FromRedisValue>(&mut self, command: &Command, now: Timestamp) -> T {
+        let mut call = redis::cmd("EVALSHA");
+        let keys = command.keys(&self.prefix);
+        call.arg(&self.digests[command.script as usize]).arg(keys.len()).arg(keys).arg(&command.arguments);
+        call.arg(now.as_nanos() / 1_000).query(&mut self.connection).expect("the script runs")
     }
 
     /// Renews what the tickets of a request name; returns whether all of it is held.
@@ -129,8 +123,11 @@ impl Store {
         let mut named = owned.change_named(wanted, now);
         let renew = |renewal: &StoredRenewal| {
             let keys = |of: &[(u16, Key, Window)]| of.iter().map(|(_, key, hold)| (*key, *hold)).collect();
-            let [slots, reserved] = [renewal.slots(), renewal.reserved()].map(keys);
-            self.call_renew(&Renewal::new(renewal.id(), slots, reserved, renewal.is_peek()), now)
+            let [slots, reserved]: [Vec<_>; 2] = [renewal.slots(), renewal.reserved()].map(keys);
+            let command = Command::renew(renewal.id(), &slots, &reserved, renewal.is_peek());
+            let (held, lost): (u64, u64) = self.run(&command, now);
+            self.lost += lost;
+            held > 0
         };
         let are_held: Vec<bool> = named.renewals().iter().map(renew).collect();
         owned.renewed_in_store(wanted, &mut named, &are_held, now);
@@ -140,42 +137,19 @@ impl Store {
         remote.decide(SmallVec::new(), now, &[], ListedLimits::None, now).code == Code::Ok
     }
 
-    fn call_renew(&mut self, renewal: &Renewal, now: Timestamp) -> bool {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.renew_sha).arg(renewal.keys().len());
-        renewal.keys().for_each(|key| _ = call.arg(self.name(key)));
-        renewal.arguments().for_each(|argument| _ = call.arg(argument));
-        call.arg(now.as_nanos() / 1_000);
-        let (held, lost): (u64, u64) = call.query(&mut self.connection).expect("the script runs");
-        self.lost += lost;
-        held > 0
-    }
-
     /// Releases slots; returns how many were owned.
-    pub(super) fn release(&mut self, release: &Release, now: Timestamp) -> u64 {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.release_sha).arg(release.keys().len());
-        release.keys().for_each(|key| _ = call.arg(self.name(key)));
-        release.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
-        call.arg(now.as_nanos() / 1_000);
-        call.query(&mut self.connection).expect("the script runs")
+    pub(super) fn release(&mut self, release: &Command, now: Timestamp) -> u64 {
+        self.run(release, now)
     }
 
     /// Takes hits back, under a token of this number.
     pub(super) fn take_back(&mut self, undo: &Undo, token: u64, now: Timestamp) {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.undo_sha).arg(1 + 2 * undo.keys().len()).arg(format!("{}undo:{token}", self.prefix));
-        undo.keys().for_each(|key| _ = call.arg(self.name(key)));
-        undo.keys().for_each(|key| _ = call.arg(mark(&self.name(key))));
-        undo.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
-        call.arg(1_000).arg(now.as_nanos() / 1_000);
-        let _: String = call.query(&mut self.connection).expect("the script runs");
+        let _: String = self.run(&undo.command(token.into()), now);
     }
 
     /// The name of a counter's key.
     fn name(&self, key: Key) -> String {
-        let (high, low) = key.halves();
-        format!("{}{high:016x}{low:016x}", self.prefix)
+        counter_name(&self.prefix, key)
     }
 }
 

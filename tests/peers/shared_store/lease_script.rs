@@ -10,10 +10,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     lease::{LeaseRequest, LeaseResponse, Terms},
-    script::{
-        Batch, EncodedRequest, Reply, Verdict, mark, reset_script_with_argument_clock,
-        script_with_argument_clock,
-    },
+    script::{Batch, EncodedRequest, Reply, Script, Verdict, counter_name, mark},
 };
 
 pub(super) const LAYOUT: &str = "layout of a test";
@@ -34,18 +31,18 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(server: &RedisServer, prefix: String) -> Self {
         let mut connection = server.connection();
-        let mut load = |script: String| -> String {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection);
+        let mut load = |script: Script| -> String {
+            let load =
+                redis::cmd("SCRIPT").arg("LOAD").arg(script.with_argument_clock()).query(&mut connection);
             load.expect("the script compiles")
         };
-        let (sha, reset_sha) = (load(script_with_argument_clock()), load(reset_script_with_argument_clock()));
+        let (sha, reset_sha) = (load(Script::Decide), load(Script::Reset));
         Self { connection, sha, reset_sha, prefix, run: "run 1".into() }
     }
 
     /// The number of counters that were reset.
     pub(super) fn reset(&mut self, key: Key, now: u64) -> u64 {
-        let (high, low) = key.halves();
-        let name = format!("{}{high:016x}{low:016x}", self.prefix);
+        let name = counter_name(&self.prefix, key);
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.reset_sha).arg(2).arg(&name).arg(mark(&name)).arg(now);
         call.query(&mut self.connection).expect("the script runs")
@@ -55,10 +52,7 @@ impl Store {
         let mut call = redis::cmd("EVALSHA");
         let keys = 1 + batch.keys().len() + batch.given().len();
         call.arg(&self.sha).arg(keys).arg(format!("{}layout", self.prefix));
-        let name = |key: &Key| {
-            let (high, low) = key.halves();
-            format!("{}{high:016x}{low:016x}", self.prefix)
-        };
+        let name = |key: &Key| counter_name(&self.prefix, *key);
         batch.keys().iter().for_each(|key| _ = call.arg(name(key)));
         batch.given().iter().for_each(|key| _ = call.arg(mark(&name(key))));
         let run = [&(LENGTH as f64).to_le_bytes()[..], self.run.as_bytes()].concat();

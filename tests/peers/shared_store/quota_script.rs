@@ -17,7 +17,7 @@ use tidegate_core::{
 use tidegate_shared::{
     lease::NodeId,
     quota::{DividedCounter, KNOWN_BURST, Part, PartGrant, PartRequest},
-    script::{LIFE_ARGUMENT, decode_parts, encode_part, quota_script_with_argument_clock},
+    script::{LIFE_ARGUMENT, Script, counter_name, decode_parts, encode_part},
 };
 
 tests_with! {
@@ -42,7 +42,7 @@ impl QuotaStore {
     fn new(server: &RedisServer, prefix: &str) -> Self {
         let mut connection = server.connection();
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(quota_script_with_argument_clock());
+        load.arg("LOAD").arg(Script::Quota.with_argument_clock());
         let sha = load.query(&mut connection).expect("the script compiles");
         Self { decisions: Store::new(server, prefix.to_owned()), connection, sha, prefix: prefix.to_owned() }
     }
@@ -52,10 +52,9 @@ impl QuotaStore {
     }
 
     fn request(&mut self, key: Key, algorithm: &Algorithm, request: &PartRequest, now: u64) -> Vec<Vec<u8>> {
-        let (high, low) = key.halves();
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha).arg(2).arg(format!("{}layout", self.prefix));
-        call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
+        call.arg(counter_name(&self.prefix, key));
         call.arg(LAYOUT).arg(self.run()).arg(LIFE_ARGUMENT);
         call.arg(encode_part(request, algorithm, at(now))).arg(now);
         call.query(&mut self.connection).expect("the script runs")

@@ -17,7 +17,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     lease::{LeaseRequest, Terms},
-    script::{EncodedRequest, End, Undo, conclude, undo_of},
+    script::{Command, EncodedRequest, Undo, conclude, undo_of},
 };
 
 tests_with! {
@@ -41,10 +41,10 @@ fn less(hits: u64) -> Hits {
     Hits::new(Some(hits), 0, true)
 }
 
-fn end_of(ticket: &str, cost: Hits) -> End {
+fn end_of(ticket: &str, cost: Hits) -> Command {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of reservations in the store");
     assert!(release.slots.is_empty());
-    End::new(release.id, cost, release.reserved.iter().map(|(_, key)| *key))
+    Command::end(release.id, cost, release.reserved.iter().map(|(_, key)| *key).collect())
 }
 
 /// The same rules over a store and in a limiter.

@@ -12,7 +12,7 @@ use tidegate_core::{
     limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
-use tidegate_shared::script::{EncodedRequest, Release, conclude, undo_of};
+use tidegate_shared::script::{Command, EncodedRequest, conclude, undo_of};
 
 tests_with! {
     REDIS:
@@ -62,9 +62,9 @@ pub(super) fn named(descriptors: &[(&str, &str, Hits)]) -> Vec<(String, String, 
     descriptors.iter().map(|&(key, value, hits)| (key.to_owned(), value.to_owned(), hits)).collect()
 }
 
-fn of_ticket(ticket: &str, hits: Option<u64>) -> Release {
+fn of_ticket(ticket: &str, hits: Option<u64>) -> Command {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of slots in the store");
-    Release::new(release.id, hits, release.slots.iter().map(|(_, key)| *key))
+    Command::release(release.id, hits, release.slots.iter().map(|(_, key)| *key).collect())
 }
 
 /// The same rules over a store and in a limiter.

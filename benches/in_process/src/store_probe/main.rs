@@ -14,7 +14,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
-use tidegate_shared::script::{Batch, EncodedRequest, SCRIPT};
+use tidegate_shared::script::{Batch, EncodedRequest, Script};
 
 /// Requests of one batch.
 const BATCH: u64 = 16;
@@ -39,7 +39,7 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [url, seconds, rest @ ..] = &arguments[..] else { panic!("store_probe URL SECONDS [no_decision]") };
     let duration = Duration::from_secs(seconds.parse().expect("a whole number of seconds"));
-    let script = if rest.is_empty() { SCRIPT } else { NO_DECISION };
+    let script = if rest.is_empty() { Script::Decide.text() } else { NO_DECISION };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let measured = runtime.expect("a runtime").block_on(measure(url, duration, script));
     measured.expect("the store answers");

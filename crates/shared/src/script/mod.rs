@@ -7,12 +7,11 @@
 //! docs/shared.md describes the layout of keys and states.
 
 mod batch;
+mod command;
 mod mark;
 mod microseconds;
 mod parts;
 mod quota;
-mod release;
-mod renewal;
 mod reply;
 mod reserved;
 mod stored;
@@ -20,118 +19,97 @@ mod undo;
 mod value;
 
 pub use batch::{Batch, COUNTERS_MAX, EncodedRequest};
+pub use command::{Command, counter_name};
 pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use quota::{LIFE_ARGUMENT, decode_parts, encode_part};
-pub use release::{End, Release};
-pub use renewal::Renewal;
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use stored::{encode, read_value};
-pub use undo::{UNDO_SCRIPT, Undo};
+pub use undo::Undo;
 pub use value::{algorithm_of, decode as decode_state};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 3;
 
-/// The script. The functions for requests that the fast path leaves are made by one that captures nothing: captured variables
-/// cost time in every call.
-pub const SCRIPT: &str = concat!(
-    include_str!("clock.lua"),
-    include_str!("mark.lua"),
-    "local function make_general(now, states, changed, reply, lease_length)\n",
-    include_str!("slots.lua"),
-    include_str!("arithmetic.lua"),
-    include_str!("lease.lua"),
-    include_str!("reserved.lua"),
-    include_str!("general.lua"),
-    "end\n",
-    include_str!("fast_path.lua"),
-);
+/// A script that the store runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Script {
+    /// Decides a batch of requests.
+    Decide,
+    /// Takes hits back, which were charged for a request that was denied elsewhere.
+    Undo,
+    /// Releases slots of requests in flight.
+    Release,
+    /// Ends reservations.
+    End,
+    /// Renews what a ticket names.
+    Renew,
+    /// Resets counters.
+    Reset,
+    /// Changes parts of quota.
+    Quota,
+}
 
-/// The script that releases slots of requests in flight.
-pub const RELEASE_SCRIPT: &str =
-    concat!(include_str!("clock.lua"), include_str!("slots.lua"), include_str!("release.lua"));
+/// The functions that change counters, and the files of one script behind them.
+macro_rules! with_counters {
+    ($($file:literal),+) => {
+        concat!(
+            include_str!("clock.lua"),
+            include_str!("slots.lua"),
+            include_str!("arithmetic.lua"),
+            include_str!("lease.lua"),
+            include_str!("reserved.lua"),
+            $(include_str!($file)),+
+        )
+    };
+}
 
-/// The script that ends reservations.
-pub const END_SCRIPT: &str = concat!(
-    include_str!("clock.lua"),
-    include_str!("slots.lua"),
-    include_str!("arithmetic.lua"),
-    include_str!("lease.lua"),
-    include_str!("reserved.lua"),
-    include_str!("write.lua"),
-    include_str!("end.lua"),
-);
-
-/// The script that renews what a ticket names.
-pub const RENEW_SCRIPT: &str = concat!(
-    include_str!("clock.lua"),
-    include_str!("slots.lua"),
-    include_str!("arithmetic.lua"),
-    include_str!("lease.lua"),
-    include_str!("reserved.lua"),
-    include_str!("write.lua"),
-    include_str!("renew.lua"),
-);
-
-/// The script that changes parts of quota.
-pub const QUOTA_SCRIPT: &str = concat!(
-    include_str!("clock.lua"),
-    include_str!("slots.lua"),
-    include_str!("arithmetic.lua"),
-    include_str!("lease.lua"),
-    include_str!("reserved.lua"),
-    include_str!("quota.lua"),
-);
-
-/// The script that resets counters.
-pub const RESET_SCRIPT: &str = concat!(include_str!("mark.lua"), include_str!("reset.lua"));
-
-/// The lines of the script that read the clock.
+/// The lines of a script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
 
-/// The lines of the script that set the time that keys outlive their counters.
+/// The lines of a script that set the time that keys outlive their counters.
 const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
 
-/// The script for tests, which reads the time in microseconds from its last argument, and whose keys outlive their counters by
-/// an hour of the store's clock, which is another one.
-pub fn script_with_argument_clock() -> String {
-    with_argument_clock(SCRIPT)
-}
+impl Script {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Decide, Self::Undo, Self::Release, Self::End, Self::Renew, Self::Reset, Self::Quota];
 
-/// The text of the script that takes hits back.
-pub fn undo_script_with_argument_clock() -> String {
-    with_argument_clock(UNDO_SCRIPT)
-}
+    /// Its text.
+    pub const fn text(self) -> &'static str {
+        match self {
+            // The functions for requests that the fast path leaves are made by one that captures nothing: captured variables cost time
+            // in every call.
+            Self::Decide => concat!(
+                include_str!("clock.lua"),
+                include_str!("mark.lua"),
+                "local function make_general(now, states, changed, reply, lease_length)\n",
+                include_str!("slots.lua"),
+                include_str!("arithmetic.lua"),
+                include_str!("lease.lua"),
+                include_str!("reserved.lua"),
+                include_str!("general.lua"),
+                "end\n",
+                include_str!("fast_path.lua"),
+            ),
+            Self::Undo => with_counters!("write.lua", "undo.lua"),
+            Self::Release => {
+                concat!(include_str!("clock.lua"), include_str!("slots.lua"), include_str!("release.lua"))
+            }
+            Self::End => with_counters!("write.lua", "end.lua"),
+            Self::Renew => with_counters!("write.lua", "renew.lua"),
+            Self::Reset => concat!(include_str!("mark.lua"), include_str!("reset.lua")),
+            Self::Quota => with_counters!("quota.lua"),
+        }
+    }
 
-/// The text of the script that releases slots.
-pub fn release_script_with_argument_clock() -> String {
-    with_argument_clock(RELEASE_SCRIPT)
-}
-
-/// The text of the script that ends reservations.
-pub fn end_script_with_argument_clock() -> String {
-    with_argument_clock(END_SCRIPT)
-}
-
-/// The text of the script that renews what a ticket names.
-pub fn renew_script_with_argument_clock() -> String {
-    with_argument_clock(RENEW_SCRIPT)
-}
-
-/// The text of the script that changes parts of quota.
-pub fn quota_script_with_argument_clock() -> String {
-    with_argument_clock(QUOTA_SCRIPT)
-}
-
-/// The text of the script that resets counters.
-pub fn reset_script_with_argument_clock() -> String {
-    assert!(RESET_SCRIPT.contains(READS_CLOCK), "the lines are those of the script");
-    RESET_SCRIPT.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n")
-}
-
-fn with_argument_clock(script: &str) -> String {
-    assert!(script.contains(READS_CLOCK) && script.contains(SETS_SLACK), "the lines are those of the script");
-    let with_clock = script.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
-    with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
+    /// Its text for tests: it reads the time in microseconds from its last argument, and its keys outlive their counters by an hour of
+    /// the store's clock, which is another one.
+    pub fn with_argument_clock(self) -> String {
+        let text = self.text();
+        let has_lines = text.contains(READS_CLOCK) && (self == Self::Reset || text.contains(SETS_SLACK));
+        assert!(has_lines, "the lines are those of the script");
+        let with_clock = text.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
+        with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
+    }
 }

@@ -1,22 +1,11 @@
 //! Arguments of the script that takes hits back.
 
-use super::{batch::EncodedCounter, microseconds::NANOS, reserved::RESERVED};
+use super::{Command, Script, batch::EncodedCounter, microseconds::NANOS, reserved::RESERVED};
 use tidegate_core::{
     algorithm::{SLOT_SIGNATURE, StoredBytes},
     limit::Timestamp,
     store::Key,
 };
-
-/// The script that takes hits back, which were charged for a request that was denied elsewhere.
-pub const UNDO_SCRIPT: &str = concat!(
-    include_str!("clock.lua"),
-    include_str!("slots.lua"),
-    include_str!("arithmetic.lua"),
-    include_str!("lease.lua"),
-    include_str!("reserved.lua"),
-    include_str!("write.lua"),
-    include_str!("undo.lua")
-);
 
 /// Hits to be taken back from counters of one group.
 #[derive(Clone, Debug)]
@@ -49,17 +38,14 @@ impl UndoneCounter {
     }
 }
 
-impl Undo {
-    /// The keys of the counters. The script's first key is that of the token, and the last ones are the counters' marks.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
-        self.counters.iter().map(|counter| counter.key)
-    }
+/// Milliseconds for which the token of hits that were taken back is kept: longer than the store is tried.
+const TOKEN_MS: u64 = 120_000;
 
-    /// The arguments: the time of the charge, then one for each counter. After them comes the number of milliseconds for which
-    /// the token is kept.
-    pub fn arguments(&self) -> Vec<Vec<u8>> {
+impl Undo {
+    /// The command that takes them back, once for each token.
+    pub fn command(&self, token: u128) -> Command {
         let at = (self.at.as_nanos() / NANOS).to_string().into_bytes();
-        let counters = self.counters.iter().map(|UndoneCounter { limit, before, hits, .. }| {
+        let hits = self.counters.iter().map(|UndoneCounter { limit, before, hits, .. }| {
             let mut argument = (*hits as f64).to_le_bytes().to_vec();
             let length = u16::try_from(limit.len()).expect("the parameters of a limit are short");
             argument.extend_from_slice(&length.to_le_bytes());
@@ -67,6 +53,8 @@ impl Undo {
             argument.extend_from_slice(before);
             argument
         });
-        std::iter::once(at).chain(counters).collect()
+        let arguments = std::iter::once(at).chain(hits).chain([TOKEN_MS.to_string().into_bytes()]).collect();
+        let counters = self.counters.iter().map(|counter| counter.key).collect();
+        Command { script: Script::Undo, counters, token: Some(token), arguments }
     }
 }

@@ -7,7 +7,7 @@
 use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
 use crate::{
     PeerId,
-    script::{Batch, EncodedRequest, End, Release, Renewal, Undo, Verdict},
+    script::{Batch, Command, EncodedRequest, Script, Verdict},
 };
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
@@ -19,7 +19,6 @@ use std::{
     },
     time::Duration,
 };
-use tidegate_core::store::Key;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -59,20 +58,8 @@ pub(super) struct Call {
 pub(super) enum Task {
     /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent, unless it gives hits back.
     Decide { request: EncodedRequest, peer: PeerId, reply: oneshot::Sender<Result<Verdict, Failure>> },
-    /// Take hits back, once for each token.
-    Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
-    /// Release slots, or end reservations; the reply is the number that were held or open.
-    Close { closing: Arc<Closing>, reply: oneshot::Sender<Result<u64, Failure>> },
-    /// Renew what a ticket names in counters of one group; the reply is 1 if it is all held, else 0.
-    Renew { renewal: Renewal, reply: oneshot::Sender<Result<u64, Failure>> },
-    /// Reset counters; the reply is their number.
-    Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
-}
-
-/// What a ticket names in counters of one group.
-pub(super) enum Closing {
-    Slots(Release),
-    Reservations(End),
+    /// Send a command; the reply is what it counted.
+    Command { command: Arc<Command>, reply: oneshot::Sender<Result<u64, Failure>> },
 }
 
 impl Call {
@@ -92,10 +79,7 @@ impl Call {
         // Its caller may have ceased to wait.
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Close { reply, .. } | Task::Renew { reply, .. } | Task::Reset { reply, .. } => {
-                _ = reply.send(Err(Failure::Failed));
-            }
+            Task::Command { reply, .. } => _ = reply.send(Err(Failure::Failed)),
         }
     }
 
@@ -116,7 +100,7 @@ impl Call {
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// Hits to be taken back, slots to be released, reservations to be ended, tickets to be renewed, or counters to be reset.
+    /// A command.
     Alone(Call),
 }
 
@@ -140,6 +124,17 @@ impl Links {
             Some(node) => Self::send_to(store, &node, call),
             None => call.fail(),
         }
+    }
+
+    /// Sends a command for counters of a group; the response is what it counted.
+    pub(super) fn command(
+        store: &Arc<Inner>,
+        group: u16,
+        command: Arc<Command>,
+    ) -> oneshot::Receiver<Result<u64, Failure>> {
+        let (reply, response) = oneshot::channel();
+        Self::send(store, Call::new(group, Task::Command { command, reply }));
+        response
     }
 
     /// Sends a call on this thread's link to a node. The link is started in the runtime of this task.
@@ -234,17 +229,12 @@ impl Link {
             if call.is_closed() {
                 continue;
             }
-            match call.task {
-                Task::Decide { .. } => {}
-                Task::Close { .. } => {
-                    flights.insert(closings, Flight::Alone(call));
-                    closings += 1;
-                    continue;
-                }
-                Task::Undo { .. } | Task::Renew { .. } | Task::Reset { .. } => {
-                    flights.push(Flight::Alone(call));
-                    continue;
-                }
+            if let Task::Command { command, .. } = &call.task {
+                let closes = matches!(command.script, Script::Release | Script::End);
+                let at = if closes { closings } else { flights.len() };
+                flights.insert(at, Flight::Alone(call));
+                closings += usize::from(closes);
+                continue;
             }
             let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
                 Some(flight) => flight.push(call),

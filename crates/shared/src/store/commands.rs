@@ -2,12 +2,11 @@
 
 use super::{
     OnFailure, StoreEvent,
-    batches::{Call, Closing, Flight, Links, Task},
+    batches::{Call, Flight, Links, Task},
     connection::Connection,
     failure::Failure,
     hash_slots,
     inner::Inner,
-    layout::Digests,
     nodes::Node,
     parts,
     quotas::PartCall,
@@ -15,8 +14,7 @@ use super::{
 use crate::{
     PeerId,
     script::{
-        Batch, END_SCRIPT, EncodedRequest, LIFE_ARGUMENT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT,
-        RESET_SCRIPT, Reply, SCRIPT, UNDO_SCRIPT, Verdict, encode_part, mark, undo_of,
+        Batch, Command, EncodedRequest, LIFE_ARGUMENT, Reply, Script, Verdict, encode_part, mark, undo_of,
     },
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
@@ -27,15 +25,11 @@ use std::{
 };
 use tidegate_core::{clock::Clock, limit::Timestamp, store::Key};
 
-/// Time for which the token of hits that were taken back is kept: longer than the store is tried.
-const TOKEN_MS: u64 = 120_000;
-
 /// The reply to a command.
 enum Replied {
     /// To a batch of decisions.
     Batch(Reply),
-    /// To another one: the number of slots that were released, of reservations that have ended, of counters that were reset, or 1 for a ticket
-    /// that is held.
+    /// To a command: what it counted.
     Alone(u64),
 }
 
@@ -51,9 +45,13 @@ impl Inner {
                 self.counts.sent(calls.len());
                 self.evaluate(commands, *group, run, batch, flight.is_asking()).await.map(Replied::Batch)
             }
-            Flight::Alone(call) => {
-                self.send_alone(commands, call, flight.is_asking()).await.map(Replied::Alone)
-            }
+            Flight::Alone(call) => match &call.task {
+                Task::Command { command, .. } => {
+                    let counted = self.send_alone(commands, call.group, command, flight.is_asking()).await;
+                    counted.map(Replied::Alone)
+                }
+                Task::Decide { .. } => Ok(Replied::Alone(0)),
+            },
         };
         let error = match result {
             Ok(reply) => {
@@ -105,10 +103,7 @@ impl Inner {
                         self.respond_to_none((call.group, peer), &request, &verdict);
                     }
                 }
-                Task::Undo { reply, .. } => _ = reply.send(Ok(())),
-                Task::Close { reply, .. } | Task::Renew { reply, .. } | Task::Reset { reply, .. } => {
-                    _ = reply.send(Ok(counters));
-                }
+                Task::Command { reply, .. } => _ = reply.send(Ok(counters)),
             }
         }
     }
@@ -214,7 +209,7 @@ impl Inner {
             command.arg(&self.layout.load().text).arg(batch.requests()).arg(run).arg(batch.lease_requests());
             batch.limits().for_each(|limit| _ = command.arg(limit));
         };
-        let value = self.run(connection, (&self.digests().script, SCRIPT), is_asking, write).await?;
+        let value = self.run(connection, Script::Decide, is_asking, write).await?;
         let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the script"));
         let Value::Array(items) = value else { return Err(malformed()) };
         let items = items.into_iter().map(|item| match item {
@@ -228,70 +223,28 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Calls the script that takes hits back, that releases slots, that ends reservations, that renews both, or that resets counters. Returns
-    /// the number of slots that were held, of reservations that were open, or of counters; of a renewal 1 if all is held, else 0.
+    /// Sends a command; returns what it counted.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
-        call: &Call,
+        group: u16,
+        command: &Command,
         is_asking: bool,
     ) -> Result<u64, RedisError> {
-        let Digests { undo, release, end, renew, reset, .. } = self.digests();
-        let script = match &call.task {
-            Task::Undo { .. } => (&**undo, UNDO_SCRIPT),
-            Task::Close { closing, .. } => match &**closing {
-                Closing::Slots(_) => (&**release, RELEASE_SCRIPT),
-                Closing::Reservations(_) => (&**end, END_SCRIPT),
-            },
-            Task::Renew { .. } => (&**renew, RENEW_SCRIPT),
-            Task::Reset { .. } => (&**reset, RESET_SCRIPT),
-            Task::Decide { .. } => return Ok(0),
+        let keys = command.keys(&self.key_prefix(group));
+        let write = |call: &mut Cmd| _ = call.arg(keys.len()).arg(&keys).arg(&command.arguments);
+        let number = |value: &Value| match value {
+            Value::Int(number) => Ok(u64::try_from(*number).unwrap_or(0)),
+            _ => Err((ErrorKind::UnexpectedReturnType, "not the numbers of a script").into()),
         };
-        let reply =
-            self.run(connection, script, is_asking, |command| self.write_alone(call, command)).await?;
-        match &call.task {
-            Task::Undo { .. } => Ok(0),
-            Task::Close { closing, .. } if matches!(**closing, Closing::Slots(_)) => number(reply),
-            Task::Reset { .. } => number(reply),
-            _ => self.closed(reply),
-        }
-    }
-
-    /// Adds the number of keys, the keys and the arguments of the script for such a call.
-    fn write_alone(&self, call: &Call, command: &mut Cmd) {
-        let group = call.group;
-        match &call.task {
-            Task::Undo { undo, token, .. } => {
-                command.arg(1 + 2 * undo.keys().len());
-                command.arg(format!("{}undo:{token:032x}", self.key_prefix(group)));
-                self.write_keys(group, undo.keys(), command);
-                self.write_marks(group, undo.keys(), command);
-                undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-                command.arg(TOKEN_MS);
+        match &self.run(connection, command.script, is_asking, write).await? {
+            _ if command.script == Script::Undo => Ok(0),
+            // Of reservations, the number of others that had passed their deadlines follows.
+            Value::Array(numbers) if let [counted, lost] = &numbers[..] => {
+                self.counts.lost(number(lost)?);
+                number(counted)
             }
-            Task::Close { closing, .. } => match &**closing {
-                Closing::Slots(release) => {
-                    command.arg(release.keys().len());
-                    self.write_keys(group, release.keys(), command);
-                    release.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-                }
-                Closing::Reservations(end) => {
-                    command.arg(end.keys().len());
-                    self.write_keys(group, end.keys(), command);
-                    end.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
-                }
-            },
-            Task::Renew { renewal, .. } => {
-                command.arg(renewal.keys().len());
-                self.write_keys(group, renewal.keys(), command);
-                renewal.arguments().for_each(|argument| _ = command.arg(argument));
-            }
-            Task::Reset { keys, .. } => {
-                command.arg(2 * keys.len());
-                self.write_keys(group, keys.iter().copied(), command);
-                self.write_marks(group, keys.iter().copied(), command);
-            }
-            Task::Decide { .. } => {}
+            counted => number(counted),
         }
     }
 
@@ -310,28 +263,15 @@ impl Inner {
             command.arg(&self.layout.load().text).arg(run).arg(LIFE_ARGUMENT);
             calls.iter().for_each(|call| _ = command.arg(encode_part(&call.request, &call.algorithm, now)));
         };
-        let reply = self.run(connection, (&self.digests().quota, QUOTA_SCRIPT), false, write).await?;
+        let reply = self.run(connection, Script::Quota, false, write).await?;
         redis::from_redis_value(reply).map_err(RedisError::from)
-    }
-
-    /// The first number of a reply; the second one is that of reservations that had passed their deadlines.
-    fn closed(&self, reply: Value) -> Result<u64, RedisError> {
-        let Value::Array(numbers) = reply else {
-            return Err((ErrorKind::UnexpectedReturnType, "not two numbers").into());
-        };
-        let numbers: Vec<u64> = numbers.into_iter().map(number).collect::<Result<_, _>>()?;
-        let [closed, lost] = numbers[..] else {
-            return Err((ErrorKind::UnexpectedReturnType, "not two numbers").into());
-        };
-        self.counts.lost(lost);
-        Ok(closed)
     }
 
     /// Calls a script, whose number of keys, keys and arguments `write` adds; with its text if the node states that it does not know it, and therefore ran nothing.
     async fn run(
         &self,
         connection: &mut MultiplexedConnection,
-        (digest, text): (&str, &str),
+        script: Script,
         is_asking: bool,
         write: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
@@ -341,28 +281,15 @@ impl Inner {
             write(&mut command);
             command
         };
+        // A store that was never reached knows no script.
+        let digest = self.digests.get().map_or("", |digests| &digests[script as usize]);
         match send(connection, command("EVALSHA", digest), is_asking).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.counts.events.count(StoreEvent::ScriptLoad);
-                send(connection, command("EVAL", text), is_asking).await
+                send(connection, command("EVAL", script.text()), is_asking).await
             }
             result => result,
         }
-    }
-
-    /// The digests of the scripts. A store that was never reached knows none of them.
-    fn digests(&self) -> &Digests {
-        const NOT_LOADED: String = String::new();
-        static NONE: Digests = Digests {
-            script: NOT_LOADED,
-            undo: NOT_LOADED,
-            release: NOT_LOADED,
-            end: NOT_LOADED,
-            renew: NOT_LOADED,
-            reset: NOT_LOADED,
-            quota: NOT_LOADED,
-        };
-        self.digests.get().unwrap_or(&NONE)
     }
 
     /// The beginning of the keys of a group: with its hash tag, if the store is a cluster.
@@ -396,14 +323,6 @@ impl Inner {
             write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
             each(&name);
         }
-    }
-}
-
-/// The number that a script has returned.
-fn number(value: Value) -> Result<u64, RedisError> {
-    match value {
-        Value::Int(counters) => Ok(u64::try_from(counters).unwrap_or(0)),
-        _ => Err((ErrorKind::UnexpectedReturnType, "not a number").into()),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::{
     counts::{StoreCounts, StoreEvent},
-    layout::{Digests, Layout},
+    layout::Layout,
     nodes::{Node, Nodes},
     settings::SharedSettings,
     unfinished::Unfinished,
 };
-use crate::{PeerIds, holders::Holders};
+use crate::{PeerIds, holders::Holders, script::Script};
 use std::{
     fmt,
     sync::{
@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 
 pub(super) struct Inner {
     pub(super) settings: SharedSettings,
-    /// The digests of the scripts, once the store was reached.
-    pub(super) digests: OnceLock<Digests>,
+    /// The digests of the scripts, as the store returned them once it was reached.
+    pub(super) digests: OnceLock<[String; Script::ALL.len()]>,
     /// Key and value that hold the layout's version and the secret of keys.
     pub(super) layout_key: String,
     pub(super) layout: ArcSwap<Layout>,

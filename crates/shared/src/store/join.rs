@@ -9,16 +9,11 @@ use super::{
     connect::{check, connect, hash_slots},
     connect_error::ConnectError,
     inner::Inner,
-    layout::{Digests, Layout},
+    layout::Layout,
     nodes::{Node, Nodes},
     unfinished::Unfinished,
 };
-use crate::{
-    PeerIds,
-    holders::Holders,
-    lease,
-    script::{END_SCRIPT, QUOTA_SCRIPT, RELEASE_SCRIPT, RENEW_SCRIPT, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
-};
+use crate::{PeerIds, holders::Holders, lease, script::Script};
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd};
 use std::{
     sync::{
@@ -108,15 +103,13 @@ impl Inner {
             let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
             let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
             check(&info, &self.settings, node)?;
-            let script = load(&mut connection, SCRIPT).await.map_err(failed)?;
-            let undo = load(&mut connection, UNDO_SCRIPT).await.map_err(failed)?;
-            let release = load(&mut connection, RELEASE_SCRIPT).await.map_err(failed)?;
-            let end = load(&mut connection, END_SCRIPT).await.map_err(failed)?;
-            let renew = load(&mut connection, RENEW_SCRIPT).await.map_err(failed)?;
-            let reset = load(&mut connection, RESET_SCRIPT).await.map_err(failed)?;
-            let quota = load(&mut connection, QUOTA_SCRIPT).await.map_err(failed)?;
+            let mut digests = [const { String::new() }; Script::ALL.len()];
+            for (digest, script) in digests.iter_mut().zip(Script::ALL) {
+                let load = cmd("SCRIPT").arg("LOAD").arg(script.text()).clone();
+                *digest = load.query_async(&mut connection).await.map_err(failed)?;
+            }
             // The same of all nodes.
-            let _ = self.digests.set(Digests { script, undo, release, end, renew, reset, quota });
+            let _ = self.digests.set(digests);
         }
         let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
         let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;
@@ -218,10 +211,6 @@ impl Inner {
 /// The key of the layout of a group; groups are of a cluster alone.
 fn layout_key(prefix: &str, is_cluster: bool, group: u16) -> String {
     format!("{}layout", key_prefix(prefix, is_cluster.then_some(group)))
-}
-
-async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, RedisError> {
-    cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await
 }
 
 pub(super) async fn set_if_new(

@@ -1,4 +1,4 @@
-//! What the servers of a store agree on, and the digests of the scripts.
+//! What the servers of a store agree on.
 
 use crate::script::LAYOUT_VERSION;
 use std::fmt::Write as _;
@@ -21,24 +21,6 @@ impl Layout {
     pub(super) fn of(found: &str) -> Option<Self> {
         seed(found).map(Self::new)
     }
-}
-
-/// The digests of the scripts, as the store returned them.
-#[derive(Clone, Default)]
-pub(super) struct Digests {
-    pub(super) script: String,
-    /// That of the script that takes hits back.
-    pub(super) undo: String,
-    /// That of the script that releases slots.
-    pub(super) release: String,
-    /// That of the script that ends reservations.
-    pub(super) end: String,
-    /// That of the script that renews what a ticket names.
-    pub(super) renew: String,
-    /// That of the script that resets counters.
-    pub(super) reset: String,
-    /// That of the script that changes parts of quota.
-    pub(super) quota: String,
 }
 
 /// The value that holds the version of the layout and the secret of keys.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     PeerId,
-    script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
+    script::{Command, Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
 };
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{limit::Code, limiter::RemoteRequest};
@@ -156,13 +156,12 @@ fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: Encode
 
 /// Takes hits back in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
 pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Undo) {
-    let work = store.unfinished.begin_bounded(peer, undo.keys().len());
-    let (Some(token), Some(work)) = (token(), work) else {
+    let command = token().map(|token| undo.command(token));
+    let work = |command: &Command| store.unfinished.begin_bounded(peer, command.counters.len());
+    let Some((work, command)) = command.and_then(|command| Some((work(&command)?, command))) else {
         return store.counts.undone.count(Attempt::Failed);
     };
-    let undo = Arc::new(undo);
-    let task = move |reply| Task::Undo { undo: Arc::clone(&undo), token, reply };
-    let undone = until_done(store, group, UNDO_ATTEMPTS, task);
+    let undone = until_done(store, group, UNDO_ATTEMPTS, command);
     let store = Arc::clone(store);
     tokio::spawn(async move {
         let done = undone.await;
@@ -171,20 +170,16 @@ pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Und
     });
 }
 
-/// Sends a task until the store has done it; none if it has not after so many attempts. The first is sent at once, before calls that are
-/// made later.
-pub(super) fn until_done<T, F: Fn(oneshot::Sender<Result<T, Failure>>) -> Task>(
+/// Sends a command until the store has done it; returns what it counted, none if it is not done after so many attempts. The first is sent at
+/// once, before calls that are made later.
+pub(super) fn until_done(
     store: &Arc<Inner>,
     group: u16,
     attempts: u32,
-    task: F,
-) -> impl Future<Output = Option<T>> + use<T, F> {
-    let store = Arc::clone(store);
-    let send = move || {
-        let (reply, response) = oneshot::channel();
-        Links::send(&store, Call::new(group, task(reply)));
-        response
-    };
+    command: Command,
+) -> impl Future<Output = Option<u64>> + use<> {
+    let (store, command) = (Arc::clone(store), Arc::new(command));
+    let send = move || Links::command(&store, group, Arc::clone(&command));
     let first = send();
     async move {
         let (mut response, mut pause) = (first, UNDO_PAUSE.0);

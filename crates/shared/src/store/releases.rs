@@ -6,7 +6,6 @@
 
 use super::{
     SharedStore,
-    batches::{Closing, Task},
     counts::StoreEvent,
     inner::Inner,
     parts::{UNDO_ATTEMPTS, until_done},
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::{
     PeerId,
-    script::{COUNTERS_MAX, EncodedRequest, End, Release},
+    script::{COUNTERS_MAX, Command, EncodedRequest},
 };
 use std::{
     collections::BTreeMap,
@@ -74,7 +73,7 @@ impl SharedStore {
 }
 
 /// The keys of counters by their groups.
-fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
+pub(super) fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
     let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
     counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
     groups
@@ -130,15 +129,19 @@ impl Inner {
             let done = move |released: u64| {
                 count(Closed::Slots { released, unknown: named.saturating_sub(released) });
             };
-            let part = if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None };
-            self.start_release(group, peer, Closing::Slots(Release::new(*id, part, keys)), done)
+            // A repeated release of a part would release more.
+            let (part, attempts) = match hits {
+                Hits::GiveBack(hits) => (Some(hits.get()), 1),
+                _ => (None, UNDO_ATTEMPTS),
+            };
+            self.start_release(group, peer, Command::release(*id, part, keys), attempts, done)
         });
         let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| {
             let (named, count) = (keys.len() as u64, count.clone());
             let done = move |ended: u64| {
                 count(Closed::Reservations { ended, unknown: named.saturating_sub(ended) });
             };
-            self.start_release(group, peer, Closing::Reservations(End::new(*id, *hits, keys)), done)
+            self.start_release(group, peer, Command::end(*id, *hits, keys), UNDO_ATTEMPTS, done)
         });
         of_slots.chain(of_reservations).flatten().collect()
     }
@@ -148,21 +151,15 @@ impl Inner {
         self: &Arc<Self>,
         group: u16,
         peer: PeerId,
-        closing: Closing,
+        command: Command,
+        attempts: u32,
         done: impl FnOnce(u64) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
-        let (is_repeatable, counters) = match &closing {
-            Closing::Slots(release) => (release.is_repeatable(), release.keys().len()),
-            Closing::Reservations(end) => (true, end.keys().len()),
-        };
-        let under_way = UnderWay::begin(self, peer, counters)?;
+        let under_way = UnderWay::begin(self, peer, command.counters.len())?;
         // Without a runtime it is lost.
         let runtime = Handle::try_current().ok()?;
-        let attempts = if is_repeatable { UNDO_ATTEMPTS } else { 1 };
-        let closing = Arc::new(closing);
-        let task = move |reply| Task::Close { closing: Arc::clone(&closing), reply };
         // It is sent before what is received after it, such as the next start of the same client.
-        let closed = until_done(self, group, attempts, task);
+        let closed = until_done(self, group, attempts, command);
         Some(runtime.spawn(async move {
             if let Some(closed) = closed.await {
                 under_way.end();
@@ -173,10 +170,8 @@ impl Inner {
 
     /// Releases the slots that a request has perhaps taken and ends its reservations, to which the store did not respond.
     pub(super) fn release_of(self: &Arc<Self>, group: u16, peer: PeerId, request: &EncodedRequest) {
-        let slots = Release::of_request(request).map(Closing::Slots);
-        let reservations = End::of_request(request).map(Closing::Reservations);
-        for closing in slots.into_iter().chain(reservations) {
-            drop(self.start_release(group, peer, closing, |_| {}));
+        for command in Command::close(request) {
+            drop(self.start_release(group, peer, command, UNDO_ATTEMPTS, |_| {}));
         }
     }
 }

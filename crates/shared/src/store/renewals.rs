@@ -4,19 +4,13 @@
 //! first: only what ends between the two calls leaves the others renewed. A renewal is not repeated here: its caller waits for
 //! the result, and repeats it in time.
 
-use super::{
-    SharedStore,
-    batches::{Call, Links, Task},
-    failure::Failure,
-    inner::Inner,
-};
+use super::{SharedStore, batches::Links, failure::Failure, inner::Inner};
 use crate::{
     PeerId,
-    script::{COUNTERS_MAX, Renewal},
+    script::{COUNTERS_MAX, Command},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tidegate_core::{limit::Window, limiter::StoredRenewal, store::Key};
-use tokio::sync::oneshot;
 
 /// Counters of slots and of reservations, each with the time for which it holds.
 type Named = [Vec<(Key, Window)>; 2];
@@ -35,16 +29,15 @@ impl SharedStore {
             return Ok(false);
         }
         let work = self.0.unfinished.begin_bounded(peer, counters).ok_or(Failure::Unavailable)?;
-        let (store, parts) = (Arc::clone(&self.0), parts(renewal));
+        let (store, [looks, renewals]) =
+            (Arc::clone(&self.0), [true, renewal.is_peek()].map(|it| parts(renewal, it)));
         // It is made although its caller does not wait any more.
         let renewed = tokio::spawn(async move {
             let _work = work;
-            if parts.len() > 1
-                && !are_held(&store, parts.iter().map(|(group, part)| (*group, part.peek()))).await?
-            {
+            if looks.len() > 1 && !are_held(&store, looks).await? {
                 return Ok(false);
             }
-            are_held(&store, parts).await
+            are_held(&store, renewals).await
         });
         let timeout = self.0.settings.timeout.min(wait_max);
         // A task that panicked has renewed nothing, as far as is known.
@@ -54,33 +47,23 @@ impl SharedStore {
 }
 
 /// What is to be renewed in counters of each group.
-fn parts(renewal: &StoredRenewal) -> Vec<(u16, Renewal)> {
+fn parts(renewal: &StoredRenewal, is_peek: bool) -> Vec<(u16, Command)> {
     let mut groups: BTreeMap<u16, Named> = BTreeMap::new();
     for (kind, named) in [renewal.slots(), renewal.reserved()].into_iter().enumerate() {
         for &(group, key, hold) in named {
             groups.entry(group).or_default()[kind].push((key, hold));
         }
     }
-    let (id, is_peek) = (renewal.id(), renewal.is_peek());
-    groups
-        .into_iter()
-        .map(|(group, [slots, reserved])| (group, Renewal::new(id, slots, reserved, is_peek)))
-        .collect()
+    let command = |(group, [slots, reserved]): (u16, Named)| {
+        (group, Command::renew(renewal.id(), &slots, &reserved, is_peek))
+    };
+    groups.into_iter().map(command).collect()
 }
 
 /// Calls the script for all parts at once; returns whether all of them are held.
-async fn are_held(
-    store: &Arc<Inner>,
-    parts: impl IntoIterator<Item = (u16, Renewal)>,
-) -> Result<bool, Failure> {
-    let responses: Vec<_> = parts
-        .into_iter()
-        .map(|(group, renewal)| {
-            let (reply, response) = oneshot::channel();
-            Links::send(store, Call::new(group, Task::Renew { renewal, reply }));
-            response
-        })
-        .collect();
+async fn are_held(store: &Arc<Inner>, parts: Vec<(u16, Command)>) -> Result<bool, Failure> {
+    let send = |(group, command)| Links::command(store, group, Arc::new(command));
+    let responses: Vec<_> = parts.into_iter().map(send).collect();
     let mut are_held = true;
     for response in responses {
         // A link that has ended sends no response.

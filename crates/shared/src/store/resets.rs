@@ -4,19 +4,11 @@
 //! counters ([`SharedResets`]): servers read it every half second, and count in new keys from then on. If the store has lost it, they
 //! write what they know: all servers have to count in the same keys.
 
-use super::{
-    SharedStore,
-    batches::{Call, Links, Task},
-    failure::Failure,
-    inner::Inner,
-};
+use super::{SharedStore, batches::Links, failure::Failure, inner::Inner, releases::by_group};
+use crate::script::Command;
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::{limiter::SharedResets, store::Key};
-use tokio::sync::oneshot;
 
 /// Time limit of a reset, where that of a decision is shorter.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,17 +23,12 @@ impl SharedStore {
     /// or expire. Denials that other servers keep end within a second.
     pub async fn reset(&self, counters: &[(u16, Key)]) -> Result<u64, Failure> {
         let Self(inner) = self;
-        let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
-        counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
+        let groups = by_group(counters);
         let is_available = |group: &u16| inner.nodes.of(*group).is_some_and(|node| node.is_available());
         if !groups.keys().all(is_available) {
             return Err(Failure::Unavailable);
         }
-        let send = |(group, keys)| {
-            let (reply, response) = oneshot::channel();
-            Links::send(inner, Call::new(group, Task::Reset { keys, reply }));
-            response
-        };
+        let send = |(group, keys)| Links::command(inner, group, Arc::new(Command::reset(keys)));
         let responses: Vec<_> = groups.into_iter().map(send).collect();
         let mut found = 0;
         for response in responses {

@@ -9,7 +9,7 @@ use super::{
     layout::{layout, seed},
     nodes::Nodes,
 };
-use crate::script::{encode, read_value};
+use crate::script::{counter_name, encode, read_value};
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -254,10 +254,8 @@ impl Transfer {
         }
         let mut writes = pipe();
         for (key, (value, kept_for)) in batch.drain(..) {
-            let (high, low) = key.halves();
-            let name = format!("{}{high:016x}{low:016x}", self.prefix);
             let millis = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX);
-            writes.cmd("SET").arg(name).arg(value).arg("PX").arg(millis).arg("NX");
+            writes.cmd("SET").arg(counter_name(&self.prefix, key)).arg(value).arg("PX").arg(millis).arg("NX");
         }
         let written: Vec<Option<String>> = writes.query_async(&mut self.connection).await?;
         let new = written.iter().flatten().count() as u64;
