@@ -37,7 +37,7 @@ pub use portable::{ExportError, ImportError, Portable, PortableWriter, export, i
 pub use read::{Progress, ReadError};
 pub use restore::{RestoreError, Restored};
 pub use restore_figures::RestoreFigures;
-pub use task::{SnapshotCounts, SnapshotTask};
+pub use task::{SnapshotCounts, SnapshotFigures, SnapshotTask};
 pub use write::{Pass, Writer};
 
 /// The version of the format that is written.

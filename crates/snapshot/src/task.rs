@@ -1,6 +1,7 @@
 //! The thread that writes a snapshot at every interval, and a last one when it is stopped.
 
 use super::{Pass, RestoreFigures, Writer, disk::DiskError};
+use parking_lot::Mutex;
 use std::{
     io,
     sync::{
@@ -10,49 +11,34 @@ use std::{
     },
     time::Duration,
 };
-use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_core::{clock::Clock, limit::Timestamp, limiter::Limiter};
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
-/// Counts of what the task has done so far, for metrics.
-#[derive(Debug, Default)]
-pub struct SnapshotCounts {
-    passes: AtomicU64,
-    failures: AtomicU64,
-    bytes: AtomicU64,
-    last_at_nanos: AtomicU64,
-    last_took_nanos: AtomicU64,
-    restore: RestoreFigures,
+/// What the task has done so far, for metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SnapshotFigures {
+    /// Snapshots written.
+    pub passes: u64,
+    /// Snapshots that failed.
+    pub failures: u64,
+    /// Bytes of all records written.
+    pub bytes: u64,
+    /// Time of the last snapshot; none before the first.
+    pub last_at: Option<Timestamp>,
+    /// Duration of the last snapshot.
+    pub last_took: Duration,
+    /// The restore before the first snapshot.
+    pub restore: RestoreFigures,
 }
 
+/// The figures of a task that runs.
+#[derive(Debug, Default)]
+pub struct SnapshotCounts(Mutex<SnapshotFigures>);
+
 impl SnapshotCounts {
-    /// Snapshots written.
-    pub fn passes(&self) -> u64 {
-        self.passes.load(Ordering::Relaxed)
-    }
-
-    /// Snapshots that failed.
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of all records written.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Time of the last snapshot, in nanoseconds since the Unix epoch; 0 before the first.
-    pub fn last_at_nanos(&self) -> u64 {
-        self.last_at_nanos.load(Ordering::Relaxed)
-    }
-
-    /// The restore before the first snapshot.
-    pub fn restore(&self) -> RestoreFigures {
-        self.restore
-    }
-
-    /// Duration of the last snapshot.
-    pub fn last_took(&self) -> Duration {
-        Duration::from_nanos(self.last_took_nanos.load(Ordering::Relaxed))
+    /// The figures so far.
+    pub fn figures(&self) -> SnapshotFigures {
+        *self.0.lock()
     }
 }
 
@@ -85,7 +71,8 @@ impl SnapshotTask {
     ) -> Result<Self, StartError> {
         let (stop, stopped) = mpsc::channel();
         let (finish, finished) = mpsc::sync_channel(1);
-        let counts = Arc::new(SnapshotCounts { restore: writer.restore(), ..SnapshotCounts::default() });
+        let figures = SnapshotFigures { restore: writer.restore(), ..SnapshotFigures::default() };
+        let counts = Arc::new(SnapshotCounts(Mutex::new(figures)));
         let (progress, timeout) = (writer.progress(), writer.timeout());
         let mut work = Work {
             writer,
@@ -133,7 +120,7 @@ impl SnapshotTask {
                     format!("no progress within {:?}; given up", self.timeout)
                 }
             };
-            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            self.counts.0.lock().failures += 1;
             let source = io::Error::new(io::ErrorKind::TimedOut, problem);
             return Err(DiskError {
                 operation: "write the last snapshot to",
@@ -157,20 +144,19 @@ impl Work {
         let rules = self.limiter.rules();
         let written = self.writer.pass(self.limiter.store(), rules.limits(), &*self.clock);
         let ended = self.clock.now();
-        let counts = &self.counts;
+        let mut figures = self.counts.0.lock();
         match written {
             Ok(Pass { afresh, pages, counters, bytes }) => {
                 let took = ended.since(started);
-                counts.passes.fetch_add(1, Ordering::Relaxed);
-                counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-                counts.last_at_nanos.store(ended.as_nanos(), Ordering::Relaxed);
-                counts.last_took_nanos.store(took.as_nanos() as u64, Ordering::Relaxed);
+                figures.passes += 1;
+                figures.bytes += bytes;
+                (figures.last_at, figures.last_took) = (Some(ended), took);
                 let began_nanos = started.as_nanos();
                 tracing::debug!(afresh, pages, counters, bytes, began_nanos, ?took, "snapshot written");
                 Ok(())
             }
             Err(error) => {
-                counts.failures.fetch_add(1, Ordering::Relaxed);
+                figures.failures += 1;
                 tracing::error!(%error, "snapshot failed; still serving; the next attempt writes a full snapshot");
                 Err(error)
             }
@@ -184,7 +170,6 @@ mod tests {
     use crate::{SimulatedDisk, start_simulated};
     use std::sync::atomic::AtomicU64;
     use tidegate_core::{
-        limit::Timestamp,
         rules::{LoadOptions, RuleSet},
         store::{OnFull, StoreSettings},
     };
@@ -216,6 +201,6 @@ mod tests {
         let mut work = Work { writer, limiter: Arc::new(limiter), clock, counts: Arc::default() };
         // Each snapshot takes an hour at least, by this clock.
         assert_eq!(work.snapshot_and_wait(HOUR), Duration::ZERO);
-        assert_eq!(work.snapshot_and_wait(3 * HOUR), 3 * HOUR - work.counts.last_took() - HOUR);
+        assert_eq!(work.snapshot_and_wait(3 * HOUR), 3 * HOUR - work.counts.figures().last_took - HOUR);
     }
 }

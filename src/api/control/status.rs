@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 use tidegate_core::{
-    limit::{Code, SeriesId, Timestamp},
+    limit::{Code, SeriesId},
     rules::RuleSet,
 };
 use tidegate_counts::HistogramSums;
@@ -26,6 +26,7 @@ use tidegate_shared::{
     holders::{LeaseCounts, LeaseEvent},
     store::{CallResult, SharedStore, StoreEvent},
 };
+use tidegate_snapshot::SnapshotFigures;
 
 impl Admitted {
     pub(super) async fn status(&self, _: pb::StatusRequest) -> Result<pb::StatusResponse> {
@@ -53,12 +54,9 @@ impl Admitted {
             }),
             rules: Some(rules_status(&sources.config.status())),
             latency: percentiles(&[Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums())),
-            snapshots: sources.snapshots.as_ref().map(|snapshots| pb::SnapshotStatus {
-                written: snapshots.passes(),
-                failed: snapshots.failures(),
-                last: Some(snapshots.last_at_nanos())
-                    .filter(|nanos| *nanos > 0)
-                    .map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
+            snapshots: sources.snapshots.as_ref().map(|snapshots| {
+                let SnapshotFigures { passes, failures, last_at, .. } = snapshots.figures();
+                pb::SnapshotStatus { written: passes, failed: failures, last: last_at.map(timestamp) }
             }),
             store: sources.shared_store.as_ref().map(store_status),
             quotas_are_learning: self.control.service.quotas().figures().is_learning,

@@ -19,7 +19,6 @@ use crate::lease::{
 };
 use std::{
     collections::{HashMap, VecDeque},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 use tidegate_core::{
@@ -43,7 +42,7 @@ const DEMAND_MAX: u64 = u32::MAX as u64;
 pub const TOTAL_MAX: u64 = 1 << 53;
 
 /// The most leases on all counters. One takes some 60 bytes.
-const LEASES_MAX: usize = 65_536;
+const LEASES_MAX: u64 = 65_536;
 
 /// Counters of which a call looks whether their leases have ended: more than it can add.
 const LOOKS: usize = 4;
@@ -53,17 +52,16 @@ pub struct Granter {
     settings: Settings,
     epoch: Epoch,
     out: Mutex<Out>,
-    counts: [AtomicU64; 4],
 }
 
 /// Counters with leases.
 #[derive(Default)]
 struct Out {
     /// Number of leases, and the time from which on none of them is left.
-    counters: HashMap<Key, (usize, Timestamp)>,
+    counters: HashMap<Key, (u64, Timestamp)>,
     /// Each of the counters, once, with a time at which its leases may have ended.
     ends: VecDeque<(Timestamp, Key)>,
-    leases: usize,
+    counts: GranterCounts,
 }
 
 /// What a node has to know of a counter in order to hold credits of it, or to keep denials.
@@ -101,23 +99,10 @@ pub struct NodeLeases {
     pub demand: u64,
 }
 
-#[derive(Clone, Copy)]
-enum Count {
-    Claims,
-    Stale,
-    Spent,
-    Granted,
-}
-
 impl Granter {
     /// For a process of this random number that began at `began` to decide.
     pub fn new(id: u64, began: Timestamp) -> Self {
-        Self {
-            settings: Settings::default(),
-            epoch: Epoch { id: id.max(1), began },
-            out: Mutex::default(),
-            counts: Default::default(),
-        }
+        Self { settings: Settings::default(), epoch: Epoch { id: id.max(1), began }, out: Mutex::default() }
     }
 
     /// Number of the process; never zero.
@@ -153,12 +138,13 @@ impl Granter {
         is_current: bool,
         now: Timestamp,
     ) -> Option<LeaseResponse> {
-        self.count(Count::Claims, 1);
-        self.count(Count::Stale, u64::from(!is_current));
         // Held for as long as the counter is changed, so that the number of leases is that of the last change.
         let mut out = self.out.lock();
         self.end_some(&mut out, rules, now);
-        let has_room = out.leases < LEASES_MAX;
+        let counts = &mut out.counts;
+        counts.claims += 1;
+        counts.stale += u64::from(!is_current);
+        let has_room = counts.leases < LEASES_MAX;
         let (mut leases, mut end) = (0, now);
         let response = rules.with_leases(key, now, |algorithm, leased| {
             leased.expire(algorithm, now);
@@ -167,12 +153,14 @@ impl Granter {
                 has_room && leased.leases.len() < LEASES_OF_COUNTER_MAX && of_node < LEASES_OF_NODE_MAX;
             let fits = has_room || lease_of(leased, request).is_some();
             let response = if fits {
-                self.lease_of(algorithm, leased, request, is_current, now)
+                self.lease_of(counts, (algorithm, leased), request, is_current, now)
             } else {
                 Some(self.nothing(request))
             };
-            (leases, end) =
-                (leased.leases.len(), leased.leases.iter().map(|lease| lease.end).max().unwrap_or(now));
+            (leases, end) = (
+                leased.leases.len() as u64,
+                leased.leases.iter().map(|lease| lease.end).max().unwrap_or(now),
+            );
             response
         });
         out.set(key, leases, end);
@@ -200,20 +188,13 @@ impl Granter {
 
     /// The figures.
     pub fn counts(&self) -> GranterCounts {
-        let count = |count: Count| self.counts[count as usize].load(Ordering::Relaxed);
-        GranterCounts {
-            leases: self.out.lock().leases as u64,
-            claims: count(Count::Claims),
-            stale: count(Count::Stale),
-            spent: count(Count::Spent),
-            granted: count(Count::Granted),
-        }
+        self.out.lock().counts
     }
 
     fn lease_of(
         &self,
-        algorithm: &Algorithm,
-        leased: &mut Leased,
+        counts: &mut GranterCounts,
+        (algorithm, leased): (&Algorithm, &mut Leased),
         request: &LeaseRequest,
         may_grant: bool,
         now: Timestamp,
@@ -229,10 +210,10 @@ impl Granter {
         *leased = counter.into_leased();
         let mut response = response?;
         if let Some(before) = before {
-            self.count(Count::Spent, request.spent.saturating_sub(before));
+            counts.spent = counts.spent.wrapping_add(request.spent.saturating_sub(before));
         }
         let credits = response.spend_to - request.spent;
-        self.count(Count::Granted, credits.saturating_sub(request.kept));
+        counts.granted = counts.granted.wrapping_add(credits.saturating_sub(request.kept));
         if granting.is_none() {
             response.supply = Supply::TooSmall;
         }
@@ -300,10 +281,6 @@ impl Granter {
             }
         }
     }
-
-    fn count(&self, count: Count, by: u64) {
-        self.counts[count as usize].fetch_add(by, Ordering::Relaxed);
-    }
 }
 
 /// The lease of the holder that sent the claim.
@@ -312,17 +289,17 @@ fn lease_of<'l>(leased: &'l Leased, request: &LeaseRequest) -> Option<&'l Lease>
 }
 
 impl Out {
-    fn set(&mut self, key: Key, leases: usize, end: Timestamp) {
+    fn set(&mut self, key: Key, leases: u64, end: Timestamp) {
         match self.counters.insert(key, (leases, end)) {
-            Some((before, _)) => self.leases -= before,
+            Some((before, _)) => self.counts.leases -= before,
             None => self.ends.push_back((end, key)),
         }
-        self.leases += leases;
+        self.counts.leases += leases;
     }
 
     fn forget(&mut self, key: Key) {
         if let Some((leases, _)) = self.counters.remove(&key) {
-            self.leases -= leases;
+            self.counts.leases -= leases;
         }
     }
 }

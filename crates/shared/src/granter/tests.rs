@@ -299,7 +299,7 @@ fn leases_on_a_counter_are_bounded_and_those_of_silent_nodes_end() {
 fn leases_on_all_counters_are_bounded() {
     let mut pair = Pair::new(KINDS[2]);
     pair.exact(1).unwrap();
-    pair.granter.out.lock().leases = LEASES_MAX - 1;
+    pair.granter.out.lock().counts.leases = LEASES_MAX - 1;
     let rules = pair.limiter.pin();
     let lease = |node| pair.granter.lease(&rules, pair.key, &claim(node, 1, 9), true, pair.time()).unwrap();
     assert_eq!(lease(1).supply, Supply::Ample);

@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use crate::script::Verdict;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use tidegate_counts::{Attempt, Counts, DurationBounds, Histogram, Label, labels};
 
 labels! {
@@ -71,10 +71,12 @@ pub struct StoreCounts {
     pub batches: Counts<BatchSize>,
     /// Times of the calls of the scripts that had a response.
     pub round_trips: Histogram,
-    replicas: AtomicU64,
-    replication_lag_bytes: AtomicU64,
-    /// The bits of a number of seconds.
-    clock_offset: AtomicU64,
+    /// Replicas of all nodes, when last known.
+    pub replicas: AtomicU64,
+    /// Bytes that the replica furthest behind its node has not received, when last known.
+    pub replication_lag_bytes: AtomicU64,
+    /// Microseconds by which the store's clock is ahead of this server's, when last known.
+    pub clock_offset_micros: AtomicI64,
 }
 
 impl Default for StoreCounts {
@@ -86,9 +88,9 @@ impl Default for StoreCounts {
             undone: Counts::default(),
             batches: Counts::default(),
             round_trips: Histogram::new(DurationBounds::of_micros(bounds)),
-            replicas: AtomicU64::new(0),
-            replication_lag_bytes: AtomicU64::new(0),
-            clock_offset: AtomicU64::new(0),
+            replicas: AtomicU64::default(),
+            replication_lag_bytes: AtomicU64::default(),
+            clock_offset_micros: AtomicI64::default(),
         }
     }
 }
@@ -114,29 +116,5 @@ impl StoreCounts {
     pub(super) fn sent(&self, decisions: usize) {
         let class = decisions.next_power_of_two().ilog2() as usize;
         self.batches.count(BatchSize::ALL[class.min(BatchSize::More.index())]);
-    }
-
-    pub(super) fn set_replication(&self, replicas: u64, lag_bytes: u64) {
-        self.replicas.store(replicas, Ordering::Relaxed);
-        self.replication_lag_bytes.store(lag_bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn set_clock_offset(&self, seconds: f64) {
-        self.clock_offset.store(seconds.to_bits(), Ordering::Relaxed);
-    }
-
-    /// Replicas of all nodes, when last known.
-    pub fn replicas(&self) -> u64 {
-        self.replicas.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that the replica furthest behind its node has not received, when last known.
-    pub fn replication_lag_bytes(&self) -> u64 {
-        self.replication_lag_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Seconds by which the store's clock is ahead of this server's, when last known.
-    pub fn clock_offset(&self) -> f64 {
-        f64::from_bits(self.clock_offset.load(Ordering::Relaxed))
     }
 }

@@ -229,7 +229,8 @@ impl Server {
             );
         }
         self.evicting = evicting;
-        self.store.counts.set_replication(replicas, lag);
+        self.store.counts.replicas.store(replicas, Ordering::Relaxed);
+        self.store.counts.replication_lag_bytes.store(lag, Ordering::Relaxed);
     }
 
     async fn replication_of(&mut self, node: &Node) -> Result<String, RedisError> {

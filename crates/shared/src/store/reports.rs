@@ -1,15 +1,16 @@
 //! What a store reports of itself: its clock and its replicas.
 
 use super::{connect::field, inner::Inner};
+use std::sync::atomic::Ordering;
 use tidegate_core::{clock::Clock, limit::Timestamp};
 
 impl Inner {
     /// Seconds by which the store's clock, which shows this time, is ahead of this server's.
     pub(super) fn clock_offset(&self, of_store: Timestamp) -> i64 {
         let here = self.clock.now();
-        let (ahead, behind) = (of_store.since(here).as_secs_f64(), here.since(of_store).as_secs_f64());
-        self.counts.set_clock_offset(ahead - behind);
-        (ahead - behind).round() as i64
+        let micros = (of_store.since(here).as_micros() as i64) - here.since(of_store).as_micros() as i64;
+        self.counts.clock_offset_micros.store(micros, Ordering::Relaxed);
+        (micros as f64 / 1e6).round() as i64
     }
 }
 

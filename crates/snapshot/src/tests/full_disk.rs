@@ -182,25 +182,25 @@ fn run(mounted: &Arc<Mounted>, number: u64, random: &mut impl FnMut(u64) -> u64,
     let task = SnapshotTask::start(writer, &limiter, &clock, Duration::from_millis(1)).expect("a thread");
     let time = SystemClock::new();
     let began = time.now();
-    while task.counts().failures() == 0
-        && task.counts().passes() == 0
+    while task.counts().figures().failures == 0
+        && task.counts().figures().passes == 0
         && time.now().since(began) < STOP_MAX * 4
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    outcome.hangs += u64::from(task.counts().failures() == 0 && task.counts().passes() == 0);
+    outcome.hangs += u64::from(task.counts().figures().failures == 0 && task.counts().figures().passes == 0);
     let counts = Arc::clone(task.counts());
     let stopping = time.now();
     let finished = task.finish();
     outcome.longest_stop = outcome.longest_stop.max(time.now().since(stopping));
     outcome.runs += 1;
-    outcome.failed += u64::from(counts.failures() > 0);
-    assert!(counts.failures() > 0 || finished.is_ok(), "a failure is counted");
+    outcome.failed += u64::from(counts.figures().failures > 0);
+    assert!(counts.figures().failures > 0 || finished.is_ok(), "a failure is counted");
     let is_full = trigger.lock().take().is_none();
 
     // The last committed snapshot is intact, and can be read while the disk is full.
     let written = content(&limiter, now);
-    let expected = if counts.passes() > 0 { &written } else { &committed };
+    let expected = if counts.figures().passes > 0 { &written } else { &committed };
     let found = restored(&directory);
     outcome.lost += expected.iter().filter(|(key, used)| found.get(key) != Some(used)).count();
 

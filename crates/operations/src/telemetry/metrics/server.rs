@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_counts::Label;
 use tidegate_service::{DecisionEvent, KeyPathCounts, Meters};
-use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
+use tidegate_snapshot::{RestoreFigures, SnapshotCounts, SnapshotFigures};
 
 impl Page<'_> {
     pub(super) fn decisions(&mut self, meters: &Meters) -> fmt::Result {
@@ -135,19 +135,20 @@ impl Page<'_> {
     }
 
     pub(super) fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
-        let RestoreFigures { counters, took, age } = snapshots.restore();
+        let SnapshotFigures { passes, failures, bytes, last_at, last_took, restore } = snapshots.figures();
+        let RestoreFigures { counters, took, age } = restore;
         self.gauge("restored_counters", "Counters restored at the start", counters)?;
         self.gauge("restore_duration_seconds", "Duration of the restore at the start", took.as_secs_f64())?;
         let help = "Age of the snapshot that was restored";
         let age = age.map(|age| ([], age.as_secs_f64().into()));
         self.family("restored_snapshot_age_seconds", help, Kind::Gauge, age.as_slice())?;
-        let results = [("written", snapshots.passes()), ("failed", snapshots.failures())];
+        let results = [("written", passes), ("failed", failures)];
         self.counters_of("snapshots", "Snapshots, by result", "result", &results)?;
-        self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
-        let seconds = snapshots.last_at_nanos() as f64 / 1e9;
+        self.counter("snapshot_bytes", "Bytes of all snapshots written", bytes)?;
+        let seconds = last_at.unwrap_or_default().as_nanos() as f64 / 1e9;
         let help = "Unix time of the last snapshot; 0 before the first";
         self.gauge("snapshot_last_timestamp_seconds", help, seconds)?;
         let help = "Duration of the last snapshot";
-        self.gauge("snapshot_last_duration_seconds", help, snapshots.last_took().as_secs_f64())
+        self.gauge("snapshot_last_duration_seconds", help, last_took.as_secs_f64())
     }
 }

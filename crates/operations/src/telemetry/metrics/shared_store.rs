@@ -38,11 +38,14 @@ impl Page<'_> {
         let help = "Time from a call of the scripts to the response of the store";
         let (name, sums) = ("shared_store_round_trip_duration_seconds", counts.round_trips.sums());
         self.family(name, help, Kind::Histogram, &[([], (&sums).into())])?;
-        self.gauge("shared_store_replicas", "Replicas of the store, when last known", counts.replicas())?;
+        let [replicas, lag] =
+            [&counts.replicas, &counts.replication_lag_bytes].map(|count| count.load(Ordering::Relaxed));
+        self.gauge("shared_store_replicas", "Replicas of the store, when last known", replicas)?;
         let help = "Bytes that the replica furthest behind has not received, when last known";
-        self.gauge("shared_store_replication_lag_bytes", help, counts.replication_lag_bytes())?;
+        self.gauge("shared_store_replication_lag_bytes", help, lag)?;
         let help = "Seconds by which the store's clock is ahead of this server's, when last known";
-        self.gauge("shared_store_clock_offset_seconds", help, counts.clock_offset())?;
+        let offset = counts.clock_offset_micros.load(Ordering::Relaxed) as f64 / 1e6;
+        self.gauge("shared_store_clock_offset_seconds", help, offset)?;
         if store.leases() {
             self.leases(store.holders().counts())?;
         }
