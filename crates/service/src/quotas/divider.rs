@@ -20,18 +20,13 @@ use std::{
     sync::Arc,
 };
 use tidegate_core::{
-    algorithm::Algorithm,
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{LeasableCharges, Pinned},
     rules::DomainRules,
-    store::Key,
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{
-        Action, Ceiling, PartRequest, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage,
-    },
-    store::PartCall,
+    quota::{Ceiling, PartCall, Push, Quota, Refusal, Reporter, RuleId, Settings, StreamId, Usage},
 };
 
 /// The streams, and the shares of their clients.
@@ -52,6 +47,15 @@ pub(super) struct Divider {
     figures: QuotaFigures,
     /// Has the counts of requests that nothing limits.
     meters: Arc<Meters>,
+}
+
+/// The rules at one moment.
+#[derive(Clone, Copy)]
+pub(super) struct Moment<'a, 'l> {
+    pub(super) rules: &'a Pinned<'l>,
+    /// Whether all rules are in shadow mode.
+    pub(super) is_shadow: bool,
+    pub(super) now: Timestamp,
 }
 
 /// Which requests of a bucket are admitted.
@@ -154,7 +158,7 @@ impl Divider {
     }
 
     /// Takes in the next reports of each peer with any.
-    pub(super) fn take_turns(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
+    pub(super) fn take_turns(&mut self, moment: Moment<'_, '_>) {
         let (peers, most) = (self.turns.peers(), self.turns.piece());
         for _ in 0..peers {
             let Some((peer, mut waiting, piece)) = self.turns.take(most) else { return };
@@ -169,11 +173,11 @@ impl Divider {
                 self.figures.reports += 1;
                 self.figures.admitted = self.figures.admitted.saturating_add(report.usage.allowed);
                 self.figures.denied = self.figures.denied.saturating_add(report.usage.denied);
-                self.report(stream, report, rules, is_shadow, now);
+                self.report(stream, report, moment);
             }
             waiting.added += self.buckets_of(stream).saturating_sub(before) as u32;
             let pushes = self.quota.pushes();
-            self.send(&pushes, now);
+            self.send(&pushes, moment.now);
             self.turns.took(peer, waiting);
         }
     }
@@ -198,13 +202,13 @@ impl Divider {
         for pushes in pushes.chunk_by(|push, next| push.stream == next.stream) {
             let stream = pushes[0].stream.0;
             let Some(client) = self.streams.get_mut(&stream) else { continue };
-            let assignments = pushes.iter().filter_map(|Push { place, action, is_renewal, .. }| {
-                Some((client.buckets.name(*place)?, assignment(*action), *is_renewal))
+            let assignments = pushes.iter().filter_map(|Push { place, assignment, is_renewal, .. }| {
+                Some((client.buckets.name(*place)?, *assignment, *is_renewal))
             });
             if client.outbox.put(assignments, now) {
                 self.sending.push_back((now, stream));
             }
-            for push in pushes.iter().filter(|push| push.action == Action::Abandon) {
+            for push in pushes.iter().filter(|push| push.assignment == Assignment::Abandon) {
                 // Unless it was reported once more.
                 if !self.quota.is_subscribed(push.stream, push.place) {
                     client.forget(push.place, self.quota.memory_mut());
@@ -234,49 +238,43 @@ impl Divider {
 
     /// Requests to the shared store that are due.
     pub(super) fn part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
-        let calls = calls_of(self.quota.requests(now));
+        let calls = self.quota.requests(now);
         self.figures.part_requests += calls.len() as u64;
         calls
     }
 
     /// Those of a process that stops, after which nothing is sent to clients.
     pub(super) fn last_part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
-        calls_of(self.quota.release(now))
+        self.quota.release(now)
     }
 
     /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
     /// rules already.
-    pub(super) fn follow_rules(&mut self, rules: &Pinned<'_>, is_shadow: bool, now: Timestamp) {
-        if std::mem::replace(&mut self.generation, rules.generation()) == rules.generation() {
+    pub(super) fn follow_rules(&mut self, moment: Moment<'_, '_>) {
+        let generation = moment.rules.generation();
+        if std::mem::replace(&mut self.generation, generation) == generation {
             return;
         }
         let streams: Vec<u64> = self.streams.keys().copied().collect();
         for stream in streams {
             let places = self.streams.get(&stream).map(|client| client.buckets.places());
             for place in places.into_iter().flatten() {
-                self.follow_rules_of(stream, place, rules, is_shadow, now);
+                self.follow_rules_of(stream, place, moment);
             }
         }
     }
 
-    fn follow_rules_of(
-        &mut self,
-        stream: u64,
-        place: u32,
-        rules: &Pinned<'_>,
-        is_shadow: bool,
-        now: Timestamp,
-    ) {
+    fn follow_rules_of(&mut self, stream: u64, place: u32, moment: Moment<'_, '_>) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let Some(bucket) = client.buckets.name(place) else { return };
         let subscription = client.buckets.get(place);
-        let domain = rules.rules().domain(&client.domain);
+        let domain = moment.rules.rules().domain(&client.domain);
         let Some(domain) = domain.filter(|domain| domain.quotas().is_some()) else {
-            client.outbox.put([(bucket, Assignment::Abandon, false)], now);
+            client.outbox.put([(bucket, Assignment::Abandon, false)], moment.now);
             client.outbox.end(StreamEnd::NoQuotas { domain: Arc::clone(&client.domain) });
             return;
         };
-        let key = match limited(rules, domain, is_shadow, &bucket) {
+        let key = match limited(moment, domain, &bucket) {
             Limited::ByCounter(charges, _) => charges.iter().flatten().next().map(|charge| charge.key()),
             Limited::All | Limited::Unlimited | Limited::None => None,
         };
@@ -287,18 +285,12 @@ impl Divider {
             // The next report takes in a changed limit.
             client.buckets.set(place, Subscription::Counter { is_current: false });
         } else {
-            self.report(stream, BucketReport { bucket, usage: Usage::default() }, rules, is_shadow, now);
+            self.report(stream, BucketReport { bucket, usage: Usage::default() }, moment);
         }
     }
 
-    fn report(
-        &mut self,
-        stream: u64,
-        BucketReport { bucket, usage }: BucketReport,
-        rules: &Pinned<'_>,
-        is_shadow: bool,
-        now: Timestamp,
-    ) {
+    fn report(&mut self, stream: u64, BucketReport { bucket, usage }: BucketReport, moment: Moment<'_, '_>) {
+        let Moment { rules, now, .. } = moment;
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let mut known = client.buckets.find(&bucket);
         if let Some(place) = known
@@ -321,7 +313,7 @@ impl Divider {
             self.figures.refused_memory += 1;
             return;
         }
-        let (charges, rule) = match limited(rules, domain, is_shadow, &bucket) {
+        let (charges, rule) = match limited(moment, domain, &bucket) {
             Limited::All => return self.blanket(stream, bucket, usage, true, now),
             Limited::Unlimited => {
                 // The first report of a bucket may have no numbers yet.
@@ -392,16 +384,10 @@ impl Divider {
     }
 }
 
-fn calls_of(requests: Vec<(Key, Algorithm, PartRequest)>) -> Vec<PartCall> {
-    let call = |(bucket, algorithm, request)| PartCall { bucket, algorithm, request };
-    requests.into_iter().map(call).collect()
-}
-
 /// How requests of a bucket are limited.
 fn limited<'r>(
-    rules: &'r Pinned<'_>,
+    Moment { rules, is_shadow, .. }: Moment<'r, '_>,
     domain: &DomainRules,
-    is_shadow: bool,
     bucket: &BucketName,
 ) -> Limited<'r> {
     let entries: Vec<Entry<'_>> = bucket.entries().collect();
@@ -429,14 +415,4 @@ fn rule_id(domain: &str, path: &str) -> RuleId {
     RuleId(bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     }))
-}
-
-fn assignment(action: Action) -> Assignment {
-    match action {
-        Action::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
-            Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval }
-        }
-        Action::DenyAll => Assignment::DenyAll,
-        Action::Abandon => Assignment::Abandon,
-    }
 }

@@ -66,18 +66,8 @@ pub(super) struct PieceRequest {
     pub(super) from: usize,
     /// Only buckets with more demand than this are of interest.
     pub(super) demand_above: Option<u64>,
-    pub(super) respond: oneshot::Sender<Piece>,
-}
-
-/// A part of the buckets.
-pub(super) struct Piece {
-    pub(super) buckets: Vec<QuotaBucket>,
-    /// Number of those that the query selects.
-    pub(super) selected: usize,
-    /// The place after them, if there are more.
-    pub(super) next: Option<usize>,
-    pub(super) is_learning: bool,
-    pub(super) undivided: u64,
+    /// Gets the part, and the place after it, if there are more.
+    pub(super) respond: oneshot::Sender<(QuotaList, Option<usize>)>,
 }
 
 impl fmt::Debug for QuotaQuery {
@@ -94,8 +84,8 @@ impl QuotaList {
     }
 
     /// Adds a part.
-    pub(super) fn add(&mut self, piece: Piece, query: &QuotaQuery) {
-        self.total += piece.selected;
+    pub(super) fn add(&mut self, piece: Self, query: &QuotaQuery) {
+        self.total += piece.total;
         (self.is_learning, self.undivided) = (piece.is_learning, piece.undivided);
         self.buckets.extend(piece.buckets);
         self.buckets.sort_by_key(|bucket| Reverse(bucket.view.demand));

@@ -20,7 +20,8 @@ mod turns;
 
 pub use bucket_name::BucketName;
 pub use listing::{BucketFilter, QuotaBucket, QuotaList, QuotaQuery, QuotaSubscriber};
-pub use outbox::{Assignment, Outbox, SentAssignment, StreamEnd};
+pub use outbox::{Outbox, SentAssignment, StreamEnd};
+pub use tidegate_shared::quota::Assignment;
 
 use listing::PieceRequest;
 use parking_lot::Mutex;
@@ -33,7 +34,7 @@ use tidegate_core::{limit::Timestamp, store::Key};
 use tidegate_shared::{
     PeerId, PeerIds,
     lease::NodeId,
-    quota::{Ceiling, Former, InForce, PartGrant, QuotaCounts, RuleId, Usage},
+    quota::{Ceiling, Former, Part, PartGrant, QuotaCounts, RuleId, Usage},
     store::PartCalls,
 };
 use tokio::sync::oneshot;
@@ -66,7 +67,7 @@ pub struct QuotaFigures {
     /// Buckets that clients report, of all streams.
     pub buckets: u64,
     /// What clients may have in force of all limits.
-    pub in_force: InForce,
+    pub in_force: Part,
     /// Reports of buckets.
     pub reports: u64,
     /// Requests to a shared store for parts of its limits.
@@ -247,8 +248,8 @@ impl Quotas {
             let demand_above = list.demand_above(&query);
             self.send(Event::List(PieceRequest { query: Arc::clone(&query), from, demand_above, respond }));
             // The thread has ended: nothing is assigned any more.
-            let Ok(piece) = piece.await else { break };
-            place = piece.next;
+            let Ok((piece, next)) = piece.await else { break };
+            place = next;
             list.add(piece, &query);
         }
         list

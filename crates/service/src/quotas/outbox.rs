@@ -5,37 +5,10 @@ use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tidegate_core::limit::Timestamp;
-use tidegate_shared::quota::Settings;
+use tidegate_shared::quota::{Assignment, Settings};
 use tokio::sync::Notify;
-
-/// What a client does from now on with requests of a bucket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Assignment {
-    /// Admits them by a token bucket.
-    Tokens {
-        /// Size of the bucket.
-        max_tokens: u32,
-        /// Tokens in each interval.
-        tokens_per_fill: u32,
-        /// Whole seconds, and a number of the assignment in the nanoseconds.
-        fill_interval: Duration,
-    },
-    /// Admits all of them.
-    AllowAll,
-    /// Denies all of them.
-    DenyAll,
-    /// Forgets the bucket.
-    Abandon,
-}
-
-impl Assignment {
-    /// Time for which it is in force, in whole seconds; none for one that forgets the bucket.
-    pub fn ttl(self) -> Option<Duration> {
-        (self != Self::Abandon).then(|| Settings::default().ttl)
-    }
-}
 
 /// The reason why a stream ends.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -172,6 +145,7 @@ fn is_late((oldest, _): (Timestamp, Timestamp), now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const DENY: Assignment = Assignment::DenyAll;
 

@@ -5,7 +5,7 @@
 use super::{
     bucket_name::BucketName,
     divider::Divider,
-    listing::{Piece, PieceRequest, QuotaBucket, QuotaSubscriber},
+    listing::{PieceRequest, QuotaBucket, QuotaList, QuotaSubscriber},
 };
 use std::{cmp::Reverse, sync::Arc};
 use tidegate_core::limit::Timestamp;
@@ -22,20 +22,19 @@ impl Divider {
         let is_selected =
             |view: &BucketView| self.names(view).any(|(domain, bucket)| (query.selects)(domain, &bucket));
         let mut views: Vec<BucketView> = views.into_iter().filter(is_selected).collect();
-        let selected = views.len();
+        let total = views.len();
         views.retain(|view| demand_above.is_none_or(|demand| view.demand > demand));
         views.sort_by_key(|view| Reverse(view.demand));
         views.truncate(query.limit);
         let subscriptions = self.figures().buckets;
-        let piece = Piece {
+        let piece = QuotaList {
             buckets: views.iter().filter_map(|view| self.shown(view)).collect(),
-            selected,
-            next,
+            total,
             is_learning: self.quota.is_learning(now),
             undivided: subscriptions.saturating_sub(self.quota.subscriptions() as u64),
         };
         // The reader has gone meanwhile.
-        let _ = respond.send(piece);
+        let _ = respond.send((piece, next));
     }
 
     /// What a bucket is called by each of its clients.

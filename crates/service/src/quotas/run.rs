@@ -1,6 +1,9 @@
 //! The loop that divides limits among streams.
 
-use super::{Event, QuotaStart, Quotas, divider::Divider};
+use super::{
+    Event, QuotaStart, Quotas,
+    divider::{Divider, Moment},
+};
 use crate::Meters;
 use std::{
     sync::{Arc, mpsc::RecvTimeoutError},
@@ -35,8 +38,8 @@ impl Quotas {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let (rules, now) = (limiter.pin(), clock.now());
-            let is_shadow = limiter.is_global_shadow();
-            divider.follow_rules(&rules, is_shadow, now);
+            let moment = Moment { rules: &rules, is_shadow: limiter.is_global_shadow(), now };
+            divider.follow_rules(moment);
             let more = events.try_iter().take(EVENTS_MAX);
             for event in first.into_iter().chain(more) {
                 if let Event::Stop = event {
@@ -47,7 +50,7 @@ impl Quotas {
                 }
                 divider.take_in(event, now);
             }
-            divider.take_turns(&rules, is_shadow, now);
+            divider.take_turns(moment);
             divider.divide(&rules, now);
             if let Some(calls) = &calls {
                 calls.send(divider.part_requests(now));

@@ -1,8 +1,9 @@
 //! Bounds on the buckets that clients report.
 
 use super::{
-    BucketName, BucketReport, Event, Outbox, QuotaPeer, QuotaStart, client::BYTES_OF_STREAM_MAX,
-    divider::Divider,
+    BucketName, BucketReport, Event, Outbox, QuotaPeer, QuotaStart,
+    client::BYTES_OF_STREAM_MAX,
+    divider::{Divider, Moment},
 };
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
@@ -58,8 +59,9 @@ impl Server {
 
     /// One round of the thread.
     fn round(&mut self) {
-        self.divider.take_turns(&self.limiter.pin(), false, self.now);
-        self.divider.divide(&self.limiter.pin(), self.now);
+        let rules = self.limiter.pin();
+        self.divider.take_turns(Moment { rules: &rules, is_shadow: false, now: self.now });
+        self.divider.divide(&rules, self.now);
     }
 
     fn open(&mut self, stream: u64, peer: u64) {

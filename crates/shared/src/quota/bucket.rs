@@ -1,7 +1,7 @@
 //! One bucket: a counter, the clients that report it, and what may be in force of those that have left.
 
 use super::{
-    InForce, Push, Reporter, Settings, StreamId,
+    Push, Reporter, Settings, StreamId,
     allocation::Claimant,
     ceilings::{Ceiling, Ceilings, RuleId},
     claim::{Claim, Usage},
@@ -63,7 +63,7 @@ pub(super) struct Bucket {
     /// What single clients can be sent until the next division.
     pub(super) room: Option<Room>,
     /// The part that is in the sum of all buckets.
-    pub(super) summed: InForce,
+    pub(super) summed: Part,
 }
 
 /// How it is divided.
@@ -121,7 +121,7 @@ impl Bucket {
             divided: Timestamp::EPOCH,
             is_dirty: true,
             room: None,
-            summed: InForce::default(),
+            summed: Part::default(),
         })
     }
 
@@ -151,7 +151,7 @@ impl Bucket {
     /// What of that is left.
     fn former_part(&self) -> Part {
         let former = self.remnants.iter().find(|remnant| remnant.is_former);
-        former.map_or(Part::default(), |remnant| Part { rate: remnant.rate, burst: remnant.tokens })
+        former.map(Remnant::part).unwrap_or_default()
     }
 
     /// Whether a client was sent nothing yet.
@@ -191,9 +191,9 @@ impl Bucket {
                 }
             }
         }
-        let (_, tokens) = self.in_force();
+        let held = self.in_force().burst;
         if let Some(part) = &mut self.part {
-            part.take_over(charge.algorithm(), tokens);
+            part.take_over(charge.algorithm(), held);
         }
         self.limit = charge.limit().id;
         self.room = None;
@@ -430,8 +430,7 @@ impl Bucket {
                 (0, (0, 0))
             }
         };
-        let (rate, burst) = self.in_force();
-        let request = part.release(Part { rate, burst }, spent, limit, now);
+        let request = part.release(self.in_force(), spent, limit, now);
         self.part = Some(part);
         request
     }
@@ -444,7 +443,7 @@ impl Bucket {
         now: Timestamp,
     ) -> PartRequest {
         self.settle_rates(&mut rates, settings, now);
-        let (rate, tokens) = self.in_force();
+        let in_force = self.in_force();
         let former = self.former_part();
         let peers = Peers::of(&self.members, &self.remnants, &self.debts, &rates, self.share_max);
         let wanted =
@@ -456,8 +455,8 @@ impl Bucket {
         let demand =
             self.members.iter().map(|member| wanted(member).min(most(member))).fold(0, u64::saturating_add);
         let claim = Claimant { demand, clients: self.members.len() as u64 };
-        let request = part.request(&rates, Part { rate, burst: tokens }, former, claim, now);
-        rates.follow((part.part, part.divisible()), &mut self.debts, (rate, tokens));
+        let request = part.request(&rates, in_force, former, claim, now);
+        rates.follow((part.part, part.divisible()), &mut self.debts, in_force);
         self.kind = Kind::Rates(rates);
         request
     }

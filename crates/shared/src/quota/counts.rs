@@ -1,6 +1,6 @@
 //! Figures of quota.
 
-use super::{action::Action, push::Push};
+use super::{assignment::Assignment, push::Push};
 
 /// Figures since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,30 +17,13 @@ pub struct QuotaCounts {
     pub abandoned: u64,
 }
 
-/// What clients may have in force.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct InForce {
-    /// Thousandths of a request per second.
-    pub rate: u64,
-    /// Tokens, and unspent hits of slices.
-    pub tokens: u64,
-}
-
-impl InForce {
-    /// Puts the part of a bucket into the place of its former one.
-    pub(super) fn replace(&mut self, former: Self, part: Self) {
-        self.rate = self.rate.saturating_sub(former.rate).saturating_add(part.rate);
-        self.tokens = self.tokens.saturating_sub(former.tokens).saturating_add(part.tokens);
-    }
-}
-
 impl QuotaCounts {
     pub(super) fn count(&mut self, pushes: &[Push]) {
         for push in pushes {
-            match push.action {
-                Action::Tokens { .. } => self.assigned += 1,
-                Action::DenyAll => self.denied += 1,
-                Action::Abandon => self.abandoned += 1,
+            match push.assignment {
+                Assignment::Tokens { .. } | Assignment::AllowAll => self.assigned += 1,
+                Assignment::DenyAll => self.denied += 1,
+                Assignment::Abandon => self.abandoned += 1,
             }
         }
     }

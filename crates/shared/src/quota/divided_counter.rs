@@ -144,7 +144,7 @@ impl DividedCounter {
         let kept = if is_learning && request.kept.burst != KNOWN_BURST {
             request.kept
         } else {
-            Part { rate: request.kept.rate.min(had.rate), burst: request.kept.burst.min(had.burst) }
+            request.kept.min(had)
         };
         self.add(algorithm, request.newly_spent(former.as_ref(), is_learning), now);
         if let Some(StoredPart { span, .. }) = former {

@@ -1,7 +1,7 @@
 //! The division of a rate among the clients of a bucket.
 
 use super::{
-    Push, Settings,
+    Part, Push, Settings,
     allocation::Level,
     bucket::Bucket,
     ceilings::Ceiling,
@@ -22,14 +22,13 @@ const LIVES_PER_TURN: u32 = 4;
 
 impl Bucket {
     /// What clients may have in force.
-    pub(super) fn in_force(&self) -> (u64, u64) {
-        let remnants = self.remnants.iter().map(|remnant| (remnant.rate, remnant.tokens));
-        sum(remnants.chain([self.assigned()]))
+    pub(super) fn in_force(&self) -> Part {
+        self.remnants.iter().map(Remnant::part).chain([self.assigned()]).sum()
     }
 
     /// What clients that report may have in force.
-    pub(super) fn assigned(&self) -> (u64, u64) {
-        sum(self.members.iter().map(|member| (member.counted.rate, member.counted.tokens.into())))
+    pub(super) fn assigned(&self) -> Part {
+        self.members.iter().map(|member| member.counted.part()).sum()
     }
 
     /// Ends what has ended, and drains the tokens that were given up before.
@@ -53,7 +52,8 @@ impl Bucket {
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> bool {
-        let (in_force, tokens) = self.in_force();
+        let had = self.in_force();
+        let Part { rate: in_force, burst: tokens } = had;
         let has_former = self.has_former();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
         let divisible = rates.divisible();
@@ -67,7 +67,7 @@ impl Bucket {
         let is_starved = direct > 0 && self.members.iter().any(Member::is_starved);
         counter(&mut |algorithm, leased| {
             let wanted = (desired, is_starved);
-            rates.adjust((algorithm, leased), wanted, (in_force, tokens), settings, now);
+            rates.adjust((algorithm, leased), wanted, had, settings, now);
         });
 
         let growth = self.growth(&targets, peers.as_mut());
@@ -103,7 +103,7 @@ impl Bucket {
                 peers.note(member, before);
             }
         }
-        rates.in_force = self.in_force().0;
+        rates.in_force = self.in_force().rate;
         let is_plain = peers.is_none() && seats.0.is_none() && direct == 0 && self.part.is_none();
         let room = Room::new(rates, level, means, is_met, settings, now);
         self.room = Some(room).filter(|_| is_plain && !has_former);
@@ -132,7 +132,7 @@ impl Bucket {
         // Tokens of the former process are not free before its end, and each client needs some.
         let new = self.members.iter().filter(|member| !member.is_assigned).count() as u64;
         let of_new = new.min(LIMIT_PER_NEW).saturating_mul(rates.terms.burst / LIMIT_PER_NEW);
-        let tokens = hundredths(self.in_force().1.saturating_add(of_new), rates.terms.burst);
+        let tokens = hundredths(self.in_force().burst.saturating_add(of_new), rates.terms.burst);
         Ceiling::least(needed, needed.max(tokens))
     }
 
@@ -202,11 +202,6 @@ impl Bucket {
         }
         Seats(Some(has_seat))
     }
-}
-
-/// The sum of rates, and that of tokens.
-fn sum(parts: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
-    parts.fold((0, 0), |sum, (rate, tokens)| (sum.0.saturating_add(rate), sum.1.saturating_add(tokens)))
 }
 
 /// The clients that can have a share, by index; none if all can.

@@ -2,7 +2,7 @@
 
 use super::{
     Push, Settings,
-    action::{Action, Fill},
+    assignment::{Assignment, Fill},
     member::{Member, Share},
     peers::Peers,
     rates::Rates,
@@ -125,18 +125,18 @@ pub(super) fn assign(
     let is_changed = share != member.share || !member.is_assigned;
     if is_changed || is_due {
         member.send(share, settings, now);
-        let action = action(member, fill);
+        let assignment = assignment(member, fill);
         let (stream, place, is_renewal) = (member.stream, member.place, !is_changed);
-        pushes.push(Push { stream, place, action, is_renewal });
+        pushes.push(Push { stream, place, assignment, is_renewal });
     }
     let (needed, step) = (target.min(member.claim.wanted), share.rate / RATE_PER_STEP);
     share.rate + step >= needed || Fill::at_most(needed).is_none_or(|whole| share.rate + step >= whole.rate())
 }
 
 /// The assignment of a share.
-fn action(member: &Member, fill: Option<Fill>) -> Action {
+fn assignment(member: &Member, fill: Option<Fill>) -> Assignment {
     match fill.filter(|_| member.share.tokens > 0) {
-        Some(fill) => fill.action(member.share.tokens, member.salt),
-        None => Action::DenyAll,
+        Some(fill) => fill.assignment(member.share.tokens, member.salt),
+        None => Assignment::DenyAll,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: whatever the client has in force, of the assignments that it was sent, is no more than `counted`.
 
-use super::{Settings, StreamId, claim::Claim, push::Reporter, send_times::SendTimes};
+use super::{Part, Settings, StreamId, claim::Claim, push::Reporter, send_times::SendTimes};
 use crate::PeerId;
 use tidegate_core::limit::Timestamp;
 
@@ -73,6 +73,10 @@ impl Share {
 
     fn max(self, other: Self) -> Self {
         Self { rate: self.rate.max(other.rate), tokens: self.tokens.max(other.tokens) }
+    }
+
+    pub(super) fn part(self) -> Part {
+        Part { rate: self.rate, burst: self.tokens.into() }
     }
 }
 
@@ -211,6 +215,10 @@ impl Member {
 }
 
 impl Remnant {
+    pub(super) fn part(&self) -> Part {
+        Part { rate: self.rate, burst: self.tokens }
+    }
+
     /// Adds one to others. Those of a peer that end within the same second are one, and those of all peers if there are very many, so that
     /// their number is bounded.
     pub(super) fn add_to(mut self, remnants: &mut Vec<Self>) {
@@ -227,8 +235,7 @@ impl Remnant {
         match remnants.iter_mut().find(is_same) {
             Some(other) => {
                 other.end = other.end.max(self.end);
-                other.rate = other.rate.saturating_add(self.rate);
-                other.tokens = other.tokens.saturating_add(self.tokens);
+                Part { rate: other.rate, burst: other.tokens } = other.part().plus(self.part());
             }
             None => remnants.push(self),
         }

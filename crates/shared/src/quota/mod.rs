@@ -30,8 +30,8 @@
 //!
 //! The reasons are in docs/decisions/0011-quota-is-carved-out-of-the-counter.md.
 
-mod action;
 mod allocation;
+mod assignment;
 mod bucket;
 mod buckets;
 mod ceilings;
@@ -64,14 +64,14 @@ mod taken;
 mod terms;
 mod view;
 
-pub use action::Action;
+pub use assignment::Assignment;
 pub use ceilings::{Ceiling, RuleId};
 pub use claim::Usage;
-pub use counts::{InForce, QuotaCounts};
+pub use counts::QuotaCounts;
 pub use divided_counter::DividedCounter;
 pub use former::Former;
 pub use member::SUBSCRIPTION_BYTES;
-pub use part::{KNOWN_BURST, OtherPart, Part, PartGrant, PartRequest};
+pub use part::{KNOWN_BURST, OtherPart, Part, PartCall, PartGrant, PartRequest};
 pub use push::{Push, Reporter, StreamId};
 pub use record::{Before, Record};
 pub use settings::{PART_LIFE, Settings};
@@ -138,7 +138,7 @@ pub struct Quota {
     subscriptions: usize,
     memory: FairBound,
     /// Of all buckets, as of the last division of each.
-    in_force: InForce,
+    in_force: Part,
     counts: QuotaCounts,
 }
 
@@ -159,7 +159,7 @@ impl Quota {
             pushes: Vec::new(),
             subscriptions: 0,
             memory: FairBound::new(settings.memory_max),
-            in_force: InForce::default(),
+            in_force: Part::default(),
             counts: QuotaCounts::default(),
         }
     }
@@ -318,7 +318,7 @@ impl Quota {
         });
         let Some((stream, place, idle)) = member else { return };
         if idle >= self.settings.idle_reports {
-            self.pushes.push(Push { stream, place, action: Action::Abandon, is_renewal: false });
+            self.pushes.push(Push { stream, place, assignment: Assignment::Abandon, is_renewal: false });
             self.unsubscribe(stream, place);
         }
     }
@@ -395,9 +395,8 @@ impl Quota {
             }
             let divided = self.buckets.change(number, |bucket| {
                 let check = bucket.divide(&moment, &mut self.ceilings, &mut self.pushes);
-                let (rate, tokens) = bucket.in_force();
-                let part = InForce { rate, tokens };
-                self.in_force.replace(std::mem::replace(&mut bucket.summed, part), part);
+                let part = bucket.in_force();
+                self.in_force = self.in_force.minus(std::mem::replace(&mut bucket.summed, part)).plus(part);
                 bucket.account(&mut self.memory);
                 if bucket.is_unused(now) {
                     unused.push(number);
@@ -428,7 +427,7 @@ impl Quota {
     /// Removes a bucket that no client has. What was held for clients counts as spent now.
     fn remove(&mut self, number: BucketNumber, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets.remove(number) else { return };
-        self.in_force.replace(bucket.summed, InForce::default());
+        self.in_force = self.in_force.minus(bucket.summed);
         self.memory.replace_shared(bucket.list_bytes, 0);
         self.memory.give_back(bucket.payer, BUCKET_BYTES);
         rules.with_leases(bucket.key, now, |algorithm, leased| {

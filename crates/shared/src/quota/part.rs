@@ -3,14 +3,40 @@
 #[cfg(doc)]
 use super::settings::PART_LIFE;
 use crate::lease::NodeId;
+use std::iter::Sum;
+use tidegate_core::{algorithm::Algorithm, store::Key};
 
-/// What a server has of a bucket.
+/// A part of a bucket, such as that of a server, or what clients may have in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Part {
     /// Thousandths of a hit per second.
     pub rate: u64,
     /// The most hits at once.
     pub burst: u64,
+}
+
+impl Part {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { rate: self.rate.saturating_add(other.rate), burst: self.burst.saturating_add(other.burst) }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self { rate: self.rate.saturating_sub(other.rate), burst: self.burst.saturating_sub(other.burst) }
+    }
+
+    pub(super) fn min(self, other: Self) -> Self {
+        Self { rate: self.rate.min(other.rate), burst: self.burst.min(other.burst) }
+    }
+
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { rate: self.rate.max(other.rate), burst: self.burst.max(other.burst) }
+    }
+}
+
+impl Sum for Part {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), Self::plus)
+    }
 }
 
 /// The burst that a server keeps which does not know its part: what the store knows of it. A store that has lost its keys knows of none.
@@ -40,6 +66,17 @@ pub struct PartRequest {
     pub demand: u64,
     /// Number of its clients.
     pub clients: u64,
+}
+
+/// A request for the part of a counter that counts by an algorithm.
+#[derive(Clone, Debug)]
+pub struct PartCall {
+    /// Key of the counter.
+    pub bucket: Key,
+    /// Algorithm of its limit.
+    pub algorithm: Algorithm,
+    /// The request.
+    pub request: PartRequest,
 }
 
 /// Response of the store.

@@ -1,18 +1,17 @@
 //! Requests of a server to the store, for its parts of limits, and their responses.
 
-use super::{PartGrant, PartRequest, Quota};
-use tidegate_core::{algorithm::Algorithm, limit::Timestamp, store::Key};
+use super::{PartCall, PartGrant, Quota, bucket::Bucket, part::PartRequest};
+use tidegate_core::{limit::Timestamp, store::Key};
 
 impl Quota {
-    /// Requests to the store that are due, each with the key of its counter and the algorithm.
-    pub fn requests(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
+    /// Requests to the store that are due.
+    pub fn requests(&mut self, now: Timestamp) -> Vec<PartCall> {
         let mut requests = Vec::new();
         for number in self.buckets.due_requests(now) {
             let next = self.buckets.change(number, |bucket| {
                 let request = bucket.request_part(&self.settings, now);
-                let part = bucket.part.as_ref()?;
-                requests.extend(request.map(|request| (bucket.key, part.algorithm.clone(), request)));
-                Some(part.next())
+                requests.extend(call(bucket, request));
+                Some(bucket.part.as_ref()?.next())
             });
             if let Some(next) = next.flatten() {
                 self.buckets.request_at(number, next);
@@ -22,13 +21,11 @@ impl Quota {
     }
 
     /// The last requests to the store, of a process that stops: what clients do not have is free for others. Nothing is to be sent afterwards.
-    pub fn release(&mut self, now: Timestamp) -> Vec<(Key, Algorithm, PartRequest)> {
+    pub fn release(&mut self, now: Timestamp) -> Vec<PartCall> {
         let mut requests = Vec::new();
         self.buckets.change_all(|bucket| {
             let request = bucket.release_part(&self.settings, now);
-            if let (Some(request), Some(part)) = (request, &bucket.part) {
-                requests.push((bucket.key, part.algorithm.clone(), request));
-            }
+            requests.extend(call(bucket, request));
         });
         requests
     }
@@ -50,4 +47,9 @@ impl Quota {
             self.buckets.request_at(number, next);
         }
     }
+}
+
+fn call(bucket: &Bucket, request: Option<PartRequest>) -> Option<PartCall> {
+    let algorithm = bucket.part.as_ref()?.algorithm.clone();
+    Some(PartCall { bucket: bucket.key, algorithm, request: request? })
 }

@@ -1,6 +1,6 @@
 //! What clients are sent.
 
-use super::{action::Action, ceilings::RuleId};
+use super::{assignment::Assignment, ceilings::RuleId};
 use crate::PeerId;
 use tidegate_core::rules::Percent;
 
@@ -40,7 +40,7 @@ pub struct Push {
     /// The number of the bucket among the client's.
     pub place: u32,
     /// What it does from now on.
-    pub action: Action,
+    pub assignment: Assignment,
     /// Whether it is what the client was sent last.
     pub is_renewal: bool,
 }

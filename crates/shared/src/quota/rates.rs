@@ -11,7 +11,7 @@
 
 use super::{
     Push, Settings,
-    action::Fill,
+    assignment::Fill,
     ceilings::Ceiling,
     debts::Debts,
     member::{Member, Remnant, Share},
@@ -157,7 +157,7 @@ impl Rates {
     }
 
     /// What clients can be assigned beside this, so that they have no more than is recorded.
-    pub(super) fn below_ceiling(&self, (rate, tokens): (u64, u64)) -> Share {
+    pub(super) fn below_ceiling(&self, Part { rate, burst: tokens }: Part) -> Share {
         let tokens = self.ceiling.burst.of(self.terms.burst).saturating_sub(tokens);
         Share {
             rate: self.ceiling.rate.of(self.of_limit()).saturating_sub(rate),
@@ -225,7 +225,7 @@ impl Rates {
         &mut self,
         (algorithm, leased): (&Algorithm, &mut Leased),
         (desired, is_starved): (u64, bool),
-        (rate_in_force, tokens): (u64, u64),
+        Part { rate: rate_in_force, burst: tokens }: Part,
         settings: &Settings,
         now: Timestamp,
     ) {
@@ -259,7 +259,7 @@ impl Rates {
         &mut self,
         (part, divisible): (Part, Part),
         debts: &mut Debts,
-        (rate, tokens): (u64, u64),
+        Part { rate, burst: tokens }: Part,
     ) {
         let before = self.debt;
         self.debt = self.debt.min(part.burst.saturating_sub(tokens).saturating_mul(1_000));
@@ -280,8 +280,8 @@ impl Rates {
     ) {
         let Some(fill) = Fill::at_most(share.rate).filter(|_| share.tokens > 0) else { return };
         member.send(Share { rate: fill.rate(), ..share }, settings, now);
-        let action = fill.action(share.tokens, member.salt);
-        pushes.push(Push { stream: member.stream, place: member.place, action, is_renewal: false });
+        let assignment = fill.assignment(share.tokens, member.salt);
+        pushes.push(Push { stream: member.stream, place: member.place, assignment, is_renewal: false });
     }
 
     /// Takes from the shares of clients of a former process what one of them has.

@@ -163,7 +163,7 @@ impl ServerPart {
 
     /// What is divided among clients: the part, or less of it if others need the rest.
     pub(super) fn divisible(&self) -> Part {
-        Part { rate: self.part.rate.min(self.aim.rate), burst: self.part.burst.min(self.aim.burst) }
+        self.part.min(self.aim)
     }
 
     /// Time of the next request.
@@ -272,11 +272,7 @@ impl ServerPart {
         claim: Claimant,
         now: Timestamp,
     ) -> PartRequest {
-        let part = self.part;
-        self.part = Part {
-            rate: part.rate.min(self.aim.rate.max(in_force.rate)),
-            burst: part.burst.min(self.aim.burst.max(in_force.burst)),
-        };
+        self.part = self.part.min(self.aim.max(in_force));
         // Of another bucket with the same counter, too, that this process had before.
         self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
         (self.requested, self.is_awaited, self.is_joining) = (Some(now), true, false);
@@ -313,12 +309,10 @@ impl ServerPart {
     fn aim_of(&self, rates: &Rates, this: Claimant, former: Part) -> Part {
         let has_vanished = |other: &&OtherPart| Duration::from_micros(other.ends_in) < VANISHED_BEFORE;
         let vanished = self.others.iter().filter(has_vanished);
-        let (rate, burst_of_vanished) = vanished.fold((0, 0), |(rate, burst): (u64, u64), other| {
-            (rate.saturating_add(other.part.rate), burst.saturating_add(other.part.burst))
-        });
-        let rate = rates.of_limit().saturating_sub(rate);
+        let vanished: Part = vanished.map(|other| other.part).sum();
+        let left = Part { rate: rates.of_limit(), burst: rates.terms.burst }.minus(vanished);
+        let rate = left.rate;
         let rate = if self.is_short_of_bursts(rates) { rate - rate / RATE_PER_DRAIN } else { rate };
-        let burst = rates.terms.burst.saturating_sub(burst_of_vanished);
         let others = || self.others.iter().filter(|other| !has_vanished(other));
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
@@ -331,7 +325,7 @@ impl ServerPart {
         let direct = self.direct.map_or(0, wanted);
         let level = levels(&mut claimants, direct, rate);
         let all = claimants.iter().fold(0, |sum: u64, claimant| sum.saturating_add(claimant.clients));
-        let burst = burst - burst / BURSTS_PER_NEW;
+        let burst = left.burst - left.burst / BURSTS_PER_NEW;
         let of = |part: u64, of: u64, burst: u64| {
             (u128::from(burst) * u128::from(part.min(of)) / u128::from(of.max(1))) as u64
         };
@@ -340,21 +334,16 @@ impl ServerPart {
         let aim =
             Part { rate: share, burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate) };
         // What others have beyond their shares is not taken from requests meanwhile.
-        let (of_others, bursts) = others().fold((0, 0), |(rate, burst): (u64, u64), other| {
-            (rate.saturating_add(other.part.rate), burst.saturating_add(other.part.burst))
-        });
-        let rate = rate.saturating_sub(of_others).saturating_sub(level.direct(direct));
-        let burst = rates.terms.burst.saturating_sub(burst_of_vanished).saturating_sub(bursts);
-        self.steady(Part {
-            rate: aim.rate.min(self.part.rate.max(rate)),
-            burst: aim.burst.min(self.part.burst.max(burst)),
-        })
+        let of_others: Part = others().map(|other| other.part).sum();
+        let of_requests = Part { rate: level.direct(direct), burst: 0 };
+        let free = Part { rate, ..left }.minus(of_others).minus(of_requests);
+        self.steady(aim.min(self.part.max(free)))
     }
 
     /// Whether much less of the burst is assigned than could be, because hits that were given up have not drained.
     fn is_short_of_bursts(&self, rates: &Rates) -> bool {
-        let bursts = self.others.iter().map(|other| other.part.burst);
-        let missing = rates.terms.burst.saturating_sub(bursts.fold(self.part.burst, u64::saturating_add));
+        let parts = self.others.iter().map(|other| other.part).chain([self.part]);
+        let missing = rates.terms.burst.saturating_sub(parts.sum::<Part>().burst);
         missing > rates.terms.burst / 8 && self.free < missing / 2
     }
 

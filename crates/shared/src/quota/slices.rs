@@ -13,10 +13,10 @@
 
 use super::{
     Push, Settings,
-    action::Action,
+    assignment::Assignment,
     bucket::{Bucket, Moment, Report},
     member::{Member, Remnant},
-    part::{Part, PartRequest},
+    part::PartRequest,
     server_part::ServerPart,
     settings::NEVER,
     source::Source,
@@ -127,22 +127,22 @@ impl Bucket {
         let share = source.share(wanted, clients, now).max(1).min(free);
         let slice = wanted.min(share).min(of_peer).min(u32::MAX.into()) as u32;
         let (stream, place) = (member.stream, member.place);
-        let mut send = |action, is_renewal| pushes.push(Push { stream, place, action, is_renewal });
+        let mut send = |assignment, is_renewal| pushes.push(Push { stream, place, assignment, is_renewal });
         let is_needed = is_excessive || is_short && u64::from(slice) > unspent / 4;
         if is_needed && slice > 0 {
             member.send_slice(slice, now);
             source.hold(unspent, member.unspent());
-            send(Action::DenyAll, false);
-            send(Action::slice(slice, member.salt), false);
+            send(Assignment::DenyAll, false);
+            send(Assignment::slice(slice, member.salt), false);
         } else if !member.is_assigned || member.is_due(settings, now) {
             let is_renewal = member.is_assigned;
             member.sent.renew(now);
             (member.is_assigned, member.is_heard) = (true, false);
-            let action = match member.share.tokens {
-                0 => Action::DenyAll,
-                slice => Action::slice(slice, member.salt),
+            let assignment = match member.share.tokens {
+                0 => Assignment::DenyAll,
+                slice => Assignment::slice(slice, member.salt),
             };
-            send(action, is_renewal);
+            send(assignment, is_renewal);
         }
         if member.is_assigned {
             self.slices_end = self.slices_end.min(member.end(settings));
@@ -178,7 +178,6 @@ impl Bucket {
         now: Timestamp,
     ) -> PartRequest {
         self.settle_slices(&mut Source::Part(part), settings, now);
-        let (rate, burst) = self.in_force();
         let wanted = |free: u64, clients: u64| {
             let guessed = (guess(free) / clients).max(1);
             let wanted = self.members.iter().map(|member| member.demanded().unwrap_or(guessed));
@@ -187,7 +186,7 @@ impl Bucket {
         // Those that demand more than a request or none.
         let is_active = |member: &&Member| member.demanded().is_none_or(|hits| hits > 1);
         let active = self.members.iter().filter(is_active).count().max(self.members.len().min(1));
-        part.request_hits(terms.limit, wanted, Part { rate, burst }, active as u64, now)
+        part.request_hits(terms.limit, wanted, self.in_force(), active as u64, now)
     }
 
     /// Counts the hits of slices that have ended as spent.

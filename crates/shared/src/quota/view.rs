@@ -1,7 +1,7 @@
 //! What operators see of quota.
 
 use super::{
-    InForce, Quota, QuotaCounts, StreamId,
+    Quota, QuotaCounts, StreamId,
     bucket::{Bucket, Kind},
     member::{Member, Remnant},
     part::Part,
@@ -101,7 +101,7 @@ impl Quota {
     }
 
     /// What clients may have of all buckets, as of the last division of each.
-    pub fn in_force(&self) -> InForce {
+    pub fn in_force(&self) -> Part {
         self.in_force
     }
 
@@ -128,8 +128,8 @@ impl Quota {
 
 impl Bucket {
     fn view(&self) -> BucketView {
-        let (rate, tokens) = self.in_force();
-        let gone = |of: fn(&Remnant) -> u64| self.remnants.iter().map(of).fold(0, u64::saturating_add);
+        let Part { rate, burst: tokens } = self.in_force();
+        let gone: Part = self.remnants.iter().map(Remnant::part).sum();
         BucketView {
             key: self.key,
             is_sliced: matches!(self.kind, Kind::Slices(_)),
@@ -137,8 +137,8 @@ impl Bucket {
             demand: self.members.iter().fold(0, |sum, member| sum.saturating_add(member.claim.average)),
             rate,
             tokens,
-            gone_rate: gone(|remnant| remnant.rate),
-            gone_tokens: gone(|remnant| remnant.tokens),
+            gone_rate: gone.rate,
+            gone_tokens: gone.burst,
             part: self.part.as_ref().map(|part| part.view()),
         }
     }
@@ -146,10 +146,7 @@ impl Bucket {
 
 impl ServerPart {
     fn view(&self) -> PartView {
-        let others = self.others.iter().fold(Part::default(), |sum, other| Part {
-            rate: sum.rate.saturating_add(other.part.rate),
-            burst: sum.burst.saturating_add(other.part.burst),
-        });
+        let others = self.others.iter().map(|other| other.part).sum();
         PartView { own: self.part, end: self.end, others, servers: self.others.len() }
     }
 }

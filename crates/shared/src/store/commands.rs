@@ -9,10 +9,10 @@ use super::{
     inner::Inner,
     nodes::Node,
     parts,
-    quotas::PartCall,
 };
 use crate::{
     PeerId,
+    quota::PartCall,
     script::{
         Batch, Command, EncodedRequest, LIFE_ARGUMENT, Reply, Script, Verdict, encode_part, mark, undo_of,
     },

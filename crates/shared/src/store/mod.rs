@@ -42,7 +42,7 @@ pub use counts::{BatchSize, CallResult, StoreCounts, StoreEvent};
 pub use failure::Failure;
 pub use keeper::start_keeper;
 pub use leasing::start_leasing;
-pub use quotas::{PartCall, PartCalls, PartThread};
+pub use quotas::{PartCalls, PartThread};
 pub use releases::Closed;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
 pub use transfer::{Moved, Transfer, TransferError};

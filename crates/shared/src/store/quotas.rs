@@ -6,28 +6,17 @@ use super::{
     side_connection::{Connection, SideConnection},
 };
 use crate::{
-    quota::{PartGrant, PartRequest},
+    quota::{PartCall, PartGrant},
     script::{Batch, decode_parts},
 };
 use redis::{ErrorKind, RedisError};
 use std::sync::Arc;
-use tidegate_core::{algorithm::Algorithm, clock::Clock, store::Key};
+use tidegate_core::{clock::Clock, store::Key};
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Requests of one call of the script, which occupies the store for some 50 microseconds each, fewer in a batch.
 const REQUESTS_MAX: usize = 32;
-
-/// A request for the part of a counter that counts by an algorithm.
-#[derive(Clone, Debug)]
-pub struct PartCall {
-    /// Key of the counter.
-    pub bucket: Key,
-    /// Algorithm of its limit.
-    pub algorithm: Algorithm,
-    /// The request.
-    pub request: PartRequest,
-}
 
 /// Where requests are sent to. Those to a thread that has ended are dropped.
 #[derive(Clone, Debug)]

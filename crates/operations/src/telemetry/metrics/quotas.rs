@@ -18,7 +18,7 @@ impl Page<'_> {
         let help = "Requests per second that these clients may admit, by all assignments in force";
         self.gauge("quota_assigned_rate", help, in_force.rate as f64 / 1_000.0)?;
         let help = "Requests that they may admit at once beyond that, and unspent requests of slices";
-        self.gauge("quota_assigned_tokens", help, in_force.tokens)?;
+        self.gauge("quota_assigned_tokens", help, in_force.burst)?;
         let help = "Requests that these clients decided, as they reported, by code";
         let requests = [("ok", admitted), ("over_limit", denied)];
         self.counters_of("quota_requests", help, "code", &requests)?;

@@ -1,6 +1,6 @@
 //! A client as Envoy 1.40 is one: an instance with one bucket.
 
-use super::super::{Action, Settings, StreamId, Usage};
+use super::super::{Assignment, Settings, StreamId, Usage};
 use crate::lease::simulation::rng::Rng;
 
 pub(super) const MILLIS: u64 = 1_000_000;
@@ -85,18 +85,19 @@ impl Client {
         self.has_bucket.then(|| std::mem::take(&mut self.usage))
     }
 
-    /// Takes an action in. Only whole seconds of the life count; a bucket is another one only if its numbers or the nanoseconds of its
+    /// Takes an assignment in. Only whole seconds of the life count; a bucket is another one only if its numbers or the nanoseconds of its
     /// interval are others, and is then filled to the ratio of the former one.
-    pub(super) fn act(&mut self, action: Action, now: u64) {
+    pub(super) fn act(&mut self, assignment: Assignment, now: u64) {
         if !self.has_bucket {
             return;
         }
         let ttl = Settings::default().ttl.as_secs() * SECOND;
         let former = self.assigned.filter(|&(_, end)| end > now).map(|(strategy, _)| strategy);
-        match action {
-            Action::Abandon => (self.has_bucket, self.assigned) = (false, None),
-            Action::DenyAll => self.assigned = Some((Strategy::Deny, now + ttl)),
-            Action::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
+        match assignment {
+            Assignment::AllowAll => unreachable!("a limit divides the bucket"),
+            Assignment::Abandon => (self.has_bucket, self.assigned) = (false, None),
+            Assignment::DenyAll => self.assigned = Some((Strategy::Deny, now + ttl)),
+            Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
                 let (secs, salt) = (fill_interval.as_secs(), fill_interval.subsec_nanos());
                 let strategy = match former {
                     Some(Strategy::Bucket { max, per_fill, salt: before, .. })

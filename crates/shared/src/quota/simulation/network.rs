@@ -86,7 +86,7 @@ impl World {
                 self.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
             Message::Push { client, push } if self.links.contains_key(&push.stream) => {
-                self.clients[client].act(push.action, self.now);
+                self.clients[client].act(push.assignment, self.now);
             }
             Message::Acknowledgement { stream, sent } if self.links.contains_key(&stream) => {
                 self.quota.acknowledge(stream, Timestamp::from_nanos(sent), now);

@@ -9,8 +9,8 @@ mod usefulness;
 
 use super::{
     super::{
-        Action, DividedCounter, Part, PartGrant, PartRequest, Quota, Reporter, RuleId, Settings, StreamId,
-        Usage, settings::PART_LIFE,
+        Assignment, DividedCounter, Part, PartCall, PartGrant, PartRequest, Quota, Reporter, RuleId,
+        Settings, StreamId, Usage, settings::PART_LIFE,
     },
     client::{Client, INTERVAL, MILLIS, SECOND},
     limit::{Limit, Tally},
@@ -43,7 +43,7 @@ enum Message {
     },
     Push {
         stream: StreamId,
-        action: Action,
+        assignment: Assignment,
     },
     Acknowledgement {
         stream: StreamId,
@@ -187,7 +187,7 @@ impl World {
         let server = &mut self.servers[index];
         let requests = server.quota.release(now);
         let id = server.id;
-        for (bucket, _, mut request) in requests {
+        for PartCall { bucket, mut request, .. } in requests {
             if self.conditions.fault == Some(StoreFault::FreesAll) {
                 (request.kept, request.wanted) = Default::default();
             }
@@ -325,9 +325,9 @@ impl World {
                 };
                 server.quota.report(&rules, reporter, charge, usage, now).expect("a limit that is divided");
             }
-            Message::Push { stream, action } => {
+            Message::Push { stream, assignment } => {
                 let Some(link) = self.links.get(&stream) else { return };
-                self.clients[link.client].act(action, self.now);
+                self.clients[link.client].act(assignment, self.now);
             }
             Message::Acknowledgement { stream, sent } => {
                 let Some(link) = self.links.get(&stream) else { return };
@@ -455,10 +455,10 @@ impl World {
             let Some(link) = self.links.get_mut(&push.stream) else { continue };
             link.down = link.down.max(self.now + down);
             let (stream, at, sent) = (push.stream, link.down, self.now);
-            self.post(at, Message::Push { stream, action: push.action });
+            self.post(at, Message::Push { stream, assignment: push.assignment });
             self.post(at + up, Message::Acknowledgement { stream, sent });
         }
-        for (bucket, _, request) in requests {
+        for PartCall { bucket, request, .. } in requests {
             if !self.is_lost() {
                 let at = self.now + self.rng.below(self.conditions.delay_max);
                 self.post(at, Message::Request { server: id, bucket, request });

@@ -178,7 +178,7 @@ fn after_a_loss_of_the_store_a_long_window_begins_anew_with_what_clients_have() 
         let mut world = World::new(conditions, Rng::of_seed(seed));
         world.run_for(12 * SECOND);
         let (admitted, is_out) =
-            (world.admitted(), world.servers.iter().any(|server| server.quota.in_force().tokens > 100));
+            (world.admitted(), world.servers.iter().any(|server| server.quota.in_force().burst > 100));
         assert!(is_out && admitted < 6_000, "seed {seed}: {admitted}");
         world.empty_store();
         world.tally = world.conditions.limit.tally();
@@ -435,7 +435,7 @@ fn a_server_that_stops_gives_back_what_its_clients_do_not_have() {
         let conditions = StoreConditions { limit, ..StoreConditions::calm(1, 2, 2, 0.5) };
         let mut world = World::new(conditions, Rng::of_seed(1));
         world.run_for(60 * SECOND);
-        let given_up = part_of(&world.servers[0].quota).own.burst - world.servers[0].quota.in_force().tokens;
+        let given_up = part_of(&world.servers[0].quota).own.burst - world.servers[0].quota.in_force().burst;
         let before = world.free();
         world.stop(0);
         world.run_for(SECOND);

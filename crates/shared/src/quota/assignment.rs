@@ -1,5 +1,6 @@
 //! What a client is sent about a bucket: only what Envoy obeys.
 
+use super::Settings;
 use std::time::Duration;
 
 /// The longest fill interval of a rate, in seconds: the least share is one request in it.
@@ -10,7 +11,7 @@ const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// What a client does with requests of a bucket, from now on and for the time to live of the [settings](super::Settings).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum Assignment {
     /// Admits them by a token bucket.
     ///
     /// Envoy reads the whole seconds of the interval, takes the assignment for another one only if one of the two numbers or the
@@ -23,6 +24,8 @@ pub enum Action {
         /// Whole seconds, and a number of the assignment in the nanoseconds.
         fill_interval: Duration,
     },
+    /// Admits all of them: of a bucket that no limit divides.
+    AllowAll,
     /// Denies all of them.
     DenyAll,
     /// Forgets the bucket. The next request makes it anew and reports at once.
@@ -59,13 +62,18 @@ impl Fill {
     }
 
     /// A bucket of this size.
-    pub(super) fn action(self, max_tokens: u32, salt: u16) -> Action {
+    pub(super) fn assignment(self, max_tokens: u32, salt: u16) -> Assignment {
         let fill_interval = Duration::new(self.secs, salt.into());
-        Action::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval }
+        Assignment::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval }
     }
 }
 
-impl Action {
+impl Assignment {
+    /// Time for which it is in force, in whole seconds; none for one that forgets the bucket.
+    pub fn ttl(self) -> Option<Duration> {
+        (self != Self::Abandon).then(|| Settings::default().ttl)
+    }
+
     /// So many tokens, and no more.
     pub(super) fn slice(max_tokens: u32, salt: u16) -> Self {
         let fill_interval = NEVER + Duration::from_nanos(salt.into());
