@@ -7,6 +7,7 @@ use super::{
     random_rules::{ALGORITHMS, KINDS, Random},
 };
 use crate::tests_with;
+use shared_counter::{ExactDecision, SharedCounter};
 use std::{env, time::Duration};
 use tidegate_core::{
     algorithm::Algorithm,
@@ -16,9 +17,13 @@ use tidegate_core::{
     store::Key,
 };
 use tidegate_shared::{
-    lease::{Epoch, ExactDecision, LeaseRequest, NodeId, Settings, SharedCounter, Supply, Terms},
+    lease::{Epoch, LeaseRequest, LeaseResponse, NodeId, Settings, Supply, Terms, lease},
     script::{Batch, EncodedRequest},
 };
+
+#[path = "../../sim/shared_counter.rs"]
+#[allow(dead_code, reason = "the simulation uses the rest")]
+mod shared_counter;
 
 tests_with! {
     REDIS:

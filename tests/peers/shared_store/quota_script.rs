@@ -7,6 +7,7 @@ use super::{
     random_rules::Random,
 };
 use crate::tests_with;
+use divided_counter::DividedCounter;
 use std::env;
 use tidegate_core::{
     algorithm::Algorithm,
@@ -16,9 +17,13 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     lease::NodeId,
-    quota::{DividedCounter, KNOWN_BURST, Part, PartGrant, PartRequest},
+    quota::{KNOWN_BURST, OtherPart, PART_LIFE, Part, PartGrant, PartRequest},
     script::{LIFE_ARGUMENT, Script, counter_name, decode_parts, encode_part},
 };
+
+#[path = "../../sim/divided_counter.rs"]
+#[allow(dead_code, reason = "the simulation uses the rest")]
+mod divided_counter;
 
 tests_with! {
     REDIS:

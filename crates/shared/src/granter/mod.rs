@@ -14,9 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::lease::{
-    Epoch, HolderTerms, LeaseRequest, LeaseResponse, NodeId, Settings, SharedCounter, Supply, Terms,
-};
+use crate::lease::{Epoch, HolderTerms, LeaseRequest, LeaseResponse, NodeId, Settings, Supply, Terms, lease};
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
@@ -205,10 +203,7 @@ impl Granter {
         let request =
             &LeaseRequest { demand: if granting.is_some() { request.demand } else { 0 }, ..*request };
         let before = lease_of(leased, request).map(|lease| lease.settled);
-        let mut counter = SharedCounter::of(std::mem::take(leased));
-        let response = counter.lease(terms, self.epoch, request, now);
-        *leased = counter.into_leased();
-        let mut response = response?;
+        let mut response = lease(leased, terms, self.epoch, request, now)?;
         if let Some(before) = before {
             counts.spent = counts.spent.wrapping_add(request.spent.saturating_sub(before));
         }

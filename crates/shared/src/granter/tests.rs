@@ -1,7 +1,7 @@
 //! Leases on counters of a limiter, compared with those of the model whose simulation shows that it never admits too much.
 
 use super::*;
-use crate::lease::{ExactDecision, Holder, HolderDecision, Monotonic};
+use crate::lease::{ExactDecision, Holder, HolderDecision, Monotonic, SharedCounter};
 use proptest::prelude::*;
 use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request},
@@ -153,7 +153,7 @@ impl Pair {
             ExactDecision::Admitted { free, .. } => (Code::Ok, free, decision.reset),
             // The server's wait regards when credits end; the store counts them as used at the denial, which is no later.
             ExactDecision::Denied { free, reset, .. } => {
-                let leased = self.model.clone().into_leased().into_state(&algorithm, now);
+                let leased = self.model.clone().0.into_state(&algorithm, now);
                 let exact = algorithm.until_admits(&leased, hits, now);
                 prop_assert!(exact >= reset, "{exact:?} before {reset:?}");
                 (Code::OverLimit, free, Some(exact))

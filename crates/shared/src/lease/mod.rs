@@ -2,7 +2,7 @@
 //! Pure: time and messages are arguments; no sockets, clocks or locks.
 //!
 //! ```text
-//! node (Holder, one for each counter)                      store (SharedCounter, one for each counter)
+//! node (Holder, one for each counter)                      store (Leased, a part of each counter)
 //!   decide(hits) → Covered | Denied | Undecided
 //!   poll → LeaseRequest { spent, kept, demand }  ────────▶  dates the spent hits, allots credits
 //!   accept ◀──────── LeaseResponse { spend_to, valid_for, supply }
@@ -38,7 +38,7 @@
 //! buckets, windows shorter than a lease, limits below [`Settings::limit_min`], and counters whose demand or share is below
 //! [`Settings::grant_min`].
 //!
-//! The functions of [`SharedCounter`] are those that the store's script runs (`script/lease.lua`); they use nothing but the
+//! [`lease()`] is what the store's script runs (`script/lease.lua`); it uses nothing but the
 //! algorithm's `used`, `remaining`, `add`, `give_back` and waits.
 
 mod allocation;
@@ -60,6 +60,9 @@ pub use epoch::Epoch;
 pub use holder::{CounterState, Holder, HolderDecision, StoreDenial};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
 pub use response_state::ResponseState;
-pub use shared_counter::{ExactDecision, SharedCounter};
+pub use shared_counter::lease;
 pub use store_grant::StoreGrant;
 pub use terms::{HolderTerms, Settings, Terms, TermsNumbers};
+
+#[cfg(test)]
+pub(crate) use simulation::shared_counter::{ExactDecision, SharedCounter};

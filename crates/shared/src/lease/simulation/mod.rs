@@ -14,10 +14,14 @@ mod oracle;
 #[path = "../../../../../tests/sim/rng.rs"]
 pub(crate) mod rng;
 mod rule;
+#[expect(dead_code, reason = "the tests of the script use the rest")]
+#[path = "../../../../../tests/sim/shared_counter.rs"]
+pub(crate) mod shared_counter;
 mod store;
 mod usefulness;
 mod world;
 
+use super::{Epoch, LeaseRequest, LeaseResponse, Terms, lease};
 use conditions::Conditions;
 use fault::Fault;
 use rng::Rng;

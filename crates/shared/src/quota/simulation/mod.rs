@@ -6,6 +6,9 @@
 
 mod client;
 mod conditions;
+mod counter_model;
+#[path = "../../../../../tests/sim/divided_counter.rs"]
+mod divided_counter;
 mod fault;
 mod holders;
 mod hostile;
@@ -18,7 +21,8 @@ mod usefulness;
 mod world;
 mod worst_case;
 
-use crate::lease::simulation::rng::Rng;
+use super::{KNOWN_BURST, OtherPart, PART_LIFE, Part, PartGrant, PartRequest};
+use crate::lease::{NodeId, simulation::rng::Rng};
 use client::SECOND;
 use conditions::Conditions;
 use fault::Fault;

@@ -9,10 +9,11 @@ mod usefulness;
 
 use super::{
     super::{
-        Assignment, DividedCounter, Part, PartCall, PartGrant, PartRequest, Quota, Reporter, RuleId,
-        Settings, StreamId, Usage, settings::PART_LIFE,
+        Assignment, Part, PartCall, PartGrant, PartRequest, Quota, Reporter, RuleId, Settings, StreamId,
+        Usage, settings::PART_LIFE,
     },
     client::{Client, INTERVAL, MILLIS, SECOND},
+    divided_counter::DividedCounter,
     limit::{Limit, Tally},
     world::{START, request},
 };
