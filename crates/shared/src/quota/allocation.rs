@@ -22,16 +22,31 @@ impl Level {
     /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for such requests.
     pub(super) fn of(wanted: &mut [u64], direct: u64, rate: u64) -> Self {
         wanted.sort_unstable();
-        let before = wanted.partition_point(|&want| want < direct);
-        let own = (direct > 0).then_some(direct);
-        let ascending = wanted[..before].iter().copied().chain(own).chain(wanted[before..].iter().copied());
-        let heads = wanted.len() as u64 + u64::from(direct > 0);
-        let left = match max_min::fill(ascending.map(|want| (want, 1)), heads, rate) {
+        Self::among(wanted, |want| (*want, 1), direct, rate)
+    }
+
+    /// Divides a rate by the demands of servers, each of which counts by its number of clients, and that of requests to servers, which count
+    /// as those of one client. Sorts the servers. The level and the headroom are those of a client.
+    pub(super) fn of_servers(servers: &mut [Claimant], direct: u64, rate: u64) -> Self {
+        servers.sort_unstable_by_key(|server| server.demand / server.clients.max(1));
+        Self::among(servers, |server| (server.demand, server.clients), direct, rate)
+    }
+
+    /// Divides a rate among claimants, of each of which `claim` is the demand and the number of clients, in ascending order of the demand of
+    /// a client.
+    fn among<C>(ascending: &[C], claim: impl Fn(&C) -> (u64, u64) + Copy, direct: u64, rate: u64) -> Self {
+        let clients =
+            ascending.iter().map(claim).fold(0, |sum: u64, (_, clients)| sum.saturating_add(clients));
+        let is_below = |(demand, clients): (u64, u64)| demand / clients.max(1) < direct;
+        let (below, above) = ascending.split_at(ascending.partition_point(|one| is_below(claim(one))));
+        let own = (direct > 0).then_some((direct, 1));
+        let all = below.iter().map(claim).chain(own).chain(above.iter().map(claim));
+        let left = match max_min::fill(all, clients + u64::from(direct > 0), rate) {
             Filled::Met { left } => left,
             Filled::Level(level) => return Self { level, headroom: 0, unclaimed: 0 },
         };
-        let headroom = left / 2 / (wanted.len() as u64).max(1);
-        Self { level: u64::MAX, headroom, unclaimed: left - headroom * wanted.len() as u64 }
+        let headroom = left / 2 / clients.max(1);
+        Self { level: u64::MAX, headroom, unclaimed: left - headroom * clients }
     }
 
     /// Whether clients demand more than all.
@@ -42,6 +57,12 @@ impl Level {
     /// The share of a client.
     pub(super) fn share(self, wanted: u64) -> u64 {
         wanted.min(self.level).saturating_add(self.headroom)
+    }
+
+    /// The share of a server.
+    pub(super) fn share_of(self, server: Claimant) -> u64 {
+        let most = self.level.saturating_mul(server.clients);
+        server.demand.min(most).saturating_add(self.headroom.saturating_mul(server.clients))
     }
 
     /// The share without headroom: that of requests to the server.
@@ -57,47 +78,6 @@ pub(super) struct Claimant {
     pub(super) demand: u64,
     /// Their number.
     pub(super) clients: u64,
-}
-
-/// The shares of servers, of a rate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Levels {
-    /// The upper bound of a client's share, unless no other server demands the rest.
-    of_client: u64,
-    /// What each client gets beyond its demand.
-    headroom: u64,
-}
-
-impl Levels {
-    /// The share of requests to servers.
-    pub(super) fn direct(self, wanted: u64) -> u64 {
-        wanted.min(self.of_client)
-    }
-
-    /// The share of a server.
-    pub(super) fn of(self, server: Claimant) -> u64 {
-        let most = self.of_client.saturating_mul(server.clients);
-        server.demand.min(most).saturating_add(self.headroom.saturating_mul(server.clients))
-    }
-}
-
-/// Divides a rate by the demands of servers, each of which counts by its number of clients, and that of requests to servers, which count as
-/// those of one client. Sorts the servers.
-///
-/// As among clients, half of what no server demands is headroom.
-pub(super) fn levels(servers: &mut [Claimant], direct: u64, rate: u64) -> Levels {
-    let of_each = |server: &Claimant| server.demand / server.clients.max(1);
-    servers.sort_unstable_by_key(of_each);
-    let clients = servers.iter().fold(0, |sum: u64, server| sum.saturating_add(server.clients));
-    let before = servers.partition_point(|server| of_each(server) < direct);
-    let own = (direct > 0).then_some((direct, 1));
-    let claim = |server: &Claimant| (server.demand, server.clients);
-    let ascending = servers[..before].iter().map(claim).chain(own).chain(servers[before..].iter().map(claim));
-    let left = match max_min::fill(ascending, clients + u64::from(direct > 0), rate) {
-        Filled::Met { left } => left,
-        Filled::Level(level) => return Levels { of_client: level, headroom: 0 },
-    };
-    Levels { of_client: u64::MAX, headroom: left / 2 / clients.max(1) }
 }
 
 #[cfg(test)]
@@ -122,8 +102,8 @@ mod tests {
     fn parts(servers: &[(u64, u64)], direct: u64, rate: u64) -> Vec<u64> {
         let servers: Vec<Claimant> =
             servers.iter().map(|&(demand, clients)| Claimant { demand, clients }).collect();
-        let level = levels(&mut servers.clone(), direct, rate);
-        servers.into_iter().map(|server| level.of(server)).collect()
+        let level = Level::of_servers(&mut servers.clone(), direct, rate);
+        servers.into_iter().map(|server| level.share_of(server)).collect()
     }
 
     #[test]

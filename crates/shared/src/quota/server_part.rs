@@ -9,7 +9,7 @@
 //! - a part grows into what neither other parts nor requests to servers need. Before the first response that is not known, and the part is empty.
 
 use super::{
-    allocation::{Claimant, levels},
+    allocation::{Claimant, Level},
     part::{KNOWN_BURST, OtherPart, Part, PartGrant, PartRequest},
     rates::{Direct, Rates},
     settings::{PART_LIFE, Settings},
@@ -323,14 +323,14 @@ impl ServerPart {
             false => rates.of_limit(),
         };
         let direct = self.direct.map_or(0, wanted);
-        let level = levels(&mut claimants, direct, rate);
+        let level = Level::of_servers(&mut claimants, direct, rate);
         let all = claimants.iter().fold(0, |sum: u64, claimant| sum.saturating_add(claimant.clients));
         let burst = left.burst - left.burst / BURSTS_PER_NEW;
         let of = |part: u64, of: u64, burst: u64| {
             (u128::from(burst) * u128::from(part.min(of)) / u128::from(of.max(1))) as u64
         };
         let by_rate = burst / BURSTS_PER_RATE;
-        let share = level.of(this);
+        let share = level.share_of(this);
         let aim =
             Part { rate: share, burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate) };
         // What others have beyond their shares is not taken from requests meanwhile.

@@ -12,6 +12,7 @@ use super::{
 };
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
+    algorithm::State,
     limit::Code,
     limiter::{DeniesWhen, RemoteCharge, RemoteRequest},
 };
@@ -147,13 +148,20 @@ fn conclude_if(
     is_denied_elsewhere: bool,
 ) -> Result<Conclusion, ReplyError> {
     let mut verdict = join(request, parts, verdicts)?;
-    let over = charges_over(remote, &verdict)?;
+    let states = states(remote, &verdict)?;
+    let over = charges_over(remote, &verdict, &states);
     let is_over = |descriptor| over.iter().any(|over| over.descriptor == descriptor);
     let is_denied = is_denied_elsewhere
         || over.iter().any(|over| over.denial == DeniesWhen::Always)
         || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
     verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
-    let over_alone = over_alone(remote, &verdict)?;
+    // The hits that each counter had used before the decision.
+    let used: SmallVec<[u64; 2]> = remote
+        .counters()
+        .zip(states.iter().zip(&verdict.times))
+        .map(|((counter, _), (state, now))| counter.limit.algorithm.used(state, *now))
+        .collect();
+    let over_alone = over_alone(remote, &used);
     let stops = |counters: &[usize]| counters.iter().any(|&counter| over_alone[counter].contains(&true));
     let is_counted = |counter: usize, number: usize, charge: &RemoteCharge, stops: bool, is_denied: bool| {
         if stops && charge.stops_counting {
@@ -168,7 +176,6 @@ fn conclude_if(
 
     let (mut undo, mut give_back) = (Vec::new(), Vec::new());
     let gives_back_later = parts.len() > 1 && request.gives_back();
-    let used = if gives_back_later { used_before(remote, &verdict)? } else { SmallVec::new() };
     for (part, of_part) in parts.iter().zip(verdicts) {
         let is_part_denied = of_part.code == Code::OverLimit;
         let is_over_there = |descriptor| {
@@ -234,43 +241,39 @@ fn join(request: &EncodedRequest, parts: &[Part], verdicts: &[Verdict]) -> Resul
     Ok(Verdict { times, states, ..first.clone() })
 }
 
-/// The hits that each counter had used before the decision.
-fn used_before(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<SmallVec<[u64; 2]>, ReplyError> {
-    let counters = remote.counters().enumerate().map(|(index, (counter, _))| {
-        let algorithm = &counter.limit.algorithm;
-        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
-        Ok(algorithm.used(&state, verdict.times[index]))
-    });
-    counters.collect()
+/// The states of all counters before the decision.
+fn states(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<SmallVec<[State; 2]>, ReplyError> {
+    let states = remote.counters().zip(&verdict.states);
+    let states = states.map(|((counter, _), state)| value::decode(state, &counter.limit.algorithm));
+    states.map(|state| state.ok_or(ReplyError::State)).collect()
 }
 
 /// The charges that do not fit.
-fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Over>, ReplyError> {
+fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict, states: &[State]) -> Vec<Over> {
     let mut over = Vec::new();
     for (index, (counter, charges)) in remote.counters().enumerate() {
         let (algorithm, now) = (&counter.limit.algorithm, verdict.times[index]);
-        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
-        let state = if counter.given > 0 { algorithm.give_back(state, counter.given, now) } else { state };
-        let used = algorithm.used(&state, now);
+        let used = match counter.given {
+            0 => algorithm.used(&states[index], now),
+            given => algorithm.used(&algorithm.give_back(states[index].clone(), given, now), now),
+        };
         for charge in charges {
             if charge.need.is_some_and(|need| used.saturating_add(need) > charge.used_max) {
                 over.push(Over { counter: index, descriptor: charge.descriptor, denial: charge.denial });
             }
         }
     }
-    Ok(over)
+    over
 }
 
 /// By counter and charge: whether the charge exceeds its limit by itself, of those that stop counting then.
-fn over_alone(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<SmallVec<[bool; 1]>>, ReplyError> {
-    let counters = remote.counters().enumerate().map(|(index, (counter, charges))| {
-        let algorithm = &counter.limit.algorithm;
-        let state = value::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
-        let used = algorithm.used(&state, verdict.times[index]);
+fn over_alone(remote: &RemoteRequest<'_>, used: &[u64]) -> Vec<SmallVec<[bool; 1]>> {
+    let counters = remote.counters().zip(used);
+    let counters = counters.map(|((_, charges), used)| {
         let is_over = |charge: RemoteCharge| {
             charge.stops_counting && used.saturating_add(charge.taken) > charge.used_max
         };
-        Ok(charges.map(is_over).collect())
+        charges.map(is_over).collect()
     });
     counters.collect()
 }

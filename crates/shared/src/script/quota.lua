@@ -1,4 +1,4 @@
--- Changes the parts of quota that a server has of counters: src/shared/quota/divided_counter.rs, in microseconds. The first key is that of the layout,
+-- Changes the parts of quota that a server has of counters: tests/sim/divided_counter.rs, in microseconds. The first key is that of the layout,
 -- the others are counters. Arguments: the layout, the run of the store, the life of a part, and a request for each counter with its limit.
 -- Returns the time, and for each counter the part, the hits of exact decisions, the demand of leases, the hits that are free, and the parts
 -- of other servers; nothing for a request that is not newer than the last one, or if the counter is damaged. Without an epoch that is known

@@ -124,26 +124,26 @@ impl Inner {
         if *id == 0 || slots.len() + reserved.len() > COUNTERS_MAX {
             return Vec::new();
         }
-        let of_slots = by_group(slots).into_iter().map(|(group, keys)| {
+        let of_slots = by_group(slots).into_iter().map(|(group, keys)| (true, group, keys));
+        let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| (false, group, keys));
+        let start = |(are_slots, group, keys): (bool, u16, Vec<Key>)| {
             let (named, count) = (keys.len() as u64, count.clone());
-            let done = move |released: u64| {
-                count(Closed::Slots { released, unknown: named.saturating_sub(released) });
+            let done = move |closed: u64| {
+                let unknown = named.saturating_sub(closed);
+                count(match are_slots {
+                    true => Closed::Slots { released: closed, unknown },
+                    false => Closed::Reservations { ended: closed, unknown },
+                });
             };
             // A repeated release of a part would release more.
-            let (part, attempts) = match hits {
-                Hits::GiveBack(hits) => (Some(hits.get()), 1),
-                _ => (None, UNDO_ATTEMPTS),
+            let (command, attempts) = match hits {
+                _ if !are_slots => (Command::end(*id, *hits, keys), UNDO_ATTEMPTS),
+                Hits::GiveBack(hits) => (Command::release(*id, Some(hits.get()), keys), 1),
+                _ => (Command::release(*id, None, keys), UNDO_ATTEMPTS),
             };
-            self.start_release(group, peer, Command::release(*id, part, keys), attempts, done)
-        });
-        let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| {
-            let (named, count) = (keys.len() as u64, count.clone());
-            let done = move |ended: u64| {
-                count(Closed::Reservations { ended, unknown: named.saturating_sub(ended) });
-            };
-            self.start_release(group, peer, Command::end(*id, *hits, keys), UNDO_ATTEMPTS, done)
-        });
-        of_slots.chain(of_reservations).flatten().collect()
+            self.start_release(group, peer, command, attempts, done)
+        };
+        of_slots.chain(of_reservations).filter_map(start).collect()
     }
 
     /// Starts a release; none if there are too many.
