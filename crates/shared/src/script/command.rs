@@ -1,6 +1,6 @@
 //! Commands for counters of one group that are calls of a script of their own, each with its keys and arguments.
 
-use super::{Script, batch::EncodedRequest, mark};
+use super::{batch::EncodedRequest, mark::mark, text::Script};
 use tidegate_core::{
     limit::{Hits, Window},
     store::Key,

@@ -1,6 +1,6 @@
 //! Arguments of the script that takes hits back.
 
-use super::{Command, Script, batch::EncodedCounter, microseconds::NANOS, reserved::RESERVED};
+use super::{batch::EncodedCounter, command::Command, microseconds::NANOS, reserved::RESERVED, text::Script};
 use tidegate_core::{
     algorithm::{SLOT_SIGNATURE, StoredBytes},
     limit::Timestamp,
