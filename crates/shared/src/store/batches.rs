@@ -96,7 +96,6 @@ impl Call {
 }
 
 /// Calls that are one command of the store.
-#[expect(clippy::large_enum_variant, reason = "nearly all are decisions; a boxed call would allocate")]
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
