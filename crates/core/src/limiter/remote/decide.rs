@@ -63,8 +63,8 @@ impl<'h> RemoteRequest<'h> {
         decision
     }
 
-    /// The decision from the states of these counters, which are read at `now` by their clock. It has a number if it changes some of this
-    /// process.
+    /// The decision from the states of these counters, read at `now` by their clock. The store of this process, if some of them are there,
+    /// numbers the decision.
     fn decide_by<C: Counters>(
         &mut self,
         counters: &[PlannedCounter],
