@@ -216,7 +216,7 @@ pub fn from_json(
             continue;
         }
         let field_path = node.path_of(name);
-        let Some(field) = message.fields.iter().find(|field| is_called(field.name, name)) else {
+        let Some(field) = message.0.iter().find(|field| is_called(field.name, name)) else {
             problems.add(&field_path, "is not a field that Tidegate knows; remove it");
             continue;
         };

@@ -184,10 +184,7 @@ impl Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(hosts) => {
-                for (index, own) in hosts.iter().enumerate() {
-                    write!(f, "{}{own}", if index == 0 { "" } else { "," })?;
-                }
-                Ok(())
+                f.write_str(&hosts.iter().map(HostPort::to_string).collect::<Vec<_>>().join(","))
             }
         }
     }

@@ -218,7 +218,7 @@ fn no_bytes_make_the_reader_panic() {
 fn encoded(node: &Node, message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in node.names() {
-        let field = message.fields.iter().find(|field| field.name == name).unwrap();
+        let field = message.0.iter().find(|field| field.name == name).unwrap();
         match node.get(name).unwrap() {
             Value::List(list) => list.iter().for_each(|value| encode(field, field.kind, value, &mut bytes)),
             value => encode(field, field.kind, value, &mut bytes),

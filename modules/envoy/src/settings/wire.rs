@@ -12,7 +12,7 @@ pub(crate) fn from_bytes(bytes: &[u8], message: &Message, path: String, problems
             problems.add(&node.path, "is not a protobuf message");
             break;
         };
-        let Some(field) = message.fields.iter().find(|field| field.number == number) else {
+        let Some(field) = message.0.iter().find(|field| field.number == number) else {
             let what = format!(
                 "field {number} is not known to this module, which is as old as Envoy 1.40; remove it"
             );
