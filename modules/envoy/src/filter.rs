@@ -90,23 +90,15 @@ type XOptions = SmallVec<[Option<bool>; 4]>;
 
 /// The slots of a request in flight: renewed until they are released, when this is dropped.
 enum HeldSlot {
-    Here { limits: Arc<Limits>, slot: LocalSlot },
-    AtServer { slot: LeasedSlot },
+    Here(LocalSlot),
+    AtServer(LeasedSlot),
 }
 
 impl HeldSlot {
     fn ticket(&self) -> &str {
         match self {
-            Self::Here { slot, .. } => slot.ticket(),
-            Self::AtServer { slot } => slot.ticket(),
-        }
-    }
-}
-
-impl Drop for HeldSlot {
-    fn drop(&mut self) {
-        if let Self::Here { limits, slot } = self {
-            limits.release(slot);
+            Self::Here(slot) => slot.ticket(),
+            Self::AtServer(slot) => slot.ticket(),
         }
     }
 }
@@ -175,7 +167,7 @@ impl Module for RateLimit {
     fn resumed(config: &Config, stream: &mut Stream, host: &mut dyn Host) -> Flow {
         let Some(Held { waiting, x_options }) = stream.held.take() else { return Flow::Continue };
         let Some((response, slot)) = waiting.take() else { return fail(config, host) };
-        stream.slot = slot.map(|slot| HeldSlot::AtServer { slot });
+        stream.slot = slot.map(HeldSlot::AtServer);
         let outcome = if response.is_denied { Outcome::OverLimit } else { Outcome::Ok };
         let decided = count(config, outcome, Some(Place::Server));
         let made = response.additions.consequence(response.is_denied);
@@ -307,8 +299,7 @@ fn decide_here(
     slot: &mut Option<HeldSlot>,
 ) -> Decided {
     let made = limits.decide(request, |decision: &Decision<'_>| {
-        let held = |slot| HeldSlot::Here { limits: Arc::clone(limits), slot };
-        *slot = decision.slot.as_ref().map(|slot| held(limits.hold(slot)));
+        *slot = decision.slot.as_ref().map(|slot| HeldSlot::Here(limits.hold(slot)));
         let outcome = match decision.code {
             Code::Ok => Outcome::Ok,
             Code::OverLimit => Outcome::OverLimit,

@@ -35,8 +35,9 @@ pub(crate) struct Limits {
     _background: StoppableThread,
 }
 
-/// The slots of a request in flight, in counters of this process.
+/// The slots of a request in flight, in counters of this process: renewed until they are released, when this is dropped.
 pub(crate) struct LocalSlot {
+    limits: Arc<Limits>,
     held: Arc<HeldTicket>,
     /// Number of its renewals.
     renewals: u64,
@@ -45,6 +46,14 @@ pub(crate) struct LocalSlot {
 impl LocalSlot {
     pub(crate) fn ticket(&self) -> &str {
         &self.held.ticket
+    }
+}
+
+impl Drop for LocalSlot {
+    fn drop(&mut self) {
+        let shared = &self.limits.shared;
+        shared.renewals.remove(self.renewals);
+        shared.limiter.release_slots(self.ticket(), shared.clock.now());
     }
 }
 
@@ -122,15 +131,9 @@ impl Limits {
     }
 
     /// The slots of an admitted request, which are renewed from now on.
-    pub(crate) fn hold(&self, slot: &GrantedSlot) -> LocalSlot {
+    pub(crate) fn hold(self: &Arc<Self>, slot: &GrantedSlot) -> LocalSlot {
         let held = Arc::new(HeldTicket { ticket: slot.ticket.clone(), hold: slot.hold });
         let renewals = self.shared.renewals.insert(slot.hold, Arc::clone(&held), elapsed());
-        LocalSlot { held, renewals }
-    }
-
-    /// Releases the slots of a request that has ended.
-    pub(crate) fn release(&self, slot: &LocalSlot) {
-        self.shared.renewals.remove(slot.renewals);
-        self.shared.limiter.release_slots(slot.ticket(), self.shared.clock.now());
+        LocalSlot { limits: Arc::clone(self), held, renewals }
     }
 }
