@@ -14,7 +14,8 @@ pub struct Descriptor(Vec<Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    key: String,
+    /// The field `key` of the message.
+    key: Vec<u8>,
     value: Vec<Piece>,
 }
 
@@ -46,7 +47,7 @@ impl FromStr for Entry {
         if key.is_empty() {
             return Err(format!("{text:?} has no key; write key=value,key=value"));
         }
-        Ok(Self { key: key.to_owned(), value: pieces(value)? })
+        Ok(Self { key: string(KEY, key), value: pieces(value)? })
     }
 }
 
@@ -77,7 +78,7 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
 pub struct Template {
     /// The field `domain`.
     head: Vec<u8>,
-    descriptors: Vec<Vec<EncodedEntry>>,
+    descriptors: Vec<Descriptor>,
     /// The field `hits_addend`, or nothing.
     tail: Vec<u8>,
     message: Vec<u8>,
@@ -86,26 +87,16 @@ pub struct Template {
     value: String,
 }
 
-struct EncodedEntry {
-    /// The field `key`.
-    key: Vec<u8>,
-    value: Vec<Piece>,
-}
-
 impl Template {
     /// A template for a domain and descriptors. Without `hits` the field is absent, which means 1.
     pub fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
-        let entry = |entry: &Entry| EncodedEntry { key: string(KEY, &entry.key), value: entry.value.clone() };
         let mut tail = Vec::new();
         if let Some(hits) = hits {
             number(HITS_ADDEND, u64::from(hits), &mut tail);
         }
         Self {
             head: string(DOMAIN, domain),
-            descriptors: descriptors
-                .iter()
-                .map(|descriptor| descriptor.0.iter().map(entry).collect())
-                .collect(),
+            descriptors: descriptors.to_vec(),
             tail,
             message: Vec::new(),
             descriptor: Vec::new(),
@@ -115,10 +106,10 @@ impl Template {
 
     /// Upper bound of the length of a message, for any key.
     pub(crate) fn longest_message(&self) -> usize {
-        let entry = |entry: &EncodedEntry| {
+        let entry = |entry: &Entry| {
             encoded_len(ENTRIES, entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)))
         };
-        let descriptor = |entries: &Vec<_>| encoded_len(DESCRIPTORS, entries.iter().map(entry).sum());
+        let descriptor = |of: &Descriptor| encoded_len(DESCRIPTORS, of.0.iter().map(entry).sum());
         let descriptors: usize = self.descriptors.iter().map(descriptor).sum();
         PREFIX_BYTES + self.head.len() + descriptors + self.tail.len()
     }
@@ -133,7 +124,7 @@ impl Template {
         self.message.clear();
         self.message.extend_from_slice(&[0; PREFIX_BYTES]);
         self.message.extend_from_slice(&self.head);
-        for entries in &self.descriptors {
+        for Descriptor(entries) in &self.descriptors {
             self.descriptor.clear();
             for entry in entries {
                 self.value.clear();
