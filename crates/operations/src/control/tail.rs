@@ -22,8 +22,6 @@ use tidegate_core::{
 use tidegate_service::Event;
 use tokio::sync::mpsc;
 
-/// Bytes of the queue of each thread.
-const QUEUE_BYTES: usize = 256 << 10;
 /// Decisions that are queued for one watcher.
 const WATCHER_QUEUE: usize = 4_096;
 /// The most watchers at once.
@@ -136,6 +134,7 @@ struct Watcher {
 }
 
 /// The stream of decisions.
+#[derive(Default)]
 pub struct Tail {
     is_watched: AtomicBool,
     is_ended: AtomicBool,
@@ -143,18 +142,6 @@ pub struct Tail {
     watchers: Mutex<Vec<Watcher>>,
     /// Of the queue, counted to watchers.
     dropped: AtomicU64,
-}
-
-impl Default for Tail {
-    fn default() -> Self {
-        Self {
-            is_watched: AtomicBool::new(false),
-            is_ended: AtomicBool::new(false),
-            queue: RecordQueue::new(QUEUE_BYTES),
-            watchers: Mutex::default(),
-            dropped: AtomicU64::new(0),
-        }
-    }
 }
 
 impl Tail {

@@ -17,7 +17,7 @@ pub use decision_log::{
 };
 pub(crate) use decision_log::{
     DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
-    encode_record, record_bytes_max, value_hash,
+    encode_record, record_bytes_max, sample_hash, sample_hash_of, value_hash,
 };
 pub use exposition::MetricsFormat;
 pub use log_filter::LogFilterError;

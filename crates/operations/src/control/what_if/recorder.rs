@@ -9,22 +9,18 @@
 
 use crate::telemetry::{
     DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
-    encode_record, record_bytes_max,
+    encode_record, record_bytes_max, sample_hash, sample_hash_of,
 };
-use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    hash::{BuildHasher, Hasher},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 use tidegate_core::limit::{Request, Timestamp};
 use tidegate_replay::{CancelledStep, Event as Decided, EventDescriptor, Place, RecordedStatus, Step};
-use tidegate_service::{Cancellation, Event, sampled_values};
+use tidegate_service::{Cancellation, Event};
 
-/// Bytes of the queue of each thread.
-const QUEUE_BYTES: usize = 256 << 10;
 /// Bytes of all recorded decisions.
 pub const BYTES_MAX: usize = 16 << 20;
 /// Bytes of a chunk, beyond which another one begins.
@@ -39,6 +35,7 @@ const THIS_PROCESS: u64 = 0;
 const HALVINGS_MAX: u32 = 32;
 
 /// Records decisions while that was requested of late.
+#[derive(Default)]
 pub struct Recorder {
     is_on: AtomicBool,
     /// How often the share was halved: a request is recorded if so many leading bits of its hash are zero.
@@ -82,17 +79,6 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-impl Default for Recorder {
-    fn default() -> Self {
-        Self {
-            is_on: AtomicBool::new(false),
-            halvings: AtomicU32::new(0),
-            queue: RecordQueue::new(QUEUE_BYTES),
-            kept: Mutex::default(),
-        }
-    }
-}
-
 impl Recorder {
     /// Queues a decision, while decisions are recorded.
     #[inline]
@@ -104,7 +90,7 @@ impl Recorder {
 
     fn append(&self, event: &Event<'_, '_, '_>) {
         let halvings = self.halvings.load(Ordering::Relaxed);
-        if is_selected(halvings, || hash_of_request(event.request)) {
+        if is_selected(halvings, || sample_hash_of(event.request)) {
             let number = event.decision.number;
             self.queue.append(record_bytes_max(event), |out| encode_record(event, number, 1.0, out));
         }
@@ -112,7 +98,7 @@ impl Recorder {
 
     /// Whether the record has the decision on a request.
     pub(in crate::control) fn follows(&self, request: &Request<'_>) -> bool {
-        self.is_on() && is_selected(self.halvings.load(Ordering::Relaxed), || hash_of_request(request))
+        self.is_on() && is_selected(self.halvings.load(Ordering::Relaxed), || sample_hash_of(request))
     }
 
     /// Queues the cancellation of a request that the record has, while decisions are recorded.
@@ -289,22 +275,9 @@ fn encoded(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
-fn hash<'t>(domain: &str, entries: impl Iterator<Item = (&'t str, &'t str)> + Clone) -> u64 {
-    const STATE: FixedState = FixedState::with_seed(1);
-    let mut hasher = STATE.build_hasher();
-    hasher.write(domain.as_bytes());
-    sampled_values(entries).for_each(|value| hasher.write(value.as_bytes()));
-    hasher.finish()
-}
-
-fn hash_of_request(request: &Request<'_>) -> u64 {
-    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
-    hash(request.domain(), entries.map(|entry| (entry.key, entry.value)))
-}
-
 fn hash_of_record(record: &Record<'_>) -> u64 {
     let entries = record.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    hash(record.domain, entries.copied())
+    sample_hash(record.domain, entries.copied())
 }
 
 /// What a replay repeats.

@@ -25,22 +25,20 @@ pub(crate) use record::{
     decode_all as decode_records, encode as encode_record, encode_cancellation,
 };
 pub use shared::SampleRate;
+pub(crate) use shared::{sample_hash, sample_hash_of};
 pub use sink::Rotation;
 pub use target::Target;
 
 use crate::config::RulesInForce;
 use assignments::Assignments;
 use changes::WrittenTexts;
-use foldhash::fast::FixedState;
 use line::Hex;
 use parking_lot::Mutex as Lock;
 use queue::{Appended, Queue};
 use shared::Shared;
 use sink::Sink;
 use std::{
-    fmt,
-    hash::{BuildHasher, Hasher},
-    io,
+    fmt, io,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -49,11 +47,11 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{Code, Descriptor, Hits, Request},
+    limit::{Code, Entry, Request},
     limiter::Limiter,
     rules::Redaction,
 };
-use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event, sampled_values};
+use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event};
 use tidegate_threads::{BackgroundThread, Priority};
 use writer::{Failures, Writer};
 
@@ -233,27 +231,6 @@ impl DecisionLog {
 
 /// The hash of a request with the entries of the bucket, sorted by key.
 fn hash_of_bucket(AssignmentEvent { domain, bucket, .. }: &AssignmentEvent) -> u64 {
-    let mut request = Request::new(domain);
-    let entries = bucket.entries().collect();
-    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-    hash(&request)
-}
-
-impl SampleRate {
-    /// Whether the sample has the request.
-    fn has(self, request: &Request<'_>) -> bool {
-        self == Self::ALL || self.takes(hash(request))
-    }
-}
-
-/// A hash of the domain and of the values, the same in every process of one version.
-#[inline]
-fn hash(request: &Request<'_>) -> u64 {
-    const STATE: FixedState = FixedState::with_seed(0);
-    let mut hasher = STATE.build_hasher();
-    hasher.write(request.domain().as_bytes());
-    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
-    let values = sampled_values(entries.map(|entry| (entry.key, entry.value)));
-    values.for_each(|value| hasher.write(value.as_bytes()));
-    hasher.finish()
+    let entries: Vec<Entry<'_>> = bucket.entries().collect();
+    sample_hash(domain, entries.iter().map(|entry| (entry.key, entry.value)))
 }

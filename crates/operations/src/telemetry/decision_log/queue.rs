@@ -32,6 +32,13 @@ pub(crate) enum Appended {
     Dropped,
 }
 
+impl Default for Queue {
+    /// A queue for decisions that operators watch or record.
+    fn default() -> Self {
+        Self::new(256 << 10)
+    }
+}
+
 impl Queue {
     /// A queue whose lanes have this capacity.
     pub(crate) fn new(lane_bytes: usize) -> Self {

@@ -5,15 +5,18 @@ use super::{
     changes::{ResetRecord, RulesRecord},
     queue::Queue,
 };
+use foldhash::fast::FixedState;
 use parking_lot::Mutex as Lock;
 use std::{
+    hash::{BuildHasher as _, Hasher as _},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64},
     },
     thread::Thread,
 };
-use tidegate_core::limiter::Limiter;
+use tidegate_core::{limit::Request, limiter::Limiter};
+use tidegate_service::sampled_values;
 use tidegate_threads::BackgroundThread;
 
 /// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
@@ -30,11 +33,36 @@ impl SampleRate {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 
+    /// Whether the sample has the request.
+    pub(super) fn has(self, request: &Request<'_>) -> bool {
+        self == Self::ALL || self.takes(sample_hash_of(request))
+    }
+
     /// Whether a request with this hash is logged.
     pub(super) fn takes(self, hash: u64) -> bool {
         // 53 bits are what a double holds exactly.
         ((hash >> 11) as f64) < self.0 * (1_u64 << 53) as f64
     }
+}
+
+/// A hash of the domain and of the values of entries, the same in every process of one version.
+#[inline]
+pub(crate) fn sample_hash<'t>(
+    domain: &str,
+    entries: impl Iterator<Item = (&'t str, &'t str)> + Clone,
+) -> u64 {
+    const STATE: FixedState = FixedState::with_seed(0);
+    let mut hasher = STATE.build_hasher();
+    hasher.write(domain.as_bytes());
+    sampled_values(entries).for_each(|value| hasher.write(value.as_bytes()));
+    hasher.finish()
+}
+
+/// That of a request.
+#[inline]
+pub(crate) fn sample_hash_of(request: &Request<'_>) -> u64 {
+    let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
+    sample_hash(request.domain(), entries.map(|entry| (entry.key, entry.value)))
 }
 
 pub(super) struct Shared {
