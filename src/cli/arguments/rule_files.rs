@@ -7,7 +7,7 @@ use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semanti
 
 /// Semantics to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(in crate::cli) enum Compat {
+enum Compat {
     /// Those of envoyproxy/ratelimit: fixed windows, denied requests are charged, resets at the end of the window.
     Reference,
 }
@@ -17,7 +17,7 @@ pub(in crate::cli) enum Compat {
 pub(in crate::cli) struct ReadAs {
     /// Follow the semantics of another server instead of Tidegate's own.
     #[arg(long, env = "TIDEGATE_COMPAT")]
-    pub(in crate::cli) compat: Option<Compat>,
+    compat: Option<Compat>,
     /// Algorithm of rules that name none, from files and from a control plane; by default sliding_window, and fixed_window with
     /// --compat reference.
     #[arg(
@@ -33,13 +33,14 @@ pub(in crate::cli) struct ReadAs {
 }
 
 impl ReadAs {
+    /// Whether the semantics are those of the reference server.
+    pub(in crate::cli) fn is_reference(&self) -> bool {
+        self.compat == Some(Compat::Reference)
+    }
+
     pub(in crate::cli) fn options(&self) -> LoadOptions {
-        let semantics = match self.compat {
-            Some(Compat::Reference) => Semantics::Reference,
-            None => Semantics::Exact,
-        };
         LoadOptions {
-            semantics,
+            semantics: if self.is_reference() { Semantics::Reference } else { Semantics::Exact },
             default_algorithm: self.default_algorithm.as_deref().and_then(DefaultAlgorithm::named),
             merge_domains: self.merge_domains,
             ..LoadOptions::default()

@@ -1,6 +1,6 @@
 //! Options of the reference server that change decisions.
 
-use crate::cli::{Failure, arguments::rule_files::Compat as CompatChoice};
+use crate::cli::Failure;
 use clap::Args;
 use tidegate_core::limiter::Compat;
 
@@ -17,9 +17,9 @@ pub(super) struct CompatFlags {
 
 impl CompatFlags {
     /// The options; an error if they are set without `--compat reference`.
-    pub(super) fn options(&self, compat: Option<CompatChoice>) -> Result<Compat, Failure> {
+    pub(super) fn options(&self, is_reference: bool) -> Result<Compat, Failure> {
         let options = Compat { quota_mode: self.quota_mode, stop_counting: self.stop_counting_over_limit };
-        if options != Compat::default() && compat != Some(CompatChoice::Reference) {
+        if options != Compat::default() && !is_reference {
             let message = "--quota-mode and --stop-counting-over-limit are options of --compat reference; add it, or \
                            remove them";
             return Err(Failure(message.into()));

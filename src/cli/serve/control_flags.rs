@@ -12,7 +12,7 @@ pub(super) struct ControlFlags {
     /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
     /// loopback.
     #[arg(long, value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
-    control: Option<Reach>,
+    pub(super) control: Option<Reach>,
     /// File of the audit log, to which each change by the control API is appended; by default DIR/audit.jsonl of --data.
     #[arg(long, value_name = "FILE", requires = "control")]
     audit_log: Option<PathBuf>,
@@ -25,11 +25,6 @@ pub(super) struct ControlFlags {
 }
 
 impl ControlFlags {
-    /// Serves the API to callers with a role.
-    pub(super) fn open(&mut self, reach: Reach) {
-        self.control = Some(reach);
-    }
-
     /// Refuses a control API that nobody can call on either port, and leases that nobody could hold: roles are those of tokens, of
     /// names in client certificates, which the token file has too, and of users at Unix sockets.
     pub(super) fn require_callers(

@@ -82,8 +82,8 @@ impl DemoFlags {
         }
         let address = http.http_listen[0].clone();
         http.open_console(file);
-        control.open(Reach::Loopback);
-        rules.serve_demo();
+        control.control = Some(Reach::Loopback);
+        rules.is_demo = true;
         run.link = format!("Console: http://{address}/console#token={}", token.text());
         if self.demo_traffic {
             start_traffic(listen)?;

@@ -147,22 +147,15 @@ impl Started {
 }
 
 /// Kept rules are of no use.
+#[derive(Debug, thiserror::Error)]
 enum Unusable {
-    /// There are none.
+    #[error("no rules are kept in the data directory")]
     None,
+    #[error(transparent)]
     Kept(KeptRulesError),
     /// They have errors, with the options of this start.
+    #[error("the rules kept in the data directory are not used: {0}")]
     Rules(RuleErrors),
-}
-
-impl std::fmt::Display for Unusable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::None => f.write_str("no rules are kept in the data directory"),
-            Self::Kept(error) => error.fmt(f),
-            Self::Rules(errors) => write!(f, "the rules kept in the data directory are not used: {errors}"),
-        }
-    }
 }
 
 fn demo() -> Vec<Source> {

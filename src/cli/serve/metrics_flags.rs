@@ -1,9 +1,6 @@
 //! Flags of metrics.
 
-use crate::cli::{
-    Failure,
-    arguments::{interval, rule_files::Compat},
-};
+use crate::cli::{Failure, arguments::interval};
 use clap::Args;
 use std::time::Duration;
 use tidegate_counts::DurationBounds;
@@ -83,10 +80,10 @@ impl MetricsFlags {
 
     pub(super) fn meters(
         &self,
-        compat: Option<Compat>,
+        is_reference: bool,
         limitador: Option<LimitadorSettings>,
     ) -> Result<MeterSettings, Failure> {
-        if self.reference_metrics && compat.is_none() {
+        if self.reference_metrics && !is_reference {
             let message =
                 "--reference-metrics needs --compat reference; add it, or remove --reference-metrics";
             return Err(Failure(message.to_owned()));

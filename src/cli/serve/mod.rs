@@ -22,10 +22,7 @@ use crate::{
     api::{BUILD, TestClock},
     cli::{
         Failure,
-        arguments::{
-            Choice, at_least_one, choice,
-            rule_files::{Compat, ReadAs},
-        },
+        arguments::{Choice, at_least_one, choice, rule_files::ReadAs},
     },
     server::{self, ListenAddress, Settings},
 };
@@ -219,8 +216,8 @@ impl Serve {
         self.rules.require_rules();
         let errors = [
             self.settings().err(),
-            self.shared.settings(self.read_as.compat == Some(Compat::Reference)).err(),
-            self.compat.options(self.read_as.compat).err(),
+            self.shared.settings(self.read_as.is_reference()).err(),
+            self.compat.options(self.read_as.is_reference()).err(),
             self.decision_log.settings().err(),
         ];
         let files = server::check_files(
@@ -244,13 +241,13 @@ impl Serve {
         settings.greeting = demo.as_ref().map(|demo| demo.link.clone());
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
-        let compat = self.compat.options(self.read_as.compat)?;
+        let compat = self.compat.options(self.read_as.is_reference())?;
         if compat.stop_counting && self.shared.leases_on_demand() {
             let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) is not possible with leases; remove \
                            --lease auto, or it";
             return Err(Failure(message.into()));
         }
-        settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
+        settings.shared_store = self.shared.connect(self.read_as.is_reference())?;
         let shared = settings.shared_store.clone();
         if shared.is_some() && settings.leases.is_some() {
             tracing::warn!(
@@ -311,17 +308,16 @@ impl Serve {
 
     fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let series_max = self.metrics.metrics_series_max;
+        let is_reference = self.read_as.is_reference();
         let options = LoadOptions {
-            series_max,
+            series_max: self.metrics.metrics_series_max,
             shared_counters: self.shared.is_shared(),
-            leases: self.shared.leases(self.read_as.compat == Some(Compat::Reference))?,
+            leases: self.shared.leases(is_reference)?,
             ..self.read_as.options()
         };
         let (rule_settings, rules) = self.rules.load(options, self.data.directory())?;
         self.control.require_callers(self.http.has_tokens(), &self.listen, &self.http.http_listen)?;
-        let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
-        let is_reference = self.read_as.compat == Some(Compat::Reference);
+        let response_options = self.response_options.options(is_reference, self.compat.quota_mode)?;
         let is_lenient = is_reference || self.http.limitador().is_some();
         let settings = Settings {
             listen: self.listen.clone(),
@@ -343,7 +339,7 @@ impl Serve {
                 keep_sent_hits: is_reference && response_options.dynamic_metadata,
             },
             response_options,
-            meters: self.metrics.meters(self.read_as.compat, self.http.limitador())?,
+            meters: self.metrics.meters(is_reference, self.http.limitador())?,
             statsd: self.metrics.statsd(),
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes.get(),

@@ -1,7 +1,7 @@
 //! Flags of `serve` for optional parts of responses. With `--compat reference` the environment variables of the reference
 //! server for the same apply too.
 
-use crate::cli::{Failure, arguments::rule_files::Compat};
+use crate::cli::Failure;
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 use tidegate_service::{PlainHeaders, ReferenceHeaders, ResponseHeaders, RetryAfter, StructuredHeaders};
@@ -64,13 +64,13 @@ impl ResponseOptions {
     /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
     pub(super) fn options(
         &self,
-        compat: Option<Compat>,
+        is_reference: bool,
         quota_mode: bool,
     ) -> Result<tidegate_service::ResponseOptions, Failure> {
         let headers = self.headers()?;
         let mut options =
             tidegate_service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
-        if compat == Some(Compat::Reference) {
+        if is_reference {
             add_variables(&mut options, quota_mode, |name| std::env::var(name).ok())?;
         }
         Ok(options)

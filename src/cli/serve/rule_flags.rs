@@ -53,9 +53,9 @@ pub(super) struct RuleFlags {
     /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
     #[arg(long, conflicts_with = "healthy_without_rules")]
     health_needs_rules: bool,
-    /// Whether the demo rules are wanted.
+    /// Whether the demo rules are wanted, which are served without a warning then.
     #[arg(skip)]
-    is_demo: bool,
+    pub(super) is_demo: bool,
     #[command(flatten, next_help_heading = "Control plane of rules")]
     xds: XdsFlags,
 }
@@ -152,11 +152,6 @@ impl RuleFlags {
     /// Makes errors of rule files errors of [`Self::load`], whether the server would await better ones or not.
     pub(super) fn require_rules(&mut self) {
         (self.wait_for_rules, self.strict_rules) = (false, true);
-    }
-
-    /// Serves the demo rules without a warning.
-    pub(super) fn serve_demo(&mut self) {
-        self.is_demo = true;
     }
 
     /// The settings, and the rules to start with. `data` is the data directory.

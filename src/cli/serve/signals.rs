@@ -27,10 +27,10 @@ pub(super) fn stop(
 ) -> io::Result<impl Future<Output = ()>> {
     let (stop, stopped) = oneshot::channel();
     let (installed, is_installed) = mpsc::channel();
-    let receive = async move || match Signals::install() {
+    let receive = async move || match install() {
         Ok(signals) => {
             let _ = installed.send(Ok(()));
-            signals.receive(stop, &reload, decision_log.as_ref()).await;
+            handle(signals, stop, &reload, decision_log.as_ref()).await;
         }
         Err(error) => drop(installed.send(Err(error))),
     };
@@ -42,70 +42,61 @@ pub(super) fn stop(
     })
 }
 
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    user1: Signal,
-    user2: Signal,
+/// SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2.
+fn install() -> io::Result<[Signal; 5]> {
+    Ok([
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+        signal(SignalKind::user_defined1())?,
+        signal(SignalKind::user_defined2())?,
+    ])
 }
 
-impl Signals {
-    fn install() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            user1: signal(SignalKind::user_defined1())?,
-            user2: signal(SignalKind::user_defined2())?,
-        })
-    }
-
-    async fn receive(
-        mut self,
-        stop: oneshot::Sender<()>,
-        reload: &ReloadRequests,
-        decision_log: Option<&DecisionLog>,
-    ) {
-        let (mut stop, clock) = (Some(stop), SystemClock::new());
-        let mut stopped_at = clock.now();
-        loop {
-            let (name, kind) = tokio::select! {
-                _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
-                _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
-                _ = self.user1.recv() => {
-                    telemetry::switch_log_level();
-                    continue;
+async fn handle(
+    [mut terminate, mut interrupt, mut hangup, mut user1, mut user2]: [Signal; 5],
+    stop: oneshot::Sender<()>,
+    reload: &ReloadRequests,
+    decision_log: Option<&DecisionLog>,
+) {
+    let (mut stop, clock) = (Some(stop), SystemClock::new());
+    let mut stopped_at = clock.now();
+    loop {
+        let (name, kind) = tokio::select! {
+            _ = terminate.recv() => ("SIGTERM", SignalKind::terminate()),
+            _ = interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
+            _ = user1.recv() => {
+                telemetry::switch_log_level();
+                continue;
+            }
+            _ = user2.recv() => {
+                match decision_log {
+                    Some(log) => log.reopen(),
+                    None => tracing::warn!("SIGUSR2 ignored: there is no decision log to open again"),
                 }
-                _ = self.user2.recv() => {
-                    match decision_log {
-                        Some(log) => log.reopen(),
-                        None => tracing::warn!("SIGUSR2 ignored: there is no decision log to open again"),
-                    }
-                    continue;
+                continue;
+            }
+            _ = hangup.recv() => {
+                if reload.request() {
+                    tracing::info!("SIGHUP: reading rule files and certificates again");
+                } else {
+                    tracing::warn!("SIGHUP ignored: there are no rule files and no certificates to read again");
                 }
-                _ = self.hangup.recv() => {
-                    if reload.request() {
-                        tracing::info!("SIGHUP: reading rule files and certificates again");
-                    } else {
-                        tracing::warn!("SIGHUP ignored: there are no rule files and no certificates to read again");
-                    }
-                    continue;
-                }
-            };
-            match stop.take() {
-                Some(stop) => {
-                    tracing::info!("{name}: stopping; a second signal ends the process at once");
-                    let _ = stop.send(());
-                    stopped_at = clock.now();
-                }
-                None if clock.now().since(stopped_at) < SAME_STOP => {
-                    tracing::info!("{name} again, just after the first: ignored");
-                }
-                None => {
-                    tracing::warn!("{name} again: ending at once, without a last snapshot");
-                    std::process::exit(EXIT_BY_SIGNAL + kind.as_raw_value());
-                }
+                continue;
+            }
+        };
+        match stop.take() {
+            Some(stop) => {
+                tracing::info!("{name}: stopping; a second signal ends the process at once");
+                let _ = stop.send(());
+                stopped_at = clock.now();
+            }
+            None if clock.now().since(stopped_at) < SAME_STOP => {
+                tracing::info!("{name} again, just after the first: ignored");
+            }
+            None => {
+                tracing::warn!("{name} again: ending at once, without a last snapshot");
+                std::process::exit(EXIT_BY_SIGNAL + kind.as_raw_value());
             }
         }
     }

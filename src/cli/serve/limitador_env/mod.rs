@@ -115,12 +115,20 @@ impl Settings<'_> {
         self.text(name) == Some("1")
     }
 
+    /// The value of an argument, or else of a variable.
+    fn required(
+        &self,
+        of_argument: &Option<String>,
+        variable: &str,
+        missing: &str,
+    ) -> Result<String, Failure> {
+        let text = of_argument.as_deref().or_else(|| self.text(variable));
+        text.map(str::to_owned).ok_or_else(|| Failure(format!("{missing}, or set {variable}")))
+    }
+
     fn limits_file(&self) -> Result<String, Failure> {
-        let of_variable = || self.text("LIMITS_FILE").map(str::to_owned);
-        let path = self.arguments.limits_file.clone().or_else(of_variable);
-        path.ok_or_else(|| {
-            Failure("LIMITS_FILE is missing; name the file of limits, or set LIMITS_FILE".to_owned())
-        })
+        let missing = "LIMITS_FILE is missing; name the file of limits";
+        self.required(&self.arguments.limits_file, "LIMITS_FILE", missing)
     }
 
     fn flags(&self) -> Result<Flags, Failure> {
@@ -164,8 +172,7 @@ impl Settings<'_> {
 
     fn storage(&self, flags: &mut Flags) -> Result<(), Failure> {
         let url = |of_argument: &Option<String>| {
-            let url = of_argument.clone().or_else(|| self.text("REDIS_URL").map(str::to_owned));
-            url.ok_or_else(|| Failure("URL is missing; name the Redis server, or set REDIS_URL".to_owned()))
+            self.required(of_argument, "REDIS_URL", "URL is missing; name the Redis server")
         };
         let mut redis = |url: String, lease: &str| {
             flags.extend([("--counters", Some(url)), ("--lease", Some(lease.to_owned()))]);
@@ -175,10 +182,8 @@ impl Settings<'_> {
                 flags.extend(cache.map(|counters| ("--max-counters", Some(counters.to_string()))));
             }
             Some(Storage::Disk { path, .. }) => {
-                let path = path.clone().or_else(|| self.text("DISK_PATH").map(str::to_owned));
-                let missing =
-                    || Failure("PATH is missing; name the folder of counters, or set DISK_PATH".to_owned());
-                flags.push(("--data", Some(path.ok_or_else(missing)?)));
+                let missing = "PATH is missing; name the folder of counters";
+                flags.push(("--data", Some(self.required(path, "DISK_PATH", missing)?)));
             }
             Some(Storage::Redis { url: of_argument }) => redis(url(of_argument)?, "off"),
             Some(Storage::RedisCached { url: of_argument, response_timeout, .. }) => {
@@ -241,45 +246,33 @@ impl Settings<'_> {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let mut without_effect =
-            |names: &str, reason: &str| warnings.push(format!("{names} has no effect: {reason}"));
-        let LimitadorServer { custom_metric_labels, storage, .. } = &self.arguments;
-        if custom_metric_labels.is_some() {
-            without_effect("--custom-metric-labels", "write one expression for --metric-labels-default");
-        }
-        match storage {
-            Some(Storage::RedisCached { batch_size, flush_period, max_cached, .. }) => {
-                let given = [
-                    (batch_size.is_some(), "--batch-size"),
-                    (flush_period.is_some(), "--flush-period"),
-                    (max_cached.is_some(), "--max-cached"),
-                ];
-                for (_, name) in given.into_iter().filter(|(is_given, _)| *is_given) {
-                    without_effect(name, "credits are leased for --lease-length (docs/shared.md)");
-                }
-            }
-            Some(Storage::Disk { optimize, .. }) => {
-                let given = [
-                    (optimize.is_some(), "--optimize"),
-                    (self.text("DISK_OPTIMIZE").is_some(), "DISK_OPTIMIZE"),
-                ];
-                for (_, name) in given.into_iter().filter(|(is_given, _)| *is_given) {
-                    without_effect(name, "snapshots are written every --snapshot-interval");
-                }
-            }
-            _ => {}
-        }
-        if self.arguments.verbosity == 0 && self.text("RUST_LOG").is_some_and(|level| level.contains('=')) {
-            without_effect(
-                "RUST_LOG",
-                "levels of modules are not known here; the level is info, or that of -v",
-            );
-        }
+        const LEASES: &str = "credits are leased for --lease-length (docs/shared.md)";
+        const SNAPSHOTS: &str = "snapshots are written every --snapshot-interval";
+        let LimitadorServer { custom_metric_labels, storage, verbosity, .. } = &self.arguments;
+        let has = |name| self.text(name).is_some();
+        let labels = "write one expression for --metric-labels-default";
+        let labels = (custom_metric_labels.is_some(), "--custom-metric-labels", labels);
+        let of_storage = match storage {
+            Some(Storage::RedisCached { batch_size, flush_period, max_cached, .. }) => vec![
+                (batch_size.is_some(), "--batch-size", LEASES),
+                (flush_period.is_some(), "--flush-period", LEASES),
+                (max_cached.is_some(), "--max-cached", LEASES),
+            ],
+            Some(Storage::Disk { optimize, .. }) => vec![
+                (optimize.is_some(), "--optimize", SNAPSHOTS),
+                (has("DISK_OPTIMIZE"), "DISK_OPTIMIZE", SNAPSHOTS),
+            ],
+            _ => Vec::new(),
+        };
+        let names_modules = *verbosity == 0 && self.text("RUST_LOG").is_some_and(|level| level.contains('='));
+        let modules = "levels of modules are not known here; the level is info, or that of -v";
         let cache = ["REDIS_LOCAL_CACHE_FLUSHING_PERIOD_MS", "REDIS_LOCAL_CACHE_BATCH_SIZE"];
-        for name in cache.into_iter().filter(|name| self.text(name).is_some()) {
-            without_effect(name, "credits are leased for --lease-length (docs/shared.md)");
-        }
+        let of_variables = [(names_modules, "RUST_LOG", modules)];
+        let of_variables = of_variables.into_iter().chain(cache.map(|name| (has(name), name, LEASES)));
+        let all = [labels].into_iter().chain(of_storage).chain(of_variables);
+        let given = all.filter(|(is_given, ..)| *is_given);
+        let mut warnings: Vec<String> =
+            given.map(|(_, name, reason)| format!("{name} has no effect: {reason}")).collect();
         if self.is_redis() {
             warnings.push("counters that Limitador has written to Redis are not read".to_owned());
         }
