@@ -46,7 +46,8 @@ pub struct NewToken {
 }
 
 /// Reasons why a token file is refused, each with its line.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", with_lines(.0))]
 pub struct TokensError(Vec<(usize, String)>);
 
 impl Tokens {
@@ -219,17 +220,13 @@ impl fmt::Display for TokenName {
     }
 }
 
-impl fmt::Display for TokensError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.0.iter().map(|(line, error)| match line {
-            0 => error.clone(),
-            line => format!("line {line}: {error}"),
-        });
-        f.write_str(&lines.collect::<Vec<_>>().join("; "))
-    }
+fn with_lines(errors: &[(usize, String)]) -> String {
+    let errors = errors.iter().map(|(line, error)| match line {
+        0 => error.clone(),
+        line => format!("line {line}: {error}"),
+    });
+    errors.collect::<Vec<_>>().join("; ")
 }
-
-impl std::error::Error for TokensError {}
 
 #[cfg(test)]
 mod tests {

@@ -97,21 +97,14 @@ fn malformed_field(of: &MessageDescriptor, object: &serde_json::Value) -> Option
 }
 
 /// A time that the JSON mapping of protobuf cannot express.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {range}")]
 pub(crate) struct OutOfRange {
     /// The path of its field.
     field: String,
     /// What the field accepts.
     range: &'static str,
 }
-
-impl fmt::Display for OutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.range)
-    }
-}
-
-impl std::error::Error for OutOfRange {}
 
 impl From<OutOfRange> for Error {
     fn from(OutOfRange { field, range }: OutOfRange) -> Self {

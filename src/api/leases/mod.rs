@@ -100,18 +100,11 @@ impl leases::leases_server::Leases for LeasesApi {
     where
         's: 'f,
     {
-        self.boxed(request)
+        Box::pin(self.respond(request))
     }
 }
 
 impl LeasesApi {
-    fn boxed(
-        &self,
-        request: Request<leases::ExchangeRequest>,
-    ) -> BoxedResponse<'_, leases::ExchangeResponse> {
-        Box::pin(self.respond(request))
-    }
-
     async fn respond(
         &self,
         request: Request<leases::ExchangeRequest>,

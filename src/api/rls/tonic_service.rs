@@ -31,10 +31,6 @@ impl TonicService {
         }
         Ok(response)
     }
-
-    fn boxed(&self, request: Request<RateLimitRequest>) -> BoxedResponse<'_, RateLimitResponse> {
-        Box::pin(self.respond(request))
-    }
 }
 
 impl rate_limit_service_server::RateLimitService for TonicService {
@@ -45,7 +41,7 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     where
         's: 'f,
     {
-        self.boxed(request)
+        Box::pin(self.respond(request))
     }
 }
 

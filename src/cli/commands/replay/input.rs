@@ -61,7 +61,7 @@ pub(super) struct LogFile {
     line_number: u64,
     /// A line without what a container runtime has put around it.
     unwrapped: Vec<u8>,
-    parser: Parser,
+    pub(super) parser: Parser,
     counts: Rc<RefCell<Counts>>,
 }
 
@@ -148,11 +148,6 @@ impl LogFile {
             LogLine::Other
         });
         Ok(Some(Line { content, text }))
-    }
-
-    /// The parser of its lines.
-    pub(super) fn into_parser(self) -> Parser {
-        self.parser
     }
 }
 

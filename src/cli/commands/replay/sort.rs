@@ -54,7 +54,7 @@ fn sorted_by_parts(logs: Vec<LogFile>, part_bytes: usize) -> Result<SortedLogs, 
     let (mut sorted, mut parsers, mut parts_left) = (Vec::new(), Vec::new(), PARTS_MAX);
     for mut log in logs {
         sorted.push(SortedLog::read(&mut log, parsers.len(), part_bytes, &mut parts_left)?);
-        parsers.push(log.into_parser());
+        parsers.push(log.parser);
     }
     // Of lines at one time, those of the log that starts first precede.
     sorted.sort_by_key(|log| log.start);
