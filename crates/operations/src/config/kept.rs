@@ -61,29 +61,13 @@ pub enum KeptRulesError {
     /// There are none.
     #[error("no rules are kept in {}", .0.display())]
     None(PathBuf),
-    /// The file cannot be read.
-    #[error("the rules kept in {}: {source}", path.display())]
-    File {
+    /// The file cannot be read, a later version of the server wrote it, or they are of other files.
+    #[error("the rules kept in {}{reason}", path.display())]
+    Unusable {
         /// The file.
         path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// A later version of the server wrote the file.
-    #[error("the rules kept in {} have format {format}, and this version reads {FORMAT}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        format: u64,
-    },
-    /// They are of other files.
-    #[error("the rules kept in {} are of `{given}`, and are not used for others", path.display())]
-    Others {
-        /// The file.
-        path: PathBuf,
-        /// The values of `--rules` and `--blocks` that they are of.
-        given: String,
+        /// What is said of it.
+        reason: String,
     },
 }
 
@@ -113,21 +97,20 @@ impl KeptRules {
     /// Reads them.
     pub fn read(&self) -> Result<LastRules, KeptRulesError> {
         let Inner { path, given, .. } = &*self.0;
-        let path = || path.clone();
-        let bytes = read_regular(&self.0.path, BYTES_MAX).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => KeptRulesError::None(path()),
-            _ => KeptRulesError::File { path: path(), source },
+        let unusable = |reason| KeptRulesError::Unusable { path: path.clone(), reason };
+        let bytes = read_regular(path, BYTES_MAX).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => KeptRulesError::None(path.clone()),
+            _ => unusable(format!(": {error}")),
         })?;
-        let malformed =
-            |error: serde_json::Error| KeptRulesError::File { path: path(), source: error.into() };
+        let malformed = |error: serde_json::Error| unusable(format!(": {error}"));
         let format =
             serde_json::from_slice::<serde_json::Value>(&bytes).map_err(malformed)?["format"].as_u64();
         if let Some(format) = format.filter(|format| *format > FORMAT.into()) {
-            return Err(KeptRulesError::Format { path: path(), format });
+            return Err(unusable(format!(" have format {format}, and this version reads {FORMAT}")));
         }
         let Document { given: of, at_ns, sources, .. } = serde_json::from_slice(&bytes).map_err(malformed)?;
         if of != *given {
-            return Err(KeptRulesError::Others { path: path(), given: of.join(" ") });
+            return Err(unusable(format!(" are of `{}`, and are not used for others", of.join(" "))));
         }
         let sources = sources.into_iter().map(|KeptSource { id, text }| Source::new(id, text)).collect();
         Ok(LastRules { sources, at: Timestamp::from_nanos(at_ns) })

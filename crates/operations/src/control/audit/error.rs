@@ -1,33 +1,18 @@
 //! Errors of the log.
 
-use super::chain::BrokenChain;
 use std::{io, path::PathBuf};
 use tidegate_threads::StartError;
 
 /// The log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// It cannot be read or written.
+    /// It cannot be read or written, another process has it, or its chain is broken.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's error.
+        /// The reason.
         source: io::Error,
-    },
-    /// Another process has it.
-    #[error("{}: another process writes it; give each server a file of its own", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The chain is broken.
-    #[error("{}: {source}; move the file away to begin another", path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        source: BrokenChain,
     },
     /// The thread of the log cannot be started.
     #[error(transparent)]

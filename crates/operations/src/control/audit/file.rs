@@ -14,7 +14,7 @@ use std::{
 };
 
 pub(super) struct AuditFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     file: File,
     /// Bytes of complete lines.
     length: u64,
@@ -29,6 +29,7 @@ impl AuditFile {
         read: impl FnMut(AuditEntry),
     ) -> Result<(Self, VerifiedChain), AuditError> {
         let failed = |source| AuditError::File { path: path.to_owned(), source };
+        let other = |reason: String| failed(io::Error::other(reason));
         // The data directory may not exist yet.
         let create = |directory: &Path| DirBuilder::new().recursive(true).mode(0o700).create(directory);
         path.parent().filter(|path| !path.as_os_str().is_empty()).map_or(Ok(()), create).map_err(failed)?;
@@ -38,25 +39,24 @@ impl AuditFile {
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("is not a regular file; name one with --audit-log")));
+            return Err(other("is not a regular file; name one with --audit-log".into()));
         }
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(AuditError::Locked { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(other("another process writes it; give each server a file of its own".into()));
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         let chain = verify(BufReader::new(&file), read).map_err(failed)?;
-        let chain = chain.map_err(|source| AuditError::Broken { path: path.to_owned(), source })?;
+        let chain =
+            chain.map_err(|broken| other(format!("{broken}; move the file away to begin another")))?;
         if chain.torn_bytes > 0 {
             let (bytes, path) = (chain.torn_bytes, path.display());
             tracing::warn!(bytes, %path, "audit log: the last line was cut off; its beginning is removed");
             file.set_len(chain.bytes).map_err(failed)?;
         }
         Ok((Self { path: path.to_owned(), file, length: chain.bytes, is_torn: false }, chain))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Prepares an append: opens the file again if it was deleted, follows a truncation, and removes what a failed write

@@ -86,7 +86,7 @@ impl Writer {
 
     fn reopen(&mut self) {
         let Some(file) = &mut self.file else { return };
-        let path = file.path().display().to_string();
+        let path = file.path.display().to_string();
         match file.reopen() {
             Ok(()) => tracing::info!(path, "audit log opened again"),
             Err(error) => {
@@ -128,7 +128,7 @@ impl Writer {
     }
 
     fn not_written(&mut self, lines: Vec<NewEntry>, error: &io::Error) {
-        let path = self.file.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let path = self.file.as_ref().map(|file| file.path.display().to_string()).unwrap_or_default();
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, path, "cannot write the audit log; changes are refused");
         }
