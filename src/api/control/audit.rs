@@ -89,7 +89,7 @@ impl Admitted {
     }
 
     pub(super) async fn list_audit(&self, message: pb::ListAuditRequest) -> Result<pb::ListAuditResponse> {
-        let limit = if message.limit == 0 { ENTRIES_DEFAULT } else { page_size(message.limit, ENTRIES_MAX) };
+        let limit = page_size(message.limit, ENTRIES_DEFAULT, ENTRIES_MAX);
         let entries = self.control.audit_log.recent(message.before, limit);
         Ok(pb::ListAuditResponse { entries: entries.into_iter().map(to_message).collect() })
     }

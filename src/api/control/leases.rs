@@ -25,7 +25,7 @@ impl Admitted {
             credits: sum(|node| node.leases.credits),
         };
         nodes.sort_by_key(|node| std::cmp::Reverse(node.leases.credits));
-        nodes.truncate(page_size(message.limit, NODES_MAX));
+        nodes.truncate(page_size(message.limit, NODES_MAX, NODES_MAX));
         response.nodes = nodes.into_iter().map(node).collect();
         Ok(response)
     }

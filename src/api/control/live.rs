@@ -77,7 +77,7 @@ impl Admitted {
                     is_redacted,
                 })
             });
-            let limit = if message.limit == 0 { KEYS_DEFAULT } else { page_size(message.limit, KEYS_MAX) };
+            let limit = page_size(message.limit, KEYS_DEFAULT, KEYS_MAX);
             pb::TopKeysResponse {
                 keys: keys.take(limit).collect(),
                 unlisted_max: report.absent_max,

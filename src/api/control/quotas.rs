@@ -17,16 +17,15 @@ use tidegate_operations::control::ShownEntry;
 use tidegate_service::{BucketFilter, BucketName, QuotaBucket, QuotaQuery, QuotaSubscriber};
 use tidegate_shared::quota::{BucketView, PartView, ShareView};
 
-const BUCKETS_DEFAULT: u32 = 100;
+const BUCKETS_DEFAULT: usize = 100;
 const BUCKETS_MAX: usize = 1_000;
 
 impl Admitted {
     pub(super) async fn list_quotas(&self, message: pb::ListQuotasRequest) -> Result<pb::ListQuotasResponse> {
         let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
         let quotas = self.control.service.quotas();
-        let limit = if message.limit == 0 { BUCKETS_DEFAULT } else { message.limit };
-        let query =
-            QuotaQuery { selects: self.selects(message, &rules), limit: page_size(limit, BUCKETS_MAX) };
+        let limit = page_size(message.limit, BUCKETS_DEFAULT, BUCKETS_MAX);
+        let query = QuotaQuery { selects: self.selects(message, &rules), limit };
         let list = quotas.list(query).await;
         Ok(pb::ListQuotasResponse {
             buckets: list.buckets.into_iter().map(|bucket| self.quota_bucket(bucket, &rules)).collect(),

@@ -51,13 +51,13 @@ pub(super) fn page_start(token: &str) -> Result<usize> {
 
 /// The items of a page that starts there, and the token of the next one; empty at the end.
 pub(super) fn page(start: usize, size: u32, total: usize) -> (Range<usize>, String) {
-    let end = start.saturating_add(page_size(size, PAGE_MAX)).min(total);
+    let end = start.saturating_add(page_size(size, PAGE_MAX, PAGE_MAX)).min(total);
     (start.min(end)..end, if end < total { end.to_string() } else { String::new() })
 }
 
-/// The number of items of a page.
-pub(super) fn page_size(size: u32, max: usize) -> usize {
-    if size == 0 { max } else { (size as usize).min(max) }
+/// The number of items of a page, of which the caller wants so many; 0 stands for the default.
+pub(super) fn page_size(size: u32, default: usize, max: usize) -> usize {
+    if size == 0 { default } else { (size as usize).min(max) }
 }
 
 /// The rules in force, with the figures of their limits.

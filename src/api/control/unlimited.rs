@@ -53,11 +53,7 @@ impl Listed {
         paths.retain(|path| message.domain.is_empty() || *message.domain == *path.domain);
         let total = paths.len() as u32;
         paths.sort_by_key(|path| std::cmp::Reverse((path.last, path.count)));
-        paths.truncate(if message.limit == 0 {
-            PATHS_DEFAULT
-        } else {
-            page_size(message.limit, KEY_PATHS_MAX)
-        });
+        paths.truncate(page_size(message.limit, PATHS_DEFAULT, KEY_PATHS_MAX));
         Self { paths, total, others }
     }
 }

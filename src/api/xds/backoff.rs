@@ -32,8 +32,7 @@ impl Backoff {
 
 /// A random number; 0 if the operating system has none.
 pub(super) fn random() -> u32 {
-    let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
+    getrandom::u32().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -38,9 +38,9 @@ impl XdsFeed {
         clock: &Arc<dyn Clock>,
         counts: &Arc<ControlPlaneCounts>,
     ) -> Result<Self, StartError> {
-        let (config, clock) = (Arc::clone(config), Arc::clone(clock));
+        let (config, clock, counts) = (Arc::clone(config), Arc::clone(clock), Arc::clone(counts));
         let (stop, stopped) = watch::channel(false);
-        let feed = stream::Feed::new(config, clock, settings, Arc::clone(counts));
+        let feed = stream::Feed { config, clock, settings, state: stream::State::default(), counts };
         let run = async move || feed.run(stopped).await;
         Ok(Self { stop, thread: BackgroundThread::start_async("xds", Priority::Low, run)? })
     }

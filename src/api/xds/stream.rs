@@ -46,11 +46,11 @@ const ERRORS_SENT_MAX: usize = 20;
 
 /// The feed, across connections.
 pub(super) struct Feed {
-    config: Arc<Config>,
-    clock: Arc<dyn Clock>,
-    settings: XdsSettings,
-    state: State,
-    counts: Arc<ControlPlaneCounts>,
+    pub(super) config: Arc<Config>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) settings: XdsSettings,
+    pub(super) state: State,
+    pub(super) counts: Arc<ControlPlaneCounts>,
 }
 
 /// The protocol's state. That of refusals outlives a connection.
@@ -110,15 +110,6 @@ impl State {
 }
 
 impl Feed {
-    pub(super) fn new(
-        config: Arc<Config>,
-        clock: Arc<dyn Clock>,
-        settings: XdsSettings,
-        counts: Arc<ControlPlaneCounts>,
-    ) -> Self {
-        Self { config, clock, settings, state: State::default(), counts }
-    }
-
     /// Runs until `stopped` is true.
     pub(super) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let config = Arc::clone(&self.config);
