@@ -170,8 +170,10 @@ impl Running {
     }
 
     fn start(&mut self, Job { accepted, port, ready }: Job) {
-        while self.started.len() >= self.bounds.max.max(1) {
-            self.evict_oldest();
+        while self.started.len() >= self.bounds.max.max(1)
+            && let Some((_, Started { port, peer, .. })) = self.started.pop_first()
+        {
+            report(&port, HandshakeResult::Evicted, peer, "", &*self.clock);
         }
         let number = self.next;
         self.next += 1;
@@ -211,12 +213,6 @@ impl Running {
                 ready(accepted);
             }
             Err(HandshakeError { result, cause }) => report(&port, result, peer, &cause, &*self.clock),
-        }
-    }
-
-    fn evict_oldest(&mut self) {
-        if let Some((_, Started { port, peer, .. })) = self.started.pop_first() {
-            report(&port, HandshakeResult::Evicted, peer, "", &*self.clock);
         }
     }
 }

@@ -177,7 +177,7 @@ impl Listening {
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            let tls = tls.grpc(&listener);
+            let tls = PortTls::of(tls.grpc.as_ref(), &listener);
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
             let dispatcher = workers.dispatcher.clone();
             let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
@@ -187,7 +187,7 @@ impl Listening {
         let pushes = Pushes::start(settings, http.state.metrics(), clock)?;
         if let Some(port) = &http.port {
             for listener in http_listeners {
-                let tls = tls.http(&listener);
+                let tls = PortTls::of(tls.http.as_ref(), &listener);
                 tracing::info!(address = %listener.address(), tls = tls.is_some(), "HTTP port listening");
                 accepting.spawn(accept(listener, tls, port.ready(), Arc::clone(clock)));
             }

@@ -48,8 +48,8 @@ pub(super) struct PortCounts {
 /// Running TLS.
 pub(super) struct Tls {
     pub(super) counts: PortCounts,
-    grpc: Option<PortTls>,
-    http: Option<PortTls>,
+    pub(super) grpc: Option<PortTls>,
+    pub(super) http: Option<PortTls>,
     certificates: Vec<WatchThread>,
 }
 
@@ -95,22 +95,17 @@ impl Tls {
         TlsOnPlaintext { port, counts: Arc::clone(counts), clock: Arc::clone(clock) }
     }
 
-    /// TLS of a listener of the gRPC port; none on a Unix socket, which other machines cannot reach.
-    pub(super) fn grpc(&self, listener: &Listener) -> Option<PortTls> {
-        self.grpc.clone().filter(|_| listener.is_tcp())
-    }
-
-    /// TLS of a listener of the HTTP port; likewise.
-    pub(super) fn http(&self, listener: &Listener) -> Option<PortTls> {
-        self.http.clone().filter(|_| listener.is_tcp())
-    }
-
     pub(super) fn stop(self) {
         self.certificates.into_iter().for_each(WatchThread::stop);
     }
 }
 
 impl PortTls {
+    /// TLS of a listener of the port; none on a Unix socket, which other machines cannot reach.
+    pub(super) fn of(port: Option<&Self>, listener: &Listener) -> Option<Self> {
+        port.filter(|_| listener.is_tcp()).cloned()
+    }
+
     /// Starts the handshake of a connection, which is given to `ready` when it is complete.
     pub(super) async fn begin(&self, accepted: Accepted, ready: &Ready) {
         self.handshakes.begin(accepted, &self.port, ready).await;

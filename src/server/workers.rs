@@ -168,7 +168,7 @@ impl WorkerThread {
     }
 
     fn serve(&self, accepted: Accepted, admission: Admission) -> impl Future<Output = ()> + use<> {
-        let shared = (Arc::clone(admission.activity()), self.counts.clone());
+        let shared = (Arc::clone(&admission.activity), self.counts.clone());
         let counted =
             Counted { load: Arc::clone(&self.load), _admission: admission, _alive: self.alive.clone() };
         let (drain, tls_on_plaintext) = (self.drain.clone(), self.tls_on_plaintext.clone());

@@ -5,9 +5,10 @@
 //!
 //! Invariant: at most `max` connections are open, beside at most [`EVICTING_MAX`] that are being evicted.
 
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tidegate_core::limit::Timestamp;
@@ -37,6 +38,7 @@ pub struct ConnectionBounds {
 pub(super) struct Connections {
     bounds: ConnectionBounds,
     counts: Arc<ConnectionCounts>,
+    /// Whole between any two statements that can panic.
     table: Mutex<Table>,
 }
 
@@ -77,19 +79,13 @@ struct Scan {
 /// The place of one connection; given back when dropped.
 pub(super) struct Admission {
     number: u64,
-    activity: Arc<Activity>,
+    pub(super) activity: Arc<Activity>,
     connections: Arc<Connections>,
-}
-
-impl Admission {
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
-    }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.connections.lock().remove(self.number);
+        self.connections.table.lock().remove(self.number);
     }
 }
 
@@ -100,7 +96,7 @@ impl Connections {
 
     /// Admits a connection, evicting another one if there has to be room; none if there can be no room.
     pub(super) fn admit(self: &Arc<Self>, peer: Peer, now: Timestamp) -> Option<Admission> {
-        let admitted = self.lock().admit(peer, &self.bounds, now);
+        let admitted = self.table.lock().admit(peer, &self.bounds, now);
         let (number, activity) = admitted.map_err(|scope| self.count_refusal(scope)).ok()?;
         Some(Admission { number, activity, connections: Arc::clone(self) })
     }
@@ -110,11 +106,6 @@ impl Connections {
             Scope::All => ConnectionRefusal::Max,
             Scope::Peer(_) => ConnectionRefusal::PerPeerMax,
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // The table is whole between any two statements that can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -165,7 +156,7 @@ impl Table {
     fn next_candidate(&mut self, scope: Scope, now: Timestamp) -> Option<(u64, u64)> {
         if let Some(scan) = self.scans.get_mut(&scope) {
             let candidate = scan.candidates.pop();
-            if candidate.is_some() || scan.found_none.is_some_and(|then| elapsed(then, now) < SCAN_INTERVAL) {
+            if candidate.is_some() || scan.found_none.is_some_and(|then| now.since(then) < SCAN_INTERVAL) {
                 return candidate;
             }
         }
@@ -210,7 +201,7 @@ impl Table {
     }
 
     fn log_refusal(&mut self, scope: Scope, bounds: &ConnectionBounds, now: Timestamp) {
-        if self.refusal_logged.is_some_and(|then| elapsed(then, now) < LOG_INTERVAL) {
+        if self.refusal_logged.is_some_and(|then| now.since(then) < LOG_INTERVAL) {
             return;
         }
         self.refusal_logged = Some(now);
@@ -226,10 +217,6 @@ impl Table {
             ),
         }
     }
-}
-
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::from_nanos(now.as_nanos().saturating_sub(since.as_nanos()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn connections(max: usize, per_peer_max: usize) -> Arc<Connections> {
 
 /// Whether the connection was evicted.
 fn is_evicted(admission: &Admission) -> bool {
-    admission.connections.lock().evicting.contains(&admission.number)
+    admission.connections.table.lock().evicting.contains(&admission.number)
 }
 
 /// Publishes that a connection opened at zero had a request that ended so many seconds later.
@@ -109,7 +109,7 @@ fn ended_connections_leave_nothing_behind() {
         let open: Vec<_> = (0..40).filter_map(|n| connections.admit(peer(n % 4), at(n.into()))).collect();
         assert_eq!(open.len(), 40);
     }
-    let table = connections.lock();
+    let table = connections.table.lock();
     assert!(table.open.is_empty() && table.evicting.is_empty() && table.per_peer.is_empty());
     assert!(table.scans.keys().all(|scope| *scope == Scope::All));
 }
@@ -122,9 +122,12 @@ fn a_full_table_is_scanned_once_for_many_connections() {
     let mut ended = Vec::new();
     for n in 10_000..10_640_u64 {
         ended.push(connections.admit(peer(2), at(n)).expect("the oldest makes room"));
-        connections.lock().evicting.clear();
-        scans += usize::from(connections.lock().scans[&Scope::All].candidates.len() == CANDIDATES_MAX - 1);
+        connections.table.lock().evicting.clear();
+        scans +=
+            usize::from(connections.table.lock().scans[&Scope::All].candidates.len() == CANDIDATES_MAX - 1);
     }
     assert_eq!(scans, 640 / CANDIDATES_MAX);
-    assert!(open.iter().take(640).all(|admission| !connections.lock().open.contains_key(&admission.number)));
+    assert!(
+        open.iter().take(640).all(|admission| !connections.table.lock().open.contains_key(&admission.number))
+    );
 }
