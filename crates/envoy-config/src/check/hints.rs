@@ -44,11 +44,8 @@ fn difference(shape: &Shape, path: &DeclaredPath<'_>) -> Option<(usize, String)>
     sorted.sort_unstable();
     others.sort_unstable();
     if own == keys {
-        let differing = shape
-            .0
-            .iter()
-            .zip(&path.entries)
-            .find_map(|(sent, declared)| other_value(sent, declared.values))?;
+        let mut both = shape.0.iter().zip(&path.entries);
+        let differing = both.find_map(|(sent, declared)| other_value(sent, declared.values))?;
         return Some((1, format!("{rule} has {differing}")));
     }
     if sorted == others {
@@ -57,39 +54,16 @@ fn difference(shape: &Shape, path: &DeclaredPath<'_>) -> Option<(usize, String)>
         return Some((1, order));
     }
     if own.len() == keys.len() {
-        let differing: Vec<(&ShapeEntry, &str)> = shape
-            .0
-            .iter()
-            .zip(&keys)
-            .filter(|(sent, key)| sent.key != **key)
-            .map(|(sent, key)| (sent, *key))
-            .collect();
-        if let [(sent, key)] = &*differing {
-            let hint = other_key(sent, key)?;
-            return Some((2, format!("{hint}; {rule} may be meant")));
-        }
-        return None;
+        let mut differing = shape.0.iter().zip(&keys).filter(|(sent, key)| sent.key != **key);
+        let (Some((sent, key)), None) = (differing.next(), differing.next()) else { return None };
+        return Some((2, format!("{}; {rule} may be meant", other_key(sent, key)?)));
     }
-    if keys.starts_with(&own) {
-        return Some((
-            3,
-            format!(
-                "{rule} begins with these entries and needs {} more: {}",
-                keys.len() - own.len(),
-                keys[own.len()..].join(", ")
-            ),
-        ));
+    if let Some(more) = keys.strip_prefix(&*own) {
+        let (count, more) = (more.len(), more.join(", "));
+        return Some((3, format!("{rule} begins with these entries and needs {count} more: {more}")));
     }
-    if own.starts_with(&keys) {
-        return Some((
-            3,
-            format!(
-                "{rule} ends before {}: a limit applies only to descriptors of as many entries",
-                own[keys.len()..].join(", ")
-            ),
-        ));
-    }
-    None
+    let more = own.strip_prefix(&*keys)?.join(", ");
+    Some((3, format!("{rule} ends before {more}: a limit applies only to descriptors of as many entries")))
 }
 
 fn other_value(sent: &ShapeEntry, declared: DeclaredValues<'_>) -> Option<String> {

@@ -159,18 +159,18 @@ fn without_filter(
     for host in &config.hosts {
         let entries = host.routes.iter().flat_map(|route| &route.entries).chain(&host.entries);
         for entry in entries {
-            let place = place(manager, host.name, "");
-            match is_not_shown {
-                true => {
-                    let message = "the filter that applies this entry is not in the files, so its domain is unknown; add the file that has it";
-                    collected.findings.add(Kind::FilterNotShown, entry.part, &place, message);
-                }
-                false => {
-                    let message = "no filter applies this entry: the http_filters of its listener have no \
-                                   envoy.filters.http.ratelimit; add it before the router";
-                    collected.findings.add(Kind::FilterAbsent, entry.part, &place, message);
-                }
-            }
+            let (kind, message) = match is_not_shown {
+                true => (
+                    Kind::FilterNotShown,
+                    "the filter that applies this entry is not in the files, so its domain is unknown; add the file that has it",
+                ),
+                false => (
+                    Kind::FilterAbsent,
+                    "no filter applies this entry: the http_filters of its listener have no envoy.filters.http.ratelimit; add it before the \
+                     router",
+                ),
+            };
+            collected.findings.add(kind, entry.part, &place(manager, host.name, ""), message);
         }
     }
 }
@@ -178,12 +178,8 @@ fn without_filter(
 /// Whether a filter has a domain, and the rules too.
 fn domain(settings: Part<'_>, name: &str, place: &str, collected: &mut Collected<'_>) {
     if name.is_empty() {
-        collected.findings.add(
-            Kind::DomainMissing,
-            settings,
-            place,
-            "this filter has no domain; set `domain`",
-        );
+        let message = "this filter has no domain; set `domain`";
+        collected.findings.add(Kind::DomainMissing, settings, place, message);
     } else if collected.rules.domain(name).is_none() {
         let message = hints::unknown_domain(name, collected.rules);
         collected.findings.add(Kind::DomainWithoutRules, settings.at("domain"), place, message);

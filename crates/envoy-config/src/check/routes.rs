@@ -154,12 +154,8 @@ impl Without {
                 host.routes.len(),
                 named.join(", ")
             );
-            findings.add(
-                Kind::RouteWithoutEntries,
-                host.part,
-                &format!("{} › {}", manager.name, host.name),
-                message,
-            );
+            let place = format!("{} › {}", manager.name, host.name);
+            findings.add(Kind::RouteWithoutEntries, host.part, &place, message);
         }
     }
 }

@@ -97,12 +97,8 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
     }
     let endpoints = cluster.endpoints();
     if endpoints == 0 && cluster.part.has("load_assignment") {
-        findings.add(
-            Kind::ClusterWithoutEndpoints,
-            cluster.part,
-            place,
-            format!("the cluster {name} has no endpoints"),
-        );
+        let message = format!("the cluster {name} has no endpoints");
+        findings.add(Kind::ClusterWithoutEndpoints, cluster.part, place, message);
     }
     check_breakers(cluster, findings, place);
     if let Some(problem) = cluster.why_unchecked().filter(|_| endpoints > 1) {
