@@ -23,7 +23,13 @@ pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings, StatsdTransport};
 
-use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
+use self::{
+    limit_series::LastSeries,
+    page::Page,
+    reference::ReferenceFigures,
+    sink::{Kind, Sink},
+    text::TextSink,
+};
 use super::{Build, DecisionLog, exposition::MetricsFormat};
 use crate::config::{Config, ControlPlaneCounts};
 use std::{
@@ -103,9 +109,33 @@ impl Metrics {
         self.reference().map_or(Ok(()), |figures| Page::new(sink, "ratelimit_service_").reference(&figures))
     }
 
-    /// Writes all metrics but those of the reference server.
+    /// Writes all metrics but those of the reference server; those of the process alone where there are no sources yet.
     fn write_own(&self, sink: &mut dyn Sink) -> fmt::Result {
-        write_own(&self.build, self.sources.get(), &self.series, sink)
+        Page::new(sink, "").process()?;
+        let mut page = Page::new(sink, "tidegate_");
+        let labels = [("version", self.build.version), ("commit", self.build.commit)];
+        let help = "Version of the server, and the commit it was built from";
+        page.family("build_info", help, Kind::Gauge, &[(labels, 1_u64.into())])?;
+        let Some(sources) = self.sources.get() else { return Ok(()) };
+        let Sources { meters, connections, limiter, config, tls, shared_store, .. } = sources;
+        page.decisions(meters)?;
+        page.connections(connections)?;
+        page.refused_requests(meters, connections)?;
+        let lost = |store: &SharedStore| store.counts().events.sum(StoreEvent::LostReservation);
+        page.counters(limiter, sources.memory_max, shared_store.as_ref().map_or(0, lost))?;
+        page.rules(&config.status())?;
+        sources.control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
+        page.tls(tls)?;
+        page.files(tls, sources.token_file.as_deref())?;
+        sources.decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
+        shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
+        sources.grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
+        page.quotas(sources.quotas.figures())?;
+        let rules = limiter.rules();
+        let series = self.series.of(&rules);
+        page.limits(&meters.limits, &rules, &series)?;
+        page.slots_by_limit(limiter, &series)?;
+        sources.snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
     }
 
     /// The figures of the reference server, if they are configured.
@@ -132,37 +162,4 @@ impl Metrics {
         self.write_text(format, &mut add).expect("writing to a string does not fail");
         text
     }
-}
-
-/// Writes all metrics but those of the reference server; those of the process alone where there are no sources yet.
-fn write_own(
-    build: &Build,
-    sources: Option<&Sources>,
-    series: &LastSeries,
-    sink: &mut dyn Sink,
-) -> fmt::Result {
-    Page::new(sink, "").process()?;
-    let mut page = Page::new(sink, "tidegate_");
-    let labels = [("version", build.version), ("commit", build.commit)];
-    page.gauge_of("build_info", "Version of the server, and the commit it was built from", &labels, 1)?;
-    let Some(sources) = sources else { return Ok(()) };
-    let Sources { meters, connections, limiter, config, tls, shared_store, .. } = sources;
-    page.decisions(meters)?;
-    page.connections(connections)?;
-    page.refused_requests(meters, connections)?;
-    let lost = |store: &SharedStore| store.counts().events.sum(StoreEvent::LostReservation);
-    page.counters(limiter, sources.memory_max, shared_store.as_ref().map_or(0, lost))?;
-    page.rules(&config.status())?;
-    sources.control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
-    page.tls(tls)?;
-    page.files(tls, sources.token_file.as_deref())?;
-    sources.decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
-    shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
-    sources.grants.as_ref().and_then(Grants::granter).map_or(Ok(()), |granter| page.granter(granter))?;
-    page.quotas(sources.quotas.figures())?;
-    let rules = limiter.rules();
-    let series = series.of(&rules);
-    page.limits(&meters.limits, &rules, &series)?;
-    page.slots_by_limit(limiter, &series)?;
-    sources.snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

@@ -21,16 +21,6 @@ impl<'s> Page<'s> {
         self.family(name, help, Kind::Gauge, &[([], value.into())])
     }
 
-    pub(super) fn gauge_of<'v, const LABELS: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        labels: &[Label<'_>; LABELS],
-        value: impl Into<Value<'v>>,
-    ) -> fmt::Result {
-        self.family(name, help, Kind::Gauge, &[(*labels, value.into())])
-    }
-
     pub(super) fn counter<'v>(&mut self, name: &str, help: &str, value: impl Into<Value<'v>>) -> fmt::Result {
         self.family(name, help, Kind::Counter, &[([], value.into())])
     }

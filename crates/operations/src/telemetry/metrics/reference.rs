@@ -74,8 +74,15 @@ impl Page<'_> {
                 by_labels.entry(labels).or_default().add(counts);
             }
         }
-        for outcome in OUTCOMES {
-            self.hits(outcome, &by_labels)?;
+        for (name, help, read) in OUTCOMES {
+            self.samples(&format!("rate_limit_{name}"), help, Kind::PlainCounter, &mut |samples| {
+                by_labels.iter().try_for_each(|((domain, key1, key2), hits)| {
+                    let key2 = key2.as_deref().map(|key2| ("key2", key2));
+                    let labels: [Label<'_>; 2] = [("domain", domain), ("key1", key1)];
+                    let labels: Vec<Label<'_>> = labels.into_iter().chain(key2).collect();
+                    samples.sample(&labels, read(hits).into())
+                })
+            })?;
         }
         let ReferenceFigures { errors, requests, responses, loads, failed_loads, .. } = figures;
         let error = [("err_type", "service_error")];
@@ -90,22 +97,6 @@ impl Page<'_> {
         self.family("config_load_success", "Loads of rules", Kind::PlainCounter, &loads)?;
         let failed = [([], (*failed_loads).into())];
         self.family("config_load_error", "Loads of rules that failed", Kind::PlainCounter, &failed)
-    }
-
-    fn hits(
-        &mut self,
-        (name, help, read): Outcome,
-        by_labels: &BTreeMap<Labels, ReferenceHits>,
-    ) -> fmt::Result {
-        self.samples(&format!("rate_limit_{name}"), help, Kind::PlainCounter, &mut |samples| {
-            for ((domain, key1, key2), hits) in by_labels {
-                let key2 = key2.as_deref().map(|key2| ("key2", key2));
-                let labels: [Label<'_>; 2] = [("domain", domain), ("key1", key1)];
-                let labels: Vec<Label<'_>> = labels.into_iter().chain(key2).collect();
-                samples.sample(&labels, read(hits).into())?;
-            }
-            Ok(())
-        })
     }
 }
 

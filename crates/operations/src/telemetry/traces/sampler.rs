@@ -1,5 +1,6 @@
 //! Samplers: which calls have a span.
 
+use crate::telemetry::collector::OtlpVariableError;
 use opentelemetry::{TraceId, trace::SpanKind};
 use opentelemetry_sdk::trace::{Sampler as SdkSampler, SamplingDecision, ShouldSample as _};
 use tidegate_service::TraceContext;
@@ -20,14 +21,9 @@ enum Otherwise {
     Share(f64),
 }
 
-/// The setting of a sampler is not supported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SamplerError {
-    /// The name is not known.
-    Name,
-    /// The argument is no share.
-    Share,
-}
+/// The variables of a sampler.
+pub(super) const NAME: &str = "OTEL_TRACES_SAMPLER";
+pub(super) const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
 
 impl Default for Sampler {
     /// The caller decides; calls without a trace context have no span.
@@ -38,7 +34,7 @@ impl Default for Sampler {
 
 impl Sampler {
     /// The sampler that OpenTelemetry calls by this name.
-    pub(super) fn new(name: &str, argument: Option<&str>) -> Result<Self, SamplerError> {
+    pub(super) fn new(name: &str, argument: Option<&str>) -> Result<Self, OtlpVariableError> {
         let (is_parent_based, otherwise) = match name.strip_prefix("parentbased_") {
             Some(otherwise) => (true, otherwise),
             None => (false, name),
@@ -47,12 +43,15 @@ impl Sampler {
             "always_on" => Otherwise::Always,
             "always_off" => Otherwise::Never,
             "traceidratio" => {
-                let share = argument.map_or(Ok(1.0), str::parse).map_err(|_| SamplerError::Share)?;
-                Otherwise::Share(
-                    Some(share).filter(|share| (0.0..=1.0).contains(share)).ok_or(SamplerError::Share)?,
-                )
+                let argument = argument.unwrap_or("1");
+                let share = argument.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+                let wrong = || OtlpVariableError::new(ARGUMENT, argument, "write a share from 0 to 1");
+                Otherwise::Share(share.ok_or_else(wrong)?)
             }
-            _ => return Err(SamplerError::Name),
+            _ => {
+                let remedy = "write always_on, always_off or traceidratio, or one of them after parentbased_";
+                return Err(OtlpVariableError::new(NAME, name, remedy));
+            }
         };
         Ok(Self { is_parent_based, otherwise })
     }
@@ -116,11 +115,12 @@ mod tests {
 
     #[test]
     fn settings_that_are_not_supported_are_errors() {
+        let wrong = |name, argument| Sampler::new(name, argument).err().map(|error| error.name);
         for name in ["", "always", "parentbased_", "jaeger_remote", "xray"] {
-            assert_eq!(Sampler::new(name, None), Err(SamplerError::Name), "{name}");
+            assert_eq!(wrong(name, None), Some(NAME.to_owned()), "{name}");
         }
         for share in ["", "x", "-0.1", "1.1", "NaN"] {
-            assert_eq!(Sampler::new("traceidratio", Some(share)), Err(SamplerError::Share), "{share}");
+            assert_eq!(wrong("traceidratio", Some(share)), Some(ARGUMENT.to_owned()), "{share}");
         }
     }
 }

@@ -1,13 +1,10 @@
 //! The environment variables of OpenTelemetry that configure traces. Its crates read the others: of the exporter (endpoint,
 //! headers, timeout) and of batches (`OTEL_BSP_…`).
 
-use super::sampler::{Sampler, SamplerError};
+use super::sampler::{ARGUMENT, NAME, Sampler};
 use crate::telemetry::collector::{Environment, Export, OtlpVariableError, Signal};
 use std::error::Error;
 use tidegate_service::{Propagators, UnknownPropagator};
-
-const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
-const SAMPLER_ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
 
 /// The environment configures traces in a way that is not supported.
 #[derive(Debug, thiserror::Error)]
@@ -51,24 +48,9 @@ impl Variables {
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, TracesError> {
         let environment = Environment::new(Signal::Traces, variable);
         let Some(export) = environment.export()? else { return Ok(None) };
-        let [name, argument] = [SAMPLER, SAMPLER_ARGUMENT].map(|name| environment.value(name));
-        Ok(Some(Self { export, sampler: Self::sampler(name, argument)? }))
-    }
-
-    fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler, OtlpVariableError> {
-        let Some(name) = name else { return Ok(Sampler::default()) };
-        Sampler::new(&name, argument.as_deref()).map_err(|error| match error {
-            SamplerError::Name => OtlpVariableError::new(
-                SAMPLER,
-                name,
-                "write always_on, always_off or traceidratio, or one of them after parentbased_",
-            ),
-            SamplerError::Share => OtlpVariableError::new(
-                SAMPLER_ARGUMENT,
-                argument.unwrap_or_default(),
-                "write a share from 0 to 1",
-            ),
-        })
+        let [name, argument] = [NAME, ARGUMENT].map(|name| environment.value(name));
+        let sampler = name.map(|name| Sampler::new(&name, argument.as_deref()));
+        Ok(Some(Self { export, sampler: sampler.transpose()?.unwrap_or_default() }))
     }
 }
 
