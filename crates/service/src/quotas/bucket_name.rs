@@ -34,12 +34,6 @@ impl BucketName {
         Self(all.into())
     }
 
-    /// Whether it is in the same memory.
-    #[cfg(test)]
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Length of its texts.
     pub(super) fn bytes(&self) -> usize {
         self.0.len()

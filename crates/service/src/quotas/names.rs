@@ -2,27 +2,66 @@
 
 use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashTable, hash_table::Entry};
+use std::hash::BuildHasher as _;
 
-/// Names, each with the number of streams that have it.
+/// Number of a name, for as long as a stream has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NameId(u32);
+
+/// Names by their numbers, which are low, each with the number of streams that have it.
 #[derive(Default)]
-pub(super) struct Names(HashMap<BucketName, u32, RandomState>);
+pub(super) struct Names {
+    names: Vec<Option<(BucketName, u32)>>,
+    ids: HashTable<NameId>,
+    free: Vec<NameId>,
+    hasher: RandomState,
+}
 
 impl Names {
-    /// A name, for one more stream: the one that other streams have.
-    pub(super) fn take(&mut self, name: BucketName) -> BucketName {
-        let entry = self.0.entry(name);
-        let name = entry.key().clone();
-        *entry.or_insert(0) += 1;
-        name
+    /// The number of a name, for one more stream.
+    pub(super) fn take(&mut self, name: BucketName) -> NameId {
+        let Self { names, ids, free, hasher } = self;
+        let hash_of =
+            |id: &NameId| names[id.0 as usize].as_ref().map_or(0, |(name, _)| hasher.hash_one(name));
+        let is_it = |id: &NameId| names[id.0 as usize].as_ref().is_some_and(|(known, _)| *known == name);
+        match ids.entry(hasher.hash_one(&name), is_it, hash_of) {
+            Entry::Occupied(known) => {
+                let id = *known.get();
+                if let Some((_, streams)) = &mut names[id.0 as usize] {
+                    *streams += 1;
+                }
+                id
+            }
+            Entry::Vacant(new) => {
+                let id = free.pop().unwrap_or(NameId(names.len() as u32));
+                new.insert(id);
+                if id.0 as usize == names.len() {
+                    names.push(None);
+                }
+                names[id.0 as usize] = Some((name, 1));
+                id
+            }
+        }
+    }
+
+    /// A name that a stream has.
+    pub(super) fn get(&self, id: NameId) -> Option<&BucketName> {
+        self.names.get(id.0 as usize)?.as_ref().map(|(name, _)| name)
     }
 
     /// Notes that a stream has a name no more.
-    pub(super) fn give_back(&mut self, name: &BucketName) {
-        let Some(streams) = self.0.get_mut(name) else { return };
+    pub(super) fn give_back(&mut self, id: NameId) {
+        let Some(known) = self.names.get_mut(id.0 as usize) else { return };
+        let Some((name, streams)) = known else { return };
         *streams -= 1;
         if *streams == 0 {
-            self.0.remove(name);
+            let hash = self.hasher.hash_one(&*name);
+            if let Ok(entry) = self.ids.find_entry(hash, |other| *other == id) {
+                entry.remove();
+            }
+            *known = None;
+            self.free.push(id);
         }
     }
 }
@@ -34,12 +73,18 @@ mod tests {
     #[test]
     fn a_name_is_there_once_and_as_long_as_a_stream_has_it() {
         let (mut names, name) = (Names::default(), |value| BucketName::new([("key", value)]));
-        let [first, second, other] = ["a", "a", "b"].map(|value| names.take(name(value)));
-        assert!(first.is_same(&second) && !first.is_same(&other));
-        names.give_back(&first);
-        names.give_back(&other);
-        assert!(names.take(name("a")).is_same(&first) && names.0.len() == 1);
-        [first.clone(), first].iter().for_each(|name| names.give_back(name));
-        assert!(names.0.is_empty());
+        let of_two = [names.take(name("a")), names.take(name("a"))];
+        let other = names.take(name("b"));
+        assert!(of_two[0] == of_two[1] && other != of_two[0]);
+        names.give_back(of_two[0]);
+        names.give_back(other);
+        assert_eq!((names.get(of_two[1]), names.get(other)), (Some(&name("a")), None));
+        assert_eq!(names.take(name("c")), other, "numbers are low");
+        assert_eq!(names.get(other), Some(&name("c")));
+        assert_eq!(names.take(name("a")), of_two[0]);
+        for id in [of_two[0], of_two[0], other] {
+            names.give_back(id);
+        }
+        assert!(names.ids.is_empty() && names.names.iter().all(Option::is_none));
     }
 }

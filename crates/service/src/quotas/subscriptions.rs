@@ -1,6 +1,9 @@
 //! The buckets that one stream reports, by their names and by their numbers.
 
-use super::{bucket_name::BucketName, names::Names};
+use super::{
+    bucket_name::BucketName,
+    names::{NameId, Names},
+};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::{cell::RefCell, hash::BuildHasher as _, rc::Rc};
@@ -19,7 +22,7 @@ pub(super) struct Subscriptions {
     names: Rc<RefCell<Names>>,
     by_name: HashTable<u32>,
     hasher: RandomState,
-    buckets: Vec<Option<(BucketName, Subscription)>>,
+    buckets: Vec<Option<(NameId, Subscription)>>,
     free: Vec<u32>,
     /// Bytes of their names.
     bytes: usize,
@@ -41,19 +44,22 @@ impl Subscriptions {
     }
 
     pub(super) fn find(&self, name: &BucketName) -> Option<u32> {
-        let is_named =
-            |place: &u32| matches!(&self.buckets[*place as usize], Some((known, _)) if known == name);
+        let names = self.names.borrow();
+        let is_named = |place: &u32| {
+            let bucket = self.buckets[*place as usize];
+            bucket.is_some_and(|(id, _)| names.get(id) == Some(name))
+        };
         self.by_name.find(self.hasher.hash_one(name), is_named).copied()
     }
 
     pub(super) fn name(&self, place: u32) -> Option<BucketName> {
-        let (name, _) = self.buckets.get(place as usize)?.as_ref()?;
-        Some(name.clone())
+        let (id, _) = (*self.buckets.get(place as usize)?)?;
+        self.names.borrow().get(id).cloned()
     }
 
     pub(super) fn get(&self, place: u32) -> Option<Subscription> {
-        let (_, subscription) = self.buckets.get(place as usize)?.as_ref()?;
-        Some(*subscription)
+        let (_, subscription) = (*self.buckets.get(place as usize)?)?;
+        Some(subscription)
     }
 
     pub(super) fn set(&mut self, place: u32, subscription: Subscription) {
@@ -81,23 +87,30 @@ impl Subscriptions {
             }
             self.buckets.push(bucket);
         }
-        let Self { by_name, hasher, buckets, .. } = self;
-        let hash_of =
-            |place: &u32| buckets[*place as usize].as_ref().map_or(0, |(name, _)| hasher.hash_one(name));
+        let Self { names, by_name, hasher, buckets, .. } = self;
+        let names = names.borrow();
+        let hash_of = |place: &u32| {
+            let name = buckets[*place as usize].and_then(|(id, _)| names.get(id));
+            name.map_or(0, |name| hasher.hash_one(name))
+        };
         by_name.insert_unique(hash, place, hash_of);
         place
     }
 
     /// Removes a bucket; returns whether it was there.
     pub(super) fn remove(&mut self, place: u32) -> bool {
-        let Some((name, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
+        let Some((id, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
             return false;
         };
-        if let Ok(entry) = self.by_name.find_entry(self.hasher.hash_one(&name), |known| *known == place) {
-            entry.remove();
+        let mut names = self.names.borrow_mut();
+        if let Some(name) = names.get(id) {
+            let hash = self.hasher.hash_one(name);
+            if let Ok(entry) = self.by_name.find_entry(hash, |known| *known == place) {
+                entry.remove();
+            }
+            self.bytes -= name.bytes();
         }
-        self.bytes -= name.bytes();
-        self.names.borrow_mut().give_back(&name);
+        names.give_back(id);
         self.free.push(place);
         true
     }
@@ -111,6 +124,6 @@ impl Subscriptions {
 impl Drop for Subscriptions {
     fn drop(&mut self) {
         let mut names = self.names.borrow_mut();
-        self.buckets.iter().flatten().for_each(|(name, _)| names.give_back(name));
+        self.buckets.iter().flatten().for_each(|(id, _)| names.give_back(*id));
     }
 }
