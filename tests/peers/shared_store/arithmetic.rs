@@ -38,6 +38,22 @@ const LAYOUT: &str = "layout of a test";
 /// The most microseconds by which the store's clock is set back in random worlds.
 const BACK_MAX: u64 = 900;
 
+/// The lines of a script that read the clock.
+const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
+
+/// The lines of a script that set the time that keys outlive their counters.
+const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
+
+/// The text of a script that reads the time in microseconds from its last argument, and whose keys outlive their counters by an hour of the
+/// store's clock, which is another one.
+pub(super) fn with_argument_clock(script: Script) -> String {
+    let text = script.text();
+    let has_lines = text.contains(READS_CLOCK) && (script == Script::Reset || text.contains(SETS_SLACK));
+    assert!(has_lines, "the lines are those of the script");
+    let with_clock = text.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
+    with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
+}
+
 /// The script in a store, at times of the test's choice.
 pub(super) struct Store {
     connection: redis::Connection,
@@ -52,7 +68,7 @@ impl Store {
         let mut connection = server.connection();
         let digests = Script::ALL.map(|script| {
             let load =
-                redis::cmd("SCRIPT").arg("LOAD").arg(script.with_argument_clock()).query(&mut connection);
+                redis::cmd("SCRIPT").arg("LOAD").arg(with_argument_clock(script)).query(&mut connection);
             load.expect("the script compiles")
         });
         Self { connection, digests, prefix, lost: 0 }

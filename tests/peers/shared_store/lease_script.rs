@@ -1,6 +1,6 @@
 //! The script's leases in a real store, called as a server calls them, with a limiter of one rule.
 
-use super::RedisServer;
+use super::{RedisServer, arithmetic::with_argument_clock};
 use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
@@ -33,7 +33,7 @@ impl Store {
         let mut connection = server.connection();
         let mut load = |script: Script| -> String {
             let load =
-                redis::cmd("SCRIPT").arg("LOAD").arg(script.with_argument_clock()).query(&mut connection);
+                redis::cmd("SCRIPT").arg("LOAD").arg(with_argument_clock(script)).query(&mut connection);
             load.expect("the script compiles")
         };
         let (sha, reset_sha) = (load(Script::Decide), load(Script::Reset));

@@ -3,6 +3,7 @@
 
 use super::{
     RedisServer,
+    arithmetic::with_argument_clock,
     lease_script::{LAYOUT, LENGTH, Store, at, counter, limiter, request, take},
     random_rules::Random,
 };
@@ -47,7 +48,7 @@ impl QuotaStore {
     fn new(server: &RedisServer, prefix: &str) -> Self {
         let mut connection = server.connection();
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(Script::Quota.with_argument_clock());
+        load.arg("LOAD").arg(with_argument_clock(Script::Quota));
         let sha = load.query(&mut connection).expect("the script compiles");
         Self { decisions: Store::new(server, prefix.to_owned()), connection, sha, prefix: prefix.to_owned() }
     }

@@ -33,12 +33,6 @@ macro_rules! with_counters {
     };
 }
 
-/// The lines of a script that read the clock.
-const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
-
-/// The lines of a script that set the time that keys outlive their counters.
-const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
-
 impl Script {
     /// All of them.
     pub const ALL: [Self; 7] =
@@ -70,15 +64,5 @@ impl Script {
             Self::Reset => concat!(include_str!("mark.lua"), include_str!("reset.lua")),
             Self::Quota => with_counters!("quota.lua"),
         }
-    }
-
-    /// Its text for tests: it reads the time in microseconds from its last argument, and its keys outlive their counters by an hour of
-    /// the store's clock, which is another one.
-    pub fn with_argument_clock(self) -> String {
-        let text = self.text();
-        let has_lines = text.contains(READS_CLOCK) && (self == Self::Reset || text.contains(SETS_SLACK));
-        assert!(has_lines, "the lines are those of the script");
-        let with_clock = text.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
-        with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{
     SharedStore,
+    connection::Connection,
     inner::Inner,
-    side_connection::{Connection, PAUSE, SideConnection},
+    side_connection::{PAUSE, SideConnection},
 };
 use crate::{
     holders::{DueRequest, Holders, LeaseEvent},

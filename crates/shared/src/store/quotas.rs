@@ -1,10 +1,6 @@
 //! The thread that sends requests for parts of quota, and passes the grants on.
 
-use super::{
-    SharedStore,
-    inner::Inner,
-    side_connection::{Connection, SideConnection},
-};
+use super::{SharedStore, connection::Connection, inner::Inner, side_connection::SideConnection};
 use crate::{
     quota::{PartCall, PartGrant},
     script::{Batch, decode_parts},
@@ -88,7 +84,7 @@ async fn send(
     if !store.leases() {
         return Ok(());
     }
-    let Connection { mut commands, run } = connection.get().await?;
+    let Connection { mut commands, run, .. } = connection.get().await?;
     let now = clock.now();
     let mut reply = store.request_parts(&mut commands, &run, calls, now).await?;
     if reply.is_empty() {
