@@ -55,18 +55,20 @@ fn label(svg: &mut String, at: (f64, f64), anchor: &str, text: &str) {
 
 /// 0 %, 90 %, 99 %, 99.9 % ...
 fn percent_label(nines: u32) -> String {
-    match nines {
-        0 => "0 %".to_owned(),
-        1 => "90 %".to_owned(),
-        2 => "99 %".to_owned(),
-        _ => format!("99.{} %", "9".repeat(nines as usize - 2)),
-    }
+    let digits = nines.saturating_sub(2) as usize;
+    format!("{:.digits$} %", 100.0 - 100.0 / 10_f64.powi(nines as i32))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::outcome::Outcome;
+
+    #[test]
+    fn shares_are_labelled_in_nines() {
+        let labels = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(percent_label), labels);
+    }
 
     fn drawing(latencies: impl Iterator<Item = u64>) -> String {
         let mut tally = Tally::new();

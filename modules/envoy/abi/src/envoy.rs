@@ -178,8 +178,10 @@ impl Host for HookedStream<'_> {
     }
 
     fn waker(&self) -> Option<Waker> {
+        let all = self.callbacks;
         // SAFETY: the stream lives while the hook runs.
-        let made = unsafe { (self.callbacks.http_filter_scheduler_new)(self.stream) };
-        Scheduler::of(made, true).map(Waker::of_stream)
+        let scheduler = unsafe { (all.http_filter_scheduler_new)(self.stream) };
+        let (commit, delete) = (all.http_filter_scheduler_commit, all.http_filter_scheduler_delete);
+        (!scheduler.is_null()).then(|| Waker::of_stream(Scheduler { scheduler, commit, delete }))
     }
 }

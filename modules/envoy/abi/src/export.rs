@@ -16,7 +16,7 @@ macro_rules! export_module {
                     hooks::config_new::<$module>(host, config)
                 }
                 fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
-                    hooks::config_destroy::<$module>(config);
+                    hooks::config_destroy::<<$module as $crate::Module>::Config>(config);
                 }
                 fn envoy_dynamic_module_on_http_filter_config_scheduled(host: *mut c_void, config: *const c_void, _event: u64) {
                     hooks::config_scheduled::<$module>(host, config);
@@ -25,7 +25,7 @@ macro_rules! export_module {
                     hooks::route_new::<$module>(config)
                 }
                 fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(route: *const c_void) {
-                    hooks::route_destroy::<$module>(route);
+                    hooks::config_destroy::<<$module as $crate::Module>::Route>(route);
                 }
                 fn envoy_dynamic_module_on_http_filter_new(config: *const c_void, _envoy: *mut c_void) -> *const c_void {
                     hooks::stream_new::<$module>(config)

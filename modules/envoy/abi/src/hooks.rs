@@ -102,24 +102,14 @@ fn boxed<T>(made: Option<Result<T, String>>) -> *const c_void {
     }
 }
 
-/// A configuration is no longer used.
+/// A configuration, or one of a route, is no longer used.
 ///
 /// # Safety
 ///
-/// `config` was returned by [`config_new`], and is not used again.
-pub unsafe fn config_destroy<M: Module>(config: *const c_void) {
+/// `config` was returned by [`config_new`] or [`route_new`] for a `C`, and is not used again.
+pub unsafe fn config_destroy<C>(config: *const c_void) {
     // SAFETY: by the caller's promise.
-    guarded("on_http_filter_config_destroy", || unsafe { free::<Arc<M::Config>>(config) });
-}
-
-/// A configuration of a route is no longer used.
-///
-/// # Safety
-///
-/// `route` was returned by [`route_new`], and is not used again.
-pub unsafe fn route_destroy<M: Module>(route: *const c_void) {
-    // SAFETY: by the caller's promise.
-    guarded("on_http_filter_per_route_config_destroy", || unsafe { free::<Arc<M::Route>>(route) });
+    guarded("on_http_filter_config_destroy", || unsafe { free::<Arc<C>>(config) });
 }
 
 /// Drops an object that [`boxed`] made.

@@ -146,16 +146,20 @@ impl ConfigHost {
 
     /// A handle by which any thread can schedule [`Module::publish`](crate::Module::publish) of this configuration.
     pub fn scheduler(&self) -> Option<Scheduler> {
-        let call = callbacks().filter(|_| !self.0.is_null())?.http_filter_config_scheduler_new;
+        let all = callbacks().filter(|_| !self.0.is_null())?;
         // SAFETY: Envoy's configuration lives while the hook runs.
-        Scheduler::of(unsafe { call(self.0) }, false)
+        let scheduler = unsafe { (all.http_filter_config_scheduler_new)(self.0) };
+        let (commit, delete) =
+            (all.http_filter_config_scheduler_commit, all.http_filter_config_scheduler_delete);
+        (!scheduler.is_null()).then(|| Scheduler { scheduler, commit, delete })
     }
 }
 
 /// Schedules a hook on the thread that it belongs to. Of no effect once the configuration or the stream is gone.
 pub struct Scheduler {
-    scheduler: EnvoyScheduler,
-    is_of_stream: bool,
+    pub(crate) scheduler: EnvoyScheduler,
+    pub(crate) commit: unsafe extern "C" fn(EnvoyScheduler, u64),
+    pub(crate) delete: unsafe extern "C" fn(EnvoyScheduler),
 }
 
 // SAFETY: the ABI allows a scheduler to be used by any thread.
@@ -164,32 +168,17 @@ unsafe impl Send for Scheduler {}
 unsafe impl Sync for Scheduler {}
 
 impl Scheduler {
-    /// Of a scheduler that Envoy has made; none for null.
-    pub(crate) fn of(scheduler: EnvoyScheduler, is_of_stream: bool) -> Option<Self> {
-        (!scheduler.is_null()).then_some(Self { scheduler, is_of_stream })
-    }
-
     /// Schedules the hook.
     pub fn schedule(&self) {
-        let Some(all) = callbacks() else { return };
-        let commit = match self.is_of_stream {
-            true => all.http_filter_scheduler_commit,
-            false => all.http_filter_config_scheduler_commit,
-        };
         // SAFETY: the scheduler lives until it is dropped.
-        unsafe { commit(self.scheduler, 0) };
+        unsafe { (self.commit)(self.scheduler, 0) };
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        let Some(all) = callbacks() else { return };
-        let delete = match self.is_of_stream {
-            true => all.http_filter_scheduler_delete,
-            false => all.http_filter_config_scheduler_delete,
-        };
         // SAFETY: made by Envoy, and deleted once.
-        unsafe { delete(self.scheduler) };
+        unsafe { (self.delete)(self.scheduler) };
     }
 }
 

@@ -277,8 +277,8 @@ fn run(header: &str, within: Within) -> (u32, Vec<String>, Vec<String>) {
             hooks::stream_complete::<TestModule>(pointer, own);
             hooks::stream_destroy::<TestModule>(own);
         }
-        hooks::route_destroy::<TestModule>(route);
-        hooks::config_destroy::<TestModule>(config);
+        hooks::config_destroy::<<TestModule as Module>::Route>(route);
+        hooks::config_destroy::<<TestModule as Module>::Config>(config);
         status
     };
     (status, envoy.responses.take(), envoy.added.take())
