@@ -29,31 +29,7 @@ fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) ->
 
 /// Decodes `%xx`; what is no escape stays as it is. A plus is a plus, as in Envoy.
 pub fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let escaped = match (first, after) {
-            (b'%', [high, low, after @ ..]) => hex(*high, *low).map(|byte| (byte, after)),
-            _ => None,
-        };
-        match escaped {
-            Some((byte, after)) => {
-                decoded.push(byte);
-                rest = after;
-            }
-            None => decoded.push(*first),
-        }
-    }
-    Cow::Owned(decoded)
-}
-
-fn hex(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
+    percent_encoding::percent_decode(text).into()
 }
 
 /// `QueryParameterMatcher`.

@@ -1,6 +1,7 @@
 //! The environment variables of OpenTelemetry that configure the push of metrics.
 
 use crate::telemetry::collector::{Environment, Export, OtlpVariableError, Protocol, Signal};
+use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
 /// Settings of a push by OTLP.
@@ -57,29 +58,13 @@ fn millis((name, value): (String, String)) -> Result<Duration, OtlpVariableError
     }
 }
 
-/// The text with each `%` and two hexadecimal digits replaced by their byte, as in W3C Baggage; a `%` that no digits follow stays. None
-/// if the text is not UTF-8.
-fn percent_decoded(text: &str) -> Option<String> {
-    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some(&byte) = rest.split_off_first() {
-        let digits =
-            rest.first_chunk::<2>().filter(|digits| byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
-        let encoded =
-            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        if encoded.is_some() {
-            rest = &rest[2..];
-        }
-        decoded.push(encoded.unwrap_or(byte));
-    }
-    String::from_utf8(decoded).ok()
-}
-
-/// `name=value` pairs, separated by commas, with percent-encoded values.
+/// `name=value` pairs, separated by commas, with percent-encoded values as in W3C Baggage: a `%` that no two digits follow stays.
 fn headers((name, text): (String, String)) -> Result<Vec<(String, String)>, OtlpVariableError> {
     let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
     let pair = |pair: &str| {
         let (header, value) = pair.split_once('=')?;
-        let (header, value) = (header.trim().to_ascii_lowercase(), percent_decoded(value.trim())?);
+        let (header, value) = (header.trim().to_ascii_lowercase(), percent_decode_str(value.trim()));
+        let value = value.decode_utf8().ok()?.into_owned();
         let is_valid =
             http::HeaderName::try_from(&header).is_ok() && http::HeaderValue::try_from(&value).is_ok();
         is_valid.then_some((header, value))
