@@ -241,8 +241,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         for counter in self.counters {
             let now = self.shards.time(counter, self.now);
             let charges = &self.by_key[counter.charges()];
-            let first = &self.charges[charges[0] as usize];
-            let counted = self.within_debt(first, counter, self.counted(counter, admitted), now);
+            let first = charges[0] as usize;
+            let counted =
+                self.within_debt(&self.charges[first], counter, self.counted(counter, admitted), now);
             // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
                 counted != HitSum::ZERO
@@ -251,7 +252,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             } else {
                 counted.taken > 0 && has_room
             };
-            let first = &self.charges[charges[0] as usize];
+            let first = &self.charges[first];
             let (limit, reserve) = (&*first.limit, first.reserves());
             // A shared store decides by the sum.
             let is_in_order = self.in_order && limit.is_joined;
