@@ -64,9 +64,9 @@ pub enum StepRef<'s, 'l> {
     Kept(&'s Step),
 }
 
-/// Passes the steps of all logs to `apply`, in their order. Of steps at one time, those of one log stay in its order, and those of the log
-/// that starts first precede. An error is returned as soon as it is read. Lines of a single log that are next when they are read, which
-/// most are, are not copied.
+/// Passes the steps of all logs to `apply`, in their order. If several steps have one time, steps of one log stay in the order of the log,
+/// and the log that starts first precedes. An error is returned as soon as it is read. With a single log, most lines are next when they are
+/// read, and are not copied.
 pub fn apply_in_order<L: Log>(
     logs: Vec<L>,
     mut apply: impl FnMut(StepRef<'_, '_>) -> Result<(), L::Error>,
@@ -110,7 +110,7 @@ impl Sorted {
             && !self.lines.front().is_some_and(|first| self.has_next_number(first.place()))
     }
 
-    /// Whether a line there has the number after the last one: then none that is not read yet precedes it.
+    /// Whether a line at this place has the number after the last one. No line that is not read yet precedes such a line.
     fn has_next_number(&self, place: Option<Place>) -> bool {
         place
             .zip(self.last)
@@ -151,7 +151,7 @@ impl<L: Log> SortedLog<L> {
         Self { log, is_at_end: false, sorted: Sorted::default(), head: None, start: Timestamp::EPOCH }
     }
 
-    /// The next line. If the log is the only one, those before it that are next when they are read are passed to `apply`.
+    /// The next line. If there is only this log, `apply` gets each line before it that is next when it is read.
     fn next(
         &mut self,
         is_alone: bool,
@@ -176,8 +176,8 @@ impl<L: Log> SortedLog<L> {
     }
 }
 
-/// The logs that have a next line, by the process that numbered it; in one group those of none. Each has at least one log, but between
-/// [`Self::take`] and [`Self::put`].
+/// The logs that have a next line, in groups by the process that numbered the line. Lines without a number are one group. Each group has at
+/// least one log, except between [`Self::take`] and [`Self::put`].
 #[derive(Default)]
 struct Heads(Vec<Group>);
 

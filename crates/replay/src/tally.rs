@@ -39,8 +39,8 @@ struct DescriptorOutcome<'a> {
     code: Code,
     remaining: u32,
     reset: Option<Reset>,
-    /// Whether `reset` is from the average time that slots were held. A server forgets that of a counter without slots at a time that no
-    /// log has.
+    /// Whether `reset` is an estimate from the mean hold of slots. A server forgets the mean hold of a counter without slots, and logs do
+    /// not contain when.
     is_estimate: bool,
     rule: &'a str,
 }

@@ -49,13 +49,13 @@ pub(super) fn page_start(token: &str) -> Result<usize> {
     }
 }
 
-/// The items of a page that starts there, and the token of the next one; empty at the end.
+/// The items of the page that begins at `start`, and the token of the next page. The token of the last page is empty.
 pub(super) fn page(start: usize, size: u32, total: usize) -> (Range<usize>, String) {
     let end = start.saturating_add(page_size(size, PAGE_MAX, PAGE_MAX)).min(total);
     (start.min(end)..end, if end < total { end.to_string() } else { String::new() })
 }
 
-/// The number of items of a page, of which the caller wants so many; 0 stands for the default.
+/// The number of items of a page. `size` is the number that the caller wants, or 0 for the default.
 pub(super) fn page_size(size: u32, default: usize, max: usize) -> usize {
     if size == 0 { default } else { (size as usize).min(max) }
 }

@@ -39,7 +39,7 @@ impl Admitted {
 
 /// Paths that a request selects.
 struct Listed {
-    /// The newest paths, in descending order of time: as many as the request asks for, or all.
+    /// Paths, the newest first. There are at most as many as the request asks for.
     paths: Vec<CountedKeyPath>,
     /// Number of all.
     total: u32,

@@ -25,8 +25,8 @@ pub(super) struct ControlFlags {
 }
 
 impl ControlFlags {
-    /// Refuses a control API that nobody can call on either port, and leases that nobody could hold: roles are those of tokens, of
-    /// names in client certificates, which the token file has too, and of users at Unix sockets.
+    /// Refuses a control API that nobody can call, and leases that nobody can hold. Tokens, names in client certificates and users at Unix
+    /// sockets have roles; the token file lists the first two.
     pub(super) fn require_callers(
         &self,
         has_tokens: bool,

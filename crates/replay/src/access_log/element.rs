@@ -25,8 +25,8 @@ pub(super) fn name_and_index(name: &str) -> Option<(&str, i64)> {
     Some((name, index.parse().ok()?))
 }
 
-/// The place of each field of a mapping, which a log has by names, and the index of an element of the list in it. `kind` is that of the
-/// places, `known` has their names.
+/// The place of each field of a mapping, and the index of an element if the field names one in a list. The fields of the log have names.
+/// `kind` is what messages call a field, and `known` returns the names of the log.
 pub(super) fn places<'n, P, K: Iterator<Item = &'n str>>(
     mapping: &Mapping,
     kind: &'static str,

@@ -25,8 +25,8 @@ struct Settled {
     end: Option<Timestamp>,
 }
 
-/// Counts what the node reports as spent of a counter, takes back what it does not keep, and grants its share; none for a request that is
-/// not newer than the node's last one.
+/// Counts the credits of a counter that the node has spent, takes back credits that the node does not keep, and grants the node its share.
+/// None if the request is not newer than the last one of the node.
 pub fn lease(
     leased: &mut Leased,
     terms: Terms<'_>,

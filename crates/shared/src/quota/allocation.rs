@@ -25,15 +25,15 @@ impl Level {
         Self::among(wanted, |want| (*want, 1), direct, rate)
     }
 
-    /// Divides a rate by the demands of servers, each of which counts by its number of clients, and that of requests to servers, which count
-    /// as those of one client. Sorts the servers. The level and the headroom are those of a client.
+    /// Divides a rate by the demands of servers and the demand of requests to servers. A server counts as its clients do, and requests count
+    /// as one client. Sorts the servers. The level and the headroom are those of a client.
     pub(super) fn of_servers(servers: &mut [Claimant], direct: u64, rate: u64) -> Self {
         servers.sort_unstable_by_key(|server| server.demand / server.clients.max(1));
         Self::among(servers, |server| (server.demand, server.clients), direct, rate)
     }
 
-    /// Divides a rate among claimants, of each of which `claim` is the demand and the number of clients, in ascending order of the demand of
-    /// a client.
+    /// Divides a rate among claimants, which are in ascending order of the demand of a client. `claim` returns the demand of a claimant and
+    /// the number of its clients.
     fn among<C>(ascending: &[C], claim: impl Fn(&C) -> (u64, u64) + Copy, direct: u64, rate: u64) -> Self {
         let clients =
             ascending.iter().map(claim).fold(0, |sum: u64, (_, clients)| sum.saturating_add(clients));

@@ -39,7 +39,8 @@ impl Sum for Part {
     }
 }
 
-/// The burst that a server keeps which does not know its part: what the store knows of it. A store that has lost its keys knows of none.
+/// The burst that a server declares if it does not know its part. It keeps what the store has recorded for it; a store without its keys has
+/// recorded nothing.
 pub const KNOWN_BURST: u64 = u64::MAX;
 
 /// Request of a server for its part.

@@ -9,8 +9,8 @@ use tidegate_core::{
 /// More hits than a slot has.
 const ALL: u64 = 1 << 32;
 
-/// A call of a script for counters of one group. The script returns a number: of slots that were released, of reservations that have ended, of
-/// counters that were reset, or 1 if a ticket is held.
+/// A call of a script for counters of one group. The script returns how many slots were released, reservations have ended, or counters were
+/// reset, or 1 if a ticket is held.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The script.
@@ -76,7 +76,7 @@ impl Command {
         Self { script: Script::Reset, counters, token: None, arguments: Vec::new() }
     }
 
-    /// The names of its keys, which all begin with this.
+    /// The names of its keys. All begin with `prefix`.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let token = self.token.map(|token| format!("{prefix}undo:{token:032x}"));
         let mut keys: Vec<String> = token.into_iter().collect();

@@ -58,7 +58,7 @@ impl Walk<'_> {
     }
 }
 
-/// The reason why limits of requests do not count by an algorithm of rules, and the remedy; none for names that are no algorithm of these.
+/// The reason why limits of requests do not count by an algorithm that rules have, and the remedy. None for any other name.
 fn refusal(name: &str) -> Option<String> {
     let reason = match name {
         "token_bucket" | "leaky_bucket" => format!(

@@ -133,7 +133,7 @@ fn set_of(name: &str, field: &Field<'_>, key: &DeclaredKey, ignores_case: bool) 
     }
 }
 
-/// What `read` makes of the text of each item; reports those of which it makes nothing. None if there is none.
+/// Reads the text of each item by `read`, and reports items for which that returns none. None if no item could be read.
 fn read_each<'n, T>(
     items: &[Field<'n>],
     list: &Field<'_>,
