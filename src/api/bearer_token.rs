@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, header::AUTHORIZATION};
 
-/// The credentials of the scheme `Bearer`, whose name is case-insensitive; none if no token is sent. With several headers the
-/// token is empty, which no file lists: which of them counts is not defined.
+/// Returns the token of a `Bearer` credential (the scheme is case-insensitive); none if none is sent. Several headers yield an empty token,
+/// which no file lists: which of them counts is undefined.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, None) = (values.next()?.as_bytes(), values.next()) else { return Some(&[]) };

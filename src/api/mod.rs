@@ -1,7 +1,7 @@
 //! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP.
 //!
-//! Each decodes bytes to a checked request of [`limit`](tidegate_core::limit), calls the service, and encodes the decision. No
-//! protocol decides anything.
+//! Each protocol decodes bytes to a checked request of [`limit`](tidegate_core::limit), calls the service, and encodes the decision. None
+//! decides anything itself.
 
 mod bearer_token;
 mod build;

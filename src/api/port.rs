@@ -1,11 +1,11 @@
 //! The gRPC port: serves `ShouldRateLimit` and checks of the health on the fast path where it can, and routes every other request to
 //! tonic.
 //!
-//! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
-//! where the connection put it; the response is encoded where the connection sends it from. Whenever a request is found
-//! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule that it
-//! reaches may queue it. Responses to calls that a shared store decides are deferred. Refusals of calls are therefore made in one place, and
-//! both paths respond alike. What is no call is refused for its headers: a client cannot cause much work by a few bytes.
+//! The fast path takes the common form only: one uncompressed message, complete and within the limits. It decodes the message where the
+//! connection put it, and encodes the response where the connection sends it from. Any other request goes to the router unchanged, before
+//! anything was decided or charged; so does a request that reaches a rule with a queue. Responses to calls that a shared store decides are
+//! deferred. So calls are refused in one place, and both paths respond alike. Requests that are no calls are refused by their headers
+//! alone: a few bytes cannot cause much work.
 
 use super::{
     client::Client,
@@ -89,14 +89,15 @@ pub struct GrpcPort {
     peer: Arc<str>,
     /// The verified names in the certificate of the client.
     names: Arc<[String]>,
-    /// When the log had a line of each reason for which connections refuse requests.
+    /// Times of the last log line for each reason for which connections refuse requests.
     streams_logged: Arc<LogTimes<StreamRefusal>>,
     /// Memory for incomplete requests; none without a bound.
     bodies: Option<Arc<BodyMemory>>,
 }
 
 impl GrpcPort {
-    /// The fast path to `service` and checks of the health, and `routes` for all else. `routes` has the same service and health.
+    /// Sends `ShouldRateLimit` and health checks on the fast path to `service`, all else to `routes`, which has the same service and
+    /// health.
     pub fn new(
         service: RateLimitService,
         (routes, health): (Routes, Health),
@@ -157,7 +158,7 @@ impl GrpcPort {
         );
     }
 
-    /// Responds by a lease in hand or by free slots, or defers the response until the store has decided or slots are free.
+    /// Responds at once by a lease in hand or free slots; otherwise defers the response until the store has decided or slots are free.
     #[inline]
     fn respond_or_defer(&self, call: &Call<'_>, responses: &mut impl Responses) {
         let Call { request, head, .. } = call;
@@ -175,7 +176,7 @@ impl GrpcPort {
             return;
         }
         let mut deferred = self.deferred(call);
-        // At once: so it lines up before the calls after it, and what it ends is ended although its connection ends with this read.
+        // Polled at once: so the call is queued before later calls, and the end of a slot takes effect even if the connection ends now.
         match deferred.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(DeferredResponse { body, on_reset }) => {
                 responses.push_uncounted(|out| out.extend_from_slice(&body));
@@ -227,7 +228,7 @@ fn encode(
     }
 }
 
-/// The reason and the cause for which tonic refused the message, if it did. Other statuses have been counted.
+/// The reason and the cause if tonic refused the message. Other statuses have been counted.
 fn refusal_of_message(response: &Response<Body>) -> Option<(Refusal, String)> {
     let status = Status::from_header_map(response.headers())?;
     let refusal = match status.code() {

@@ -27,7 +27,7 @@ pub struct RouteSettings {
     pub first_message_within: Duration,
 }
 
-/// The router, with the control API and leases if there are any, and the health that it reports: NOT_SERVING until it is set.
+/// Builds the router and its health, with the control API and leases if enabled. Health is NOT_SERVING until it is set.
 pub fn routes(
     service: RateLimitService,
     control: Option<&ControlApi>,

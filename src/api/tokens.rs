@@ -1,5 +1,5 @@
-//! Bearer tokens and their file: a line `NAME:SHA-256` or `NAME:SHA-256:ROLE` for each token, as `tidegate token` writes it, and a line
-//! `san=NAME:ROLE` for each name in client certificates that has a role without a token.
+//! Bearer tokens and their file. A line `NAME:SHA-256` or `NAME:SHA-256:ROLE` declares a token, as `tidegate token` writes it. A line
+//! `san=NAME:ROLE` gives a role, without a token, to a name in client certificates.
 //!
 //! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
 //! by guessing.
@@ -91,9 +91,9 @@ impl Tokens {
         }
     }
 
-    /// The name and the role of a token. The time does not depend on which one it is, or how much of one it resembles.
+    /// Returns the name and the role of a token, in constant time: neither the match nor the length of a common prefix shows.
     pub(in crate::api) fn find(&self, token: &[u8]) -> Option<(&str, Role)> {
-        // A line for the empty text is a mistake of the script that made the line.
+        // A line with the hash of the empty text is a mistake of the script that wrote it.
         if token.is_empty() {
             return None;
         }
@@ -107,14 +107,13 @@ impl Tokens {
         found
     }
 
-    /// The name and the role of the greatest role that the names in a verified certificate have: one that permits what is needed, if
-    /// there is one.
+    /// Finds the name with the greatest role among those in a verified certificate; a name that permits what is needed goes first.
     pub(in crate::api) fn find_client(&self, names: &[String], needs: Role) -> Option<(&str, Role)> {
         let found = self.clients.iter().filter(|(name, _)| names.contains(name));
         found.max_by_key(|(_, role)| (role.permits(needs), *role)).map(|(name, role)| (&**name, *role))
     }
 
-    /// The credential of a caller that sent this token and has these names in its verified certificate, which count only without a
+    /// Returns the credential of a caller with this token and these names in its verified certificate. The names count only without a
     /// token.
     pub(in crate::api) fn credential(
         &self,
@@ -265,7 +264,7 @@ mod tests {
         assert_eq!(error.to_string(), "line 1: the role is none of lease, read and operate");
     }
 
-    /// A wrong token beside a listed certificate had the role of the certificate.
+    /// A caller with a wrong token and a listed certificate once had the certificate's role.
     #[test]
     fn a_wrong_token_has_no_role_whatever_certificate_is_beside_it() {
         let (reader, gone) = (new("reader"), new("gone"));

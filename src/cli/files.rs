@@ -13,7 +13,7 @@ pub(super) fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// The content, and its length; of standard input, which has none that is known, 0.
+/// Opens the content, with its length, or 0 for standard input, whose length is unknown.
 pub(super) fn open(file: &Path) -> Result<(Box<dyn Read>, u64), Failure> {
     if is_standard(file) {
         return Ok((Box::new(io::stdin().lock()), 0));

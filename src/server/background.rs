@@ -25,7 +25,7 @@ const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Background {
     pub(super) limiter: Arc<Limiter>,
     pub(super) config: Arc<Config>,
-    /// One for rules and one for blocks, where there are files of them.
+    /// One for the rule files and one for the files of blocks, if there are any.
     rule_files: Vec<RuleFiles>,
     xds: Option<XdsFeed>,
     control_plane: Option<Arc<ControlPlaneCounts>>,
@@ -164,7 +164,7 @@ impl Background {
         }
     }
 
-    /// Stops the threads and writes the last snapshot; called after the last decision. Rules that are being loaded have so much time.
+    /// Stops the threads and writes the last snapshot; called after the last decision. `time` bounds rules that are being loaded.
     pub(super) fn finish(self, time: Duration) -> Result<(), ServeError> {
         for files in self.rule_files {
             files.stop(time);

@@ -1,4 +1,4 @@
-//! A queue of jobs of several peers, of which each has its turn: one peer with many jobs delays the others by one job each.
+//! A queue in which peers with jobs take turns: a peer with many jobs delays each of the others by one job.
 
 use std::collections::{HashMap, VecDeque};
 use tidegate_transport::Peer;

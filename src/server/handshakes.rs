@@ -1,11 +1,11 @@
 //! TLS handshakes, on a thread of low priority: their cryptography delays no decision.
 //!
-//! That thread computes and nothing else. Results are logged, and connections given to workers, on the thread that accepts: a thread
-//! that may be preempted for long must not hold a lock that decisions need.
+//! That thread only computes. The thread that accepts logs the results and passes connections to workers: a thread that may be preempted
+//! for long must not hold a lock that decisions need.
 //!
-//! Invariants: at most `max` handshakes are in progress or wait, and none is in progress for longer than the timeout. Beyond the bound the
-//! oldest is ended, of those that wait first, so that clients that never complete theirs cannot lock others out. Peers take turns, so that
-//! one with many delays no other.
+//! Invariants: at most `max` handshakes are in progress or queued, and none is in progress for longer than the timeout. Beyond the bound
+//! the oldest is ended, queued handshakes first, so that clients that never complete theirs cannot lock others out. Peers take turns, so
+//! that a peer with many handshakes delays no other.
 
 use super::{ServeError, fair_queue::FairQueue};
 use std::{
@@ -65,13 +65,13 @@ impl Handshakes {
     }
 }
 
-/// Handshakes that wait for their first poll at most; further ones wait for their turn.
+/// Most handshakes that have not been polled yet; further ones stay in the queue.
 const WAITING_MAX: usize = 64;
 
 /// Refused connections that wait at most for their clients to read why; further ones are closed at once.
 const LINGERING_MAX: usize = 64;
 
-/// Time after which a full thread is looked at again.
+/// Time after which a full thread is checked again.
 const PACE: Duration = Duration::from_millis(5);
 
 /// The thread that drives handshakes, with a runtime of its own.
@@ -146,10 +146,10 @@ impl Running {
                 Some(ended) = ends.recv() => self.end(ended),
                 job = jobs.recv() => match job {
                     Some(job) => self.queue(job),
-                    // Nothing is accepted any more; connections that are not ready would have no time to be served.
+                    // Nothing is accepted any more, and a connection that is not ready would have no time to be served.
                     None => return,
                 },
-                // There may be room meanwhile.
+                // There may be room by now.
                 _ = paces.tick(), if is_waiting => {}
             }
             while self.thread.has_room()
@@ -184,7 +184,7 @@ impl Running {
             let handshake = timeout(limit, handshaking.handshake(accepted));
             let result = tokio::select! {
                 biased;
-                // It was reported then.
+                // The eviction has been reported.
                 _ = evicted => return,
                 result = handshake => result,
             };
@@ -194,7 +194,7 @@ impl Running {
                 Ok(accepted) => (Ok(accepted), None),
                 Err(RefusedConnection { error, unread }) => (Err(error), unread),
             };
-            // The receiver ends when the server stops. From now on the connection takes no place of a handshake.
+            // The receiver ends when the server stops. The connection no longer takes the place of a handshake.
             let _ = ended.send(Ended(number, result));
             if let (Some(refused), Ok(_place)) = (refused, lingering.try_acquire()) {
                 refused.linger().await;
@@ -205,7 +205,7 @@ impl Running {
     }
 
     fn end(&mut self, Ended(number, result): Ended) {
-        // It may have been evicted meanwhile.
+        // It may have been evicted since.
         let Some(Started { port, peer, ready, .. }) = self.started.remove(&number) else { return };
         match result {
             Ok(accepted) => {

@@ -1,8 +1,9 @@
 //! The HTTP port: a thread with a runtime of its own, so that long pages and many clients delay neither accepting nor decisions.
 //!
-//! Invariant: at most `connections_max` connections are open. Beyond it, one makes room for a new one: of those without a whole request,
-//! that of the client with the most of them, first those that have sent none although they were not just opened, then the one whose last
-//! request is the longest ago; if there is none, one of a client that has more connections than the new one's; else the new one is closed.
+//! Invariant: at most `connections_max` connections are open. Beyond it, a new connection displaces a connection without a whole request:
+//! of the client with most of these, first connections that are not new and have sent no request, then the one with the oldest last
+//! request. If there is none, it displaces a connection of a client with more connections than the new one's client. Otherwise the new
+//! connection is closed.
 
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
 use crate::api::http::{self, HttpState, Progress};
@@ -72,7 +73,7 @@ impl HttpPort {
         Ok(Self { connections, stop, finished })
     }
 
-    /// Takes connections that are ready to be served. One too many is closed.
+    /// Receives connections that are ready to be served. Beyond the waiting bound they are closed.
     pub(super) fn ready(&self) -> Ready {
         let connections = self.connections.clone();
         Arc::new(move |accepted| _ = connections.try_send(accepted))
@@ -126,7 +127,7 @@ impl PortThread {
                 }
                 Some(accepted) = accepted.recv() => {
                     self.serve(accepted, &router, &mut tasks);
-                    // A request that was received with its connection is read before a burst of further ones evicts it.
+                    // Reads requests received with their connections, before a burst of further connections evicts them.
                     tokio::task::yield_now().await;
                 }
                 Some(ended) = tasks.join_next_with_id() => self.remove(ended),
@@ -135,7 +136,7 @@ impl PortThread {
         // Requests that are left are dropped with the runtime, and their responses not sent.
         let ended = async {
             while tasks.join_next().await.is_some() {}
-            // What they have left to do in the store ends with this runtime.
+            // Pending work in the store ends with this runtime.
             if let Some(store) = self.state.shared_store() {
                 store.finished().await;
             }
@@ -144,7 +145,7 @@ impl PortThread {
     }
 
     fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {
-        // Otherwise a burst of new connections evicts open ones to make room beside those that have ended.
+        // Otherwise ended connections would count, and a burst of new connections would evict open ones.
         while let Some(ended) = tasks.try_join_next_with_id() {
             self.remove(ended);
         }
@@ -205,7 +206,7 @@ impl PortThread {
         };
         let idle = self.open.iter().filter(|(_, open)| open.progress.is_idle());
         let idlest = idle.max_by_key(|(_, open)| (of_peer[&open.peer], age(open))).map(|(id, _)| *id);
-        // Requests that the server handles, or whose responses are not read, keep nobody out who has fewer connections.
+        // A connection with a request in progress or an unread response keeps out no client that has fewer connections.
         let fair = of_peer.get(&newcomer).map_or(0, |count| *count) + 1;
         let busy = self.open.iter().filter(|(_, open)| of_peer[&open.peer] > fair);
         let busiest =

@@ -65,7 +65,7 @@ impl Http {
         let state = HttpState::new(service.clone(), settings.http.clone(), in_force)
             .with_control(control)
             .with_body_memory(Arc::clone(&settings.body_memory))
-            // A page of another name has no token, and no certificate for its name.
+            // A page under another name has no token, and no certificate for its name.
             .with_checked_hosts(settings.http.token_file.is_none() && settings.tls.http.is_none());
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
@@ -207,7 +207,7 @@ impl Listening {
         })
     }
 
-    /// Shows metrics and rules before the first rules are loaded.
+    /// Serves metrics and rules before the first rules are loaded.
     pub(super) fn await_rules(&self, background: &Background, is_healthy: bool) {
         self.show(background);
         self.service.await_rules();
@@ -291,7 +291,7 @@ impl Listening {
     }
 }
 
-/// Runs work that blocks, on a thread of its own; whether it ended in time. If not, it ends with the process.
+/// Runs blocking work on a thread of its own; returns whether it ended in time. Otherwise it ends with the process.
 async fn within(time: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (ended, has_ended) = oneshot::channel();
     let run = move || {
@@ -303,7 +303,7 @@ async fn within(time: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     thread.is_ok() && tokio::time::timeout(time, has_ended).await.is_ok()
 }
 
-/// Accepts connections for as long as it is polled, and hands them over when they are ready.
+/// Accepts connections while polled, and passes them on when they are ready.
 async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready, clock: Arc<dyn Clock>) {
     loop {
         let mut yields = Yields::new(Arc::clone(&clock));
@@ -317,7 +317,7 @@ async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready, clock: A
                     tokio::time::sleep(http_port::ACCEPT_RETRY).await;
                 }
             }
-            // To threads with decisions: a backlog of connections would delay them for a time slice.
+            // To threads that decide: a backlog of connections would delay them for a time slice.
             yields.yield_now();
         }
         // To other tasks of this thread.

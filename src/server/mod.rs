@@ -49,8 +49,7 @@ use tokio::sync::oneshot;
 pub enum Start<E> {
     /// No counters, and no snapshots.
     Fresh(Box<Limiter>),
-    /// Counters restored from a snapshot. While that lasts the server listens, health is NOT_SERVING, and requests
-    /// are refused with UNAVAILABLE.
+    /// Counters restored from a snapshot. Until then the server listens, health is NOT_SERVING, and requests are refused with UNAVAILABLE.
     Restored(Restore<E>),
 }
 
@@ -108,7 +107,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
             never = serve => match never {},
         }
         service_manager.notify(DRAINING);
-        // Queued requests do not delay the stop: those due after its end are denied now.
+        // Queued requests do not delay the stop: requests due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
         background.limiter.end_queues_at(clock.now().saturating_add(end));
         let stopping = clock.now();
@@ -128,7 +127,7 @@ async fn make_limiter<E: From<ServeError> + Send + 'static>(
         Start::Restored(restore) => restore,
     };
     let (restored, is_restored) = oneshot::channel();
-    // The receiver is gone if the server was stopped meanwhile.
+    // The receiver is gone if the server was stopped.
     let restore = move || _ = restored.send(restore());
     let thread = BackgroundThread::start("restore", Priority::Full, restore).map_err(ServeError::from)?;
     match is_restored.await {

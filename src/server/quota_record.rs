@@ -1,5 +1,5 @@
-//! The record of what quotas have assigned, in the data directory: `quotas`, a file of lines. By it a process knows what the one before it may
-//! have assigned, as [`Record`] states.
+//! The record of what quotas have assigned: the file `quotas` of lines in the data directory. From it a process knows what the former
+//! process may have assigned, as [`Record`] states.
 //!
 //! Invariant: a ceiling is in the file, on the disk, before clients are assigned what it permits.
 
@@ -40,8 +40,8 @@ pub struct QuotaRecordSettings {
 }
 
 impl QuotaRecordSettings {
-    /// In this data directory. To be called before anything is written there. Services and containers start with an empty directory, or one that
-    /// has a folder of the file system.
+    /// Settings for this data directory; to be called before anything is written there. Services and containers start with a directory that
+    /// is empty or has only a folder of the file system.
     pub fn of(directory: &Path) -> Self {
         let is_file = |entry: io::Result<fs::DirEntry>| {
             entry.and_then(|entry| entry.file_type()).map_or(true, |kind| !kind.is_dir())
@@ -59,7 +59,7 @@ impl QuotaRecordSettings {
 struct Content {
     record: Record,
     server: NodeId,
-    /// Where that number is valid: see [`place_of`].
+    /// The place where that number is valid: see [`place_of`].
     place: u64,
 }
 
@@ -67,18 +67,18 @@ struct Content {
 pub(super) struct QuotaRecord {
     path: PathBuf,
     last: Arc<Mutex<Content>>,
-    /// Ends once nothing passes it ceilings any more.
+    /// Ends once no sender of ceilings is left.
     writer: Option<StoppableThread>,
     /// See [`Former::in_counters_from`].
     in_counters_from: Timestamp,
     is_in_counters: bool,
 }
 
-/// What a process begins with.
+/// The state that a process begins with.
 pub(super) struct Begun {
     pub(super) former: Former,
     pub(super) ceilings: Vec<(RuleId, Ceiling)>,
-    /// The number of this server in a store, which is that of the process before it.
+    /// Number of this server in a store; that of the former process, if there was one here.
     pub(super) server: NodeId,
     /// Whether the process before it had that number.
     pub(super) had_number: bool,
@@ -110,7 +110,7 @@ impl QuotaRecord {
         Ok((Self { path, last, writer: None, in_counters_from, is_in_counters: false }, begun))
     }
 
-    /// Starts the thread that writes; returns what passes it the ceilings to be recorded.
+    /// Starts the thread that writes; returns the sender of the ceilings to record.
     pub(super) fn start(
         &mut self,
         quotas: Quotas,
@@ -133,13 +133,13 @@ impl QuotaRecord {
         Ok(move |parts| _ = ceilings.send(parts))
     }
 
-    /// Ends the thread, after the last assignment. Expects that what [`Self::start`] returned is dropped.
+    /// Ends the thread, after the last assignment. The sender that [`Self::start`] returned must be dropped before.
     pub(super) fn stop(&mut self, now: Timestamp) {
         self.is_in_counters = now >= self.in_counters_from;
         self.writer = None;
     }
 
-    /// Notes that the counters are in the last snapshot, if they have all that was assigned.
+    /// Records a stop in order, if the counters, and so the last snapshot, have all that was assigned.
     pub(super) fn stopped_in_order(self) {
         let mut content = self.last.lock().clone();
         content.record.is_stopped = self.is_in_counters;
@@ -149,7 +149,7 @@ impl QuotaRecord {
     }
 }
 
-/// Writes the content with each of the ceilings that arrive, until it is written or the server stops.
+/// Writes the content with each ceiling that arrives; retries until it is written or the server stops.
 fn follow(
     to_write: &mpsc::Receiver<Vec<(RuleId, Ceiling)>>,
     path: &Path,
@@ -163,7 +163,7 @@ fn follow(
             if !std::mem::replace(&mut is_failing, true) {
                 tracing::error!(%error, path = %path.display(), "cannot write the record of quotas; shares of limits do not grow beyond it");
             }
-            // One request at a time: nothing else arrives.
+            // Only one request is open at a time: nothing else arrives.
             if let Err(RecvTimeoutError::Disconnected) = to_write.recv_timeout(PAUSE) {
                 return;
             }
@@ -182,7 +182,7 @@ fn place_of(path: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Replaces the file: a reader finds the former content or this.
+/// Replaces the file: a reader finds the former content or the new content.
 fn write(path: &Path, content: &Content) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
@@ -276,7 +276,7 @@ mod tests {
         let later = |secs| NOW.saturating_add(Duration::from_secs(secs));
         let (_, first) = begin(&settings(true), 1, NOW);
         assert_eq!((kind(&first.former), first.server, first.had_number), ("unrecorded", NodeId(1), false));
-        // What the one before the first had may still be in force.
+        // Assignments of the process before the first may still be in force.
         assert_eq!(kind(&begin(&settings(false), 2, later(15)).1.former), "recorded or unrecorded");
         let (mut record, second) = begin(&settings(false), 2, later(60));
         assert_eq!((kind(&second.former), second.server, second.had_number), ("recorded", NodeId(1), true));
@@ -288,7 +288,7 @@ mod tests {
         // The third was killed.
         let (_, fourth) = begin(&settings(false), 4, later(82));
         assert_eq!((kind(&fourth.former), &*fourth.ceilings), ("recorded", &[(RuleId(9), Ceiling::ALL)][..]));
-        // A copy elsewhere has another number: two servers with one number would have one part twice.
+        // A copy elsewhere has another number: two servers with one number would hold one part twice.
         let copy = tempfile::tempdir().expect("a folder");
         fs::copy(folder.path().join(FILE), copy.path().join(FILE)).expect("copied");
         let settings = QuotaRecordSettings { path: copy.path().join(FILE), is_new: false };
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!((kind(&fifth.former), fifth.server, fifth.had_number), ("recorded", NodeId(5), false));
     }
 
-    /// A client that had not reported to the second process may have what the first one assigned, which no counter has.
+    /// A client that did not report to the second process may still have assignments of the first, which no counter has.
     #[test]
     fn a_stop_in_order_soon_after_a_crash_leaves_what_was_recorded() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -309,11 +309,11 @@ mod tests {
             record.stopped_in_order();
             kind(&begun.former)
         });
-        // Each of what the one before it left: a crash, a stop too early, two that were in order.
+        // Each life begins with what the former left: a crash, a stop too early, two ordered stops.
         assert_eq!(lives, ["recorded", "recorded", "counters", "counters"]);
     }
 
-    /// Services and containers start with a directory that is there: all of each limit counted as assigned.
+    /// Services and containers start with an existing directory: once, all of each limit counted as assigned.
     #[test]
     fn a_directory_without_files_is_a_new_one() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! The thread of quotas: takes in reports of clients that enforce limits by themselves, and divides the limits among them. With a shared
-//! store, another one requests this server's parts of its limits. With a data directory, a third one records what is assigned.
+//! The thread of quotas: processes reports of clients that enforce limits by themselves, and divides the limits among them. With a shared
+//! store, another thread requests this server's parts of its limits. With a data directory, a third records what is assigned.
 
 use super::{
     Settings,
@@ -37,7 +37,7 @@ impl QuotaThread {
     ) -> Result<Self, StartError> {
         let (quotas, meters) = (service.quotas(), Arc::clone(service.meters()));
         let store = settings.shared_store.as_ref();
-        // A full disk keeps no server from its start: decisions do not need the record.
+        // A full disk does not prevent the start: decisions do not need the record.
         let begin = Self::begin(settings, store, clock);
         let is_lost = begin.is_err();
         let (mut record, begun) = begin.unwrap_or_else(|error| {
@@ -111,7 +111,7 @@ impl QuotaThread {
     }
 }
 
-/// Logs that clients of quotas get less than their limits, if there are rules for any.
+/// Logs that clients of quotas get less than their limits, if any rule is for quotas.
 fn warn_of_unrecorded(limiter: &Limiter) {
     let is_bounded = |domain: &DomainRules| {
         !domain.is_shared() && domain.quotas().is_some_and(|quotas| quotas.unrecorded < Percent::ALL)

@@ -27,7 +27,7 @@ pub(super) const SERVING: &str = "READY=1\nSTATUS=Serving";
 pub(super) const DRAINING: &str = "STOPPING=1\nSTATUS=Draining";
 
 impl ServiceManager {
-    /// The one that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`).
+    /// The service manager that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`).
     pub(super) fn from_env() -> Self {
         let Some(address) = env::var_os("NOTIFY_SOCKET") else { return Self::none() };
         let pid = env::var("WATCHDOG_PID").ok();
@@ -53,7 +53,7 @@ impl ServiceManager {
         }
     }
 
-    /// Pings the watchdog for as long as it is polled and `all_respond` completes within the watchdog's timeout.
+    /// Pings the watchdog while polled, as often as `all_respond` completes within the watchdog's timeout.
     pub(super) async fn ping_watchdog(&self, all_respond: impl AsyncFn()) -> Infallible {
         let Some(timeout) = self.watchdog_timeout else { return std::future::pending().await };
         let interval = timeout / PINGS_PER_TIMEOUT;

@@ -103,8 +103,7 @@ pub struct RuleSettings {
     pub reload: ReloadRequests,
     /// Keeps the rules for a later start; none without a data directory.
     pub kept: Option<KeptRules>,
-    /// The feeds of which rules of a former process are in force: see
-    /// [`began_with_kept`](tidegate_operations::config::Config::began_with_kept).
+    /// Feeds whose rules are from a former process: see [`began_with_kept`](tidegate_operations::config::Config::began_with_kept).
     pub began_with_kept: Vec<(Feed, Timestamp, Option<RuleErrors>)>,
     /// A control plane that sends rules, if any.
     pub xds: Option<XdsSettings>,

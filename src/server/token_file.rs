@@ -66,7 +66,7 @@ fn read_by(
     }
 }
 
-/// Puts the tokens of the file in force, unless it has errors; whether it has none.
+/// Puts the tokens of the file in force unless it has errors; returns whether it has none.
 fn reload(path: &Path, in_force: &ArcSwap<Tokens>) -> bool {
     let read = read_by(path, Tokens::parse_again);
     let is_valid = read.is_ok();

@@ -88,7 +88,7 @@ impl Workers {
         }
     }
 
-    /// Completes when every connection has ended, and what they have left to do in the store is done. Nothing is dispatched any more.
+    /// Completes when every connection has ended, with its pending work in the store. Nothing is dispatched any more.
     pub(super) async fn finished(self) {
         let Self { dispatcher, mut finished, .. } = self;
         drop(dispatcher);
@@ -97,8 +97,8 @@ impl Workers {
 }
 
 impl Dispatcher {
-    /// Gives the connection to the worker with the fewest, or closes it if there is no room for it. A proxy opens few
-    /// long-lived connections, which a hash of addresses could pile up on one core.
+    /// Passes the connection to the worker with the fewest connections, or closes it if there is no room. A proxy opens few long-lived
+    /// connections, which a hash of addresses could pile up on one core.
     pub(super) fn dispatch(&self, accepted: Accepted) {
         let Some(admission) = self.connections.admit(accepted.peer, self.clock.now()) else { return };
         let least_loaded = self.workers.iter().min_by_key(|worker| worker.load.load(Ordering::Relaxed));
@@ -161,7 +161,7 @@ impl WorkerThread {
             }
         }
         while running.join_next().await.is_some() {}
-        // What connections have left to do in the store ends with this runtime.
+        // Pending work of connections in the store ends with this runtime.
         if let Some(store) = self.port.shared_store() {
             store.finished().await;
         }

@@ -21,8 +21,8 @@ const ENTRIES_DEFAULT: usize = 100;
 const ENTRIES_MAX: usize = 1_000;
 
 impl Admitted {
-    /// Makes a change in a task of its own, which goes on if the call is cancelled: its intent is in the audit log before, its
-    /// outcome afterwards. A change whose intent cannot be written is refused. Other methods change nothing, and leave no line.
+    /// Makes a change in a task of its own, which a cancelled call does not end. The intent is in the audit log before the change, the
+    /// outcome after it. A change whose intent cannot be written is refused. Methods that change nothing leave no line.
     pub(super) async fn perform<M: Handled>(&self, request: M) -> Result<M::Response> {
         if M::ROLE != Role::Operate {
             return request.handle(self).await;
@@ -39,7 +39,7 @@ impl Admitted {
             let changed = request.handle(&admitted).await;
             let outcome = changed.as_ref().map_or_else(Error::code_name, |_| "OK").to_owned();
             let event = AuditEvent { outcome, intent: Some(intent), ..event };
-            // The intent is there: without this line, the change may have been made.
+            // A failure is ignored: an intent without an outcome means that the change may have been made.
             let _ = log.append(event, control.now()).await;
             changed
         });

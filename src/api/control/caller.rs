@@ -87,7 +87,7 @@ impl ControlApi {
             let is_too_many = denied == Denied::TooMany;
             let error = Error::from(denied);
             let actor = credential.actor();
-            // A flood of calls must not become one of lines.
+            // A flood of calls must not become a flood of lines.
             let of = actor.as_deref().unwrap_or(peer);
             match is_too_many || !access.is_denial_logged(of, self.control.now()) {
                 true => self.control.audit_log.count_unlogged(),

@@ -100,7 +100,7 @@ impl Admitted {
         self.decide(peek).await
     }
 
-    /// Decides a request as that of a client. It is not queued, and waits for a shared store as long as the store may take.
+    /// Decides a request as a client's, without queueing it. For a shared store it waits as long as the store may take.
     async fn decide(&self, request: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>)> {
         let is_remote = self.control.limiter().is_some_and(|limiter| limiter.pin().is_remote(request));
         let wait_max = if is_remote { Duration::MAX } else { Duration::ZERO };
@@ -146,7 +146,7 @@ impl Admitted {
         }
         let limits = self.control.service.request_limits();
         let request = request(&domain, &descriptors, Hits::Peek, limits)?;
-        // Those in the store first: if it fails, the caller may repeat the whole.
+        // Shared counters first: if the store fails, the caller may repeat the whole call.
         let shared = limiter.pin_owned().shared_counters(&request);
         let in_store = match self.control.service.shared_store() {
             Some(store) if !shared.is_empty() => store.reset(&shared).await.map_err(without_store)?,
@@ -245,7 +245,7 @@ fn outcome(rules: &RuleSet, applied: &Applied<'_>) -> String {
     text
 }
 
-/// The paths of the rules that a path, or the name of a limit, stands for; at least one.
+/// Paths of the rules that a path, or the name of a limit, stands for; at least one.
 pub(super) fn paths_named(rules: &RuleSet, domain: Option<&str>, name: &str) -> Result<Vec<String>> {
     if let Some(domain) = domain.filter(|domain| rules.domain(domain).is_none()) {
         return Err(unknown_domain(rules, domain));
@@ -279,7 +279,7 @@ fn not_reset(error: ResetError, rules: &RuleSet, domain: &str) -> Error {
     }
 }
 
-/// The store of shared counters did not do what it was to do.
+/// Error of a call that the store of shared counters did not serve.
 fn without_store(failure: Failure) -> Error {
     Error::new(
         StatusCode::Unavailable,
@@ -287,7 +287,7 @@ fn without_store(failure: Failure) -> Error {
     )
 }
 
-/// The store of shared counters did not take hits back, as far as is known.
+/// Error of a store that gave no hits back, as far as is known.
 fn not_given_back(failure: Failure) -> Error {
     let state = match failure {
         Failure::Timeout | Failure::Failed => {

@@ -17,7 +17,7 @@ pub(in crate::api) struct Error {
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// Runs work on a thread of its own: it takes longer than other calls should wait. `failed` is the message if it panics.
+/// Runs long work on a thread of its own, so that other calls are not delayed. `failed` is the message if it panics.
 pub(super) async fn on_thread<T: Send + 'static>(
     failed: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -72,7 +72,7 @@ pub(super) fn decode<M: Named + Default>(body: &[u8]) -> Result<M, Error> {
     message.transcode_to().map_err(|error| malformed(&error))
 }
 
-/// The path of the first field whose value is malformed in an object of JSON; none if that is not what is wrong with the object.
+/// Path of the first field with a malformed value in a JSON object; none if the object is wrong in another way.
 fn malformed_field(of: &MessageDescriptor, object: &serde_json::Value) -> Option<String> {
     object.as_object()?.iter().find_map(|(key, value)| {
         let field = of.get_field_by_json_name(key).or_else(|| of.get_field_by_name(key))?;
@@ -147,8 +147,8 @@ fn out_of_range(message: &DynamicMessage) -> Option<OutOfRange> {
     })
 }
 
-/// The JSON text of a message, in which lists of the message itself are there also when they are empty: for programs that read the
-/// output of commands.
+/// Returns the JSON text of a message for programs that read the output of commands: lists of the message itself are present even when
+/// empty.
 pub(crate) fn to_json_with_lists<M: Named>(message: &M) -> Result<Vec<u8>, OutOfRange> {
     let mut text = try_json(message)?;
     let present: serde_json::Value = serde_json::from_slice(&text).expect("it was just written");

@@ -134,7 +134,7 @@ impl Admitted {
         }
     }
 
-    /// A warning if no rule that the block is beside has its key.
+    /// Warns of a block whose key no rule of its domains has.
     fn warnings_of_block(&self, block: &Block) -> Vec<String> {
         let of_block = |name: &str| block.domain.as_ref().is_none_or(|domain| *domain == *name);
         self.key_without_rule(&block.key, of_block)
@@ -145,7 +145,8 @@ impl Admitted {
             .collect()
     }
 
-    /// Warnings if no rule of the domain has a key of the override, and if a value is a network, whose addresses it does not match.
+    /// Warns of keys that no rule of the domain has, and of values that are networks: an override does not match the addresses of a
+    /// network.
     fn warnings_of_override(&self, of: &OverrideRule) -> Vec<String> {
         let keys =
             of.entries.iter().filter_map(|(key, _)| self.key_without_rule(key, |name| *name == of.domain));
@@ -237,7 +238,7 @@ impl Admitted {
     }
 
     fn check_text(&self, field: &str, text: &str) -> Result<()> {
-        // As long as the text of a value that was cut, which logs and tools show.
+        // The length that logs and tools show a cut value with.
         let max = self.control.service.request_limits().text_bytes_max + CUT_BYTES;
         match text.len() <= max {
             true => Ok(()),
@@ -372,7 +373,7 @@ pub(super) fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
     }
 }
 
-/// A block without the circumstances in which it was set, which one in a file does not have.
+/// Converts a block. When, by whom and why it was set is left out: blocks in files have none of that.
 pub(super) fn block_to_message(declared: Block) -> pb::Block {
     let is_network = declared.values.network().is_some();
     let (value, cidr) = match declared.values {

@@ -36,7 +36,7 @@ impl Admitted {
         })
     }
 
-    /// Whether a bucket is listed. Redacted values are not found by what they are.
+    /// Whether a bucket is listed. The filter sees redacted values as they are shown.
     fn selects(&self, message: pb::ListQuotasRequest, rules: &Arc<RuleSet>) -> BucketFilter {
         let (control, rules) = (Arc::clone(&self.control), Arc::clone(rules));
         Box::new(move |domain, bucket| {

@@ -1,8 +1,8 @@
-//! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own: those of
-//! one kind are not taken by calls of another.
+//! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own,
+//! which other kinds cannot take.
 //!
-//! Invariant: a peer has no more calls of a kind than are left free when it opens one. So one peer has half of them at most, two a third each,
-//! and there is room for another.
+//! Invariant: when a peer opens a call, it has no more calls of that kind than places are left free. So one peer gets at most half of the
+//! places and two peers get a third each, and there is room for another peer.
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -34,8 +34,8 @@ pub struct LongLivedBounds {
     pub max: usize,
     /// Calls of one connection, of all kinds.
     pub per_connection_max: usize,
-    /// Calls of one kind of one IPv4 address, IPv6 /64 network, or user on a Unix socket. More than half of `max` let a peer have more calls
-    /// than it leaves free.
+    /// Calls of one kind of one IPv4 address, IPv6 /64 network, or user on a Unix socket. A value above half of `max` lets a peer have more
+    /// calls than it leaves free.
     pub per_peer_max: usize,
 }
 
@@ -60,7 +60,7 @@ struct Open {
     of_peers: HashMap<Arc<str>, [usize; KINDS]>,
 }
 
-/// The places that an open call takes, of its connection's and of all. They are free once all that has them is gone.
+/// Places of an open call, in its connection and in the server. They are free once every owner is gone.
 pub(in crate::api) struct Places {
     _of_connection: Option<LongLivedCall>,
     _counted: Counted,
@@ -100,7 +100,7 @@ impl LongLivedCalls {
         Self { bounds, open: Arc::default() }
     }
 
-    /// Takes places for a call that stays open; none for any other call. An error is the refusal, RESOURCE_EXHAUSTED.
+    /// Takes places for a call that stays open; none for other calls. The error is the refusal, RESOURCE_EXHAUSTED.
     pub(in crate::api) fn start<B>(
         &self,
         request: &Request<B>,
@@ -196,7 +196,7 @@ mod tests {
         assert!(calls.open.lock().of_peers.is_empty());
     }
 
-    /// Streams of quotas that sent nothing kept watches, the tail and reflection out, and the other way round.
+    /// Idle quota streams once kept out watches, the tail and reflection, and vice versa.
     #[test]
     fn calls_of_one_kind_do_not_take_the_places_of_another() {
         let calls = LongLivedCalls::new(LongLivedBounds { max: 2, per_connection_max: 9, per_peer_max: 1 });
@@ -214,7 +214,7 @@ mod tests {
         assert!(start(4, "192.0.2.1").is_some() && calls.open.lock().of_peers.is_empty());
     }
 
-    /// Two addresses with half of the places each kept all others out.
+    /// Two addresses, each with half of the places, once kept out all others.
     #[test]
     fn any_number_of_peers_leaves_room_for_another() {
         let open_all = |bounds: LongLivedBounds, peers: usize| {
@@ -238,7 +238,7 @@ mod tests {
         };
         let bounds = LongLivedBounds::default();
         assert_eq!([1, 2, 3, 8].map(|peers| open_all(bounds, peers)), [500, 667, 750, 889]);
-        // What an operator has given one peer.
+        // A bound that an operator raised for each peer.
         assert_eq!(open_all(LongLivedBounds { per_peer_max: 900, ..bounds }, 1), 900);
         assert_eq!(open_all(LongLivedBounds { per_peer_max: 10, ..bounds }, 50), 500);
     }

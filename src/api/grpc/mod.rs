@@ -21,9 +21,8 @@ use tonic::{Response, Status, body::Body, metadata::MetadataValue};
 
 /// A response to come, as methods of generated services return it.
 ///
-/// The larger of these are not `#[async_trait]`, and take the future from a method of their type: the compiler would prove that it is
-/// `Send` under bounds on lifetimes that the trait assumes, where it reuses no proof of any part. That took a tenth of the time to check
-/// this crate.
+/// Methods with larger futures are not `#[async_trait]` but take the future from a method of their type. With the trait's bounds on
+/// lifetimes, the compiler proves `Send` anew for every part, which took a tenth of the time to check this crate.
 pub(super) type BoxedResponse<'f, M> = Pin<Box<dyn Future<Output = Result<Response<M>, Status>> + Send + 'f>>;
 
 /// The only message of a body, if it is complete and not compressed.
@@ -62,8 +61,8 @@ pub(super) fn malformed_timeout<B>(request: &http::Request<B>) -> Option<http::R
 
 /// The refusal of a call whose messages may be compressed.
 ///
-/// A kilobyte can decompress to a mebibyte, which costs hundreds of times an honest call per byte received. A bound on the ratio would
-/// refuse a call for a header of an end user that repeats one letter. What is refused here is the configuration of a client.
+/// A kilobyte can decompress to a mebibyte, which costs hundreds of times an honest call per byte received. A bound on the ratio instead
+/// would depend on end users: a header that repeats one letter would be refused. This refusal depends on the client's configuration alone.
 pub(super) fn compressed_call<B>(request: &http::Request<B>) -> Option<Status> {
     let encoding = request.headers().get("grpc-encoding").filter(|encoding| *encoding != "identity")?;
     let encoding = encoding.to_str().unwrap_or_default();
@@ -89,7 +88,7 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
-/// Adds a message to the response that the router has for an unknown service or method; whether it is that response.
+/// Adds a message to the router's response for an unknown service or method; returns whether the response is that.
 pub(super) fn explain_unknown_method(response: &mut http::Response<Body>, is_lease: bool) -> bool {
     const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
     const LEASES: HeaderValue =

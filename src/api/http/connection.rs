@@ -31,7 +31,7 @@ use tokio::{
 };
 use tonic::codegen::Service as _;
 
-/// Serves the connection until it ends, or until the request in progress when `drain` completes is answered.
+/// Serves the connection until it ends or, once `drain` completes, until the request in progress is answered.
 pub(crate) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     (peer, names): (Arc<str>, Arc<[String]>),
@@ -66,7 +66,7 @@ pub(crate) async fn serve_connection(
         let mut connection = pin!(
             http1::Builder::new()
                 .max_header_size(bounds.header_bytes_max)
-                // The stream bounds it, together with the other times.
+                // The timed stream bounds it, like the other times.
                 .header_read_timeout(None)
                 .serve_connection(TokioIo::new(stream), service)
         );
@@ -82,7 +82,7 @@ pub(crate) async fn serve_connection(
             }
         }
     };
-    // The task of a request whose client is gone.
+    // Waits for the task of a request whose client has disconnected.
     drop(running.lock().await);
     if let Some(refusal) = ended.as_ref().err().and_then(|error| refusal_of_error(error, progress.phase())) {
         state.refusals().count(refusal);
@@ -90,8 +90,8 @@ pub(crate) async fn serve_connection(
     ended
 }
 
-/// The response to a request, in a task that is cancelled with the connection, but not before it was polled with all that was received:
-/// an end of a request that was received is made.
+/// Runs a request in a task, which ends with the connection, but only after its first poll. So a received request that ends a slot takes
+/// effect even if its client disconnects.
 fn respond(
     response: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
     running: Arc<Mutex<()>>,
@@ -108,7 +108,7 @@ fn respond(
     async move {
         let response = task.await;
         drop(connection);
-        // One that panicked has no response.
+        // A task that panicked has no response.
         response.ok().flatten().unwrap_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 }

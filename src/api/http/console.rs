@@ -23,7 +23,7 @@ use axum::{
 };
 use tidegate_operations::control::Role;
 
-/// The file that states whether this caller needs a token. A page without one would be refused, and audited, at every visit.
+/// The file that states whether this caller needs a token: without it, a visit without a token would be refused and audited.
 const ACCESS: &str = "access.json";
 
 /// The routes of the console.

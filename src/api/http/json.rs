@@ -21,7 +21,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use std::{sync::LazyLock, time::Duration};
 use tidegate_service::{RateLimitService, Refusal};
 
-/// Headers that describe the body, which is not the one that a rule declares for its denials.
+/// Headers that describe a body. A rule's are left out: the response has another body than the rule declares for denials.
 const OF_BODY: [HeaderName; 5] =
     [CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING];
 

@@ -1,8 +1,8 @@
 //! Strings in JSON that are no text: a client of the caller may have chosen their bytes.
 //!
-//! A program that writes its strings to JSON as they are sends bytes that are no UTF-8, or, if it has UTF-16, halves of surrogate pairs.
-//! Readers of JSON refuse the whole body. It is read with the texts of all strings ([`client_text`]), from which [`Strings::bytes`]
-//! makes the bytes again; half a pair is three bytes then, as in WTF-8.
+//! Some programs copy their strings to JSON unchanged and so send bytes that are not UTF-8 or, with UTF-16 strings, halves of surrogate
+//! pairs. JSON readers refuse the whole body. So each string is replaced by its text ([`client_text`]), from which [`Strings::bytes`]
+//! restores the bytes; half a pair becomes three bytes, as in WTF-8.
 
 use serde::{
     Deserialize, Deserializer,
@@ -28,7 +28,7 @@ impl Strings {
     }
 }
 
-/// Reads a body, with the texts of its strings if only these are readable.
+/// Reads a body as it is or, if that fails, with its strings replaced by their texts.
 pub(super) fn read<T, E>(body: &[u8], read: impl Fn(&[u8]) -> Result<T, E>) -> Result<(T, Strings), E> {
     read(body).map(|value| (value, Strings::AsTheyAre)).or_else(|error| match with_texts(body) {
         Some(body) => Ok((read(&body)?, Strings::AsTexts)),
@@ -36,7 +36,7 @@ pub(super) fn read<T, E>(body: &[u8], read: impl Fn(&[u8]) -> Result<T, E>) -> R
     })
 }
 
-/// The body with the texts of its strings; none if all are readable, or one is no string of JSON.
+/// Replaces each string of the body by its text; none if all strings are readable, or a string is no JSON.
 fn with_texts(body: &[u8]) -> Option<Vec<u8>> {
     let (mut written, mut rest, mut is_needed) = (Vec::with_capacity(body.len()), body, false);
     while let Some(start) = rest.iter().position(|byte| *byte == b'"') {

@@ -105,7 +105,7 @@ async fn limits(State(state): State<HttpState>, Path(namespace): Path<String>) -
     json_response(StatusCode::OK, &limits.into())
 }
 
-/// The counters of limits without variables. Those of others are known by keyed fingerprints of the values only.
+/// The counters of limits without variables. Other counters are known only by keyed fingerprints of their values.
 async fn counters(State(state): State<HttpState>, Path(namespace): Path<String>) -> Response {
     let Some(config) = state.config.get() else { return starting() };
     let pinned = config.limiter.pin();

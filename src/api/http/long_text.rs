@@ -1,7 +1,7 @@
 //! Long texts, such as the metrics of ten thousand limits: written and sent piece by piece.
 //!
-//! They are written on a thread of low priority, which yields between pieces; so does the thread of the port between those that it sends.
-//! Neither decisions nor other requests of the port are delayed.
+//! A low-priority thread writes the pieces and yields between them; the port's thread yields between the pieces that it sends. So neither
+//! decisions nor other requests of the port are delayed.
 
 use super::state::HttpState;
 use axum::{
@@ -23,7 +23,7 @@ use tidegate_core::clock::Clock;
 use tidegate_threads::Yields;
 use tokio::task::JoinError;
 
-/// Receives the pieces of a text; returns an error when nobody waits for them any more.
+/// Receives the pieces of a text; returns an error once the client is gone.
 pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String) -> fmt::Result;
 
 /// Writes a text.
@@ -48,7 +48,7 @@ pub(super) async fn long_text_in_pieces(
     Ok(LongText { pieces: pieces.into_iter(), bytes, yields: Yields::new(clock.clone()) })
 }
 
-/// The pieces of a text. Dropping this future ends the writing with the piece that is being written.
+/// Collects the pieces of a text. Dropping this future ends the writing after the current piece.
 async fn pieces_of(
     clock: &Arc<dyn Clock>,
     write: impl FnOnce(SendPiece<'_>) -> fmt::Result + Send + 'static,
@@ -60,7 +60,7 @@ async fn pieces_of(
     let writing = tokio::task::spawn_blocking(move || {
         let mut pieces = Vec::new();
         let is_wanted = || if is_client.strong_count() == 0 { Err(fmt::Error) } else { Ok(()) };
-        // An error leaves a part, which nobody receives.
+        // After an error the text is partial, and nobody receives it.
         let _ = is_wanted().and_then(|()| {
             write(&mut |piece| {
                 pieces.push(Bytes::from(piece));
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::mpsc;
     use tidegate_core::{clock::ManualClock, limit::Timestamp};
 
-    /// 5,000 scrapes that were reset took as much time as if they had been read.
+    /// 5,000 scrapes that were reset once took as much time as complete scrapes.
     #[tokio::test]
     async fn a_text_that_nobody_waits_for_is_not_written_to_its_end() {
         const PIECES_MAX: u32 = 10_000_000;

@@ -3,7 +3,7 @@
 use super::paths;
 use std::{str::FromStr, sync::Arc};
 
-/// A path at which the metrics are served besides `/metrics`. It is that of no other route.
+/// A path of the metrics besides `/metrics`, which no other route has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MetricsPath(Arc<str>);
 

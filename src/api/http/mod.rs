@@ -1,7 +1,7 @@
 //! The HTTP port: metrics, rules and probes for operators, and `POST /json` for clients without gRPC.
 //!
-//! Invariants: every route but the probes requires a bearer token if tokens are set, and is refused before its body is read; no
-//! client holds more than the bounds allow, and none longer than the times, each of which measures complete work.
+//! Invariants: every route but the probes requires a bearer token if tokens are set, and is refused before its body is read; no client
+//! takes more than the bounds, or longer than the timeouts, each of which measures complete work.
 
 mod authorization;
 mod connection;

@@ -64,7 +64,7 @@ fn refusal(
     None
 }
 
-/// Whether a page of this origin was loaded from the host of the request, or from one that is allowed.
+/// Whether a page of this origin was loaded from the host of the request, or from an allowed host.
 fn is_same(origin: &str, host: Option<&str>, hosts: &Hosts) -> bool {
     let Some((scheme, of_page)) = origin.split_once("://") else { return false };
     let port = if scheme == "https" { ":443" } else { ":80" };

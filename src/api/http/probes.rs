@@ -35,7 +35,7 @@ fn timestamp(time: Timestamp) -> String {
     time.map_or_else(|_| String::new(), |time| format!("{time:.0}"))
 }
 
-/// A line while a part of limits counts as assigned by a former process, and requests may be denied for it.
+/// A line while part of the limits counts as assigned by a former process, for which requests may be denied.
 fn quotas(service: &RateLimitService) -> &'static str {
     match service.quotas().figures().is_learning {
         true => "quotas: learning: what a former process may have assigned counts for 16 s after the start\n",

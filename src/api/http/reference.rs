@@ -33,7 +33,7 @@ fn limits(rules: &RuleSet) -> String {
     domains.collect()
 }
 
-/// `domain.key_value.key: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false`. An unlimited rule has no limit, and there the
+/// `domain.key_value.key: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false`. An unlimited rule has no limit and the
 /// unit UNKNOWN.
 fn line(domain: &str, rule: &Rule, limit: Option<&RuleLimit>) -> String {
     // The path has quotes around some values.
@@ -41,7 +41,7 @@ fn line(domain: &str, rule: &Rule, limit: Option<&RuleLimit>) -> String {
         [] => rule.info.path.replace(" → ", ".").replace('=', "_"),
         labels => labels.iter().map(|label| &*label.text).collect::<Vec<_>>().join("."),
     };
-    // A name may hold anything, a limit has one line.
+    // A name may contain a line feed; a limit has one line.
     let [domain, path] = [domain, &*path].map(|text| text.replace(char::is_control, "_"));
     let unit = |limit: &RuleLimit| {
         limit.unit.map_or_else(|| limit.window.to_string(), |unit| unit.name().to_uppercase())

@@ -1,5 +1,5 @@
-//! Requests that the port refuses before their route: each is counted by its reason, and of those for decisions one a second and reason is
-//! logged, since their senders may let through what is not decided.
+//! Requests that the port refuses before their route. Each is counted by its reason. Refused requests for decisions are also logged, one a
+//! second for each reason, since their senders may then admit what was not decided.
 
 use super::{limitador, paths, state::HttpState};
 use crate::api::refusals::refuse_at_http_port;
@@ -22,13 +22,13 @@ pub(super) fn note(state: &HttpState, expects_decision: bool, peer: &str, respon
     let marked = response.extensions().get::<HttpRefusal>().copied();
     let Some(refusal) = marked.or_else(|| of_status(response.status())) else { return };
     state.refusals().count(refusal);
-    // Calls have the right method; a browser that opens the path has not.
+    // Clients of the API use the right method; a browser that opens the path does not.
     if expects_decision && refusal != HttpRefusal::Method {
         refuse_at_http_port(&state.service, refusal, peer, &response.status());
     }
 }
 
-/// The reason of a refusal with this status. Of other statuses either the service counts the reason, or nothing was refused.
+/// Reason of a refusal with this status. For other statuses the service counts the reason, or nothing was refused.
 fn of_status(status: StatusCode) -> Option<HttpRefusal> {
     match status {
         StatusCode::UNAUTHORIZED => Some(HttpRefusal::Unauthorized),

@@ -21,13 +21,13 @@ use tidegate_shared::store::SharedStore;
 /// Bounds on the clients of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HttpBounds {
-    /// Connections at once. Beyond it, the one that has been without a request for longest is closed.
+    /// Connections at once. Beyond it, the connection whose last request is longest ago is closed.
     pub connections_max: usize,
     /// Bytes of the line and the headers of a request.
     pub header_bytes_max: usize,
     /// Bytes of the body of a request.
     pub body_bytes_max: usize,
-    /// Time for each of: the headers, the body, the queueing of a request by its rule, the writing of a response.
+    /// Time for each of four steps: the headers, the body, the queueing of a request by its rule, the writing of a response.
     pub timeout: Duration,
     /// Time that a connection may stay open between two requests.
     pub idle_timeout: Duration,
@@ -116,7 +116,7 @@ impl HttpState {
         Self { body_memory, ..self }
     }
 
-    /// Whether requests under names that are not those of the port are refused: see [`Hosts`].
+    /// Whether requests under names other than the port's are refused: see [`Hosts`].
     pub fn with_checked_hosts(self, is_checked: bool) -> Self {
         Self { hosts: Hosts { is_checked, ..self.hosts }, ..self }
     }

@@ -60,7 +60,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Whether the client has to send something: there is no whole request.
+    /// Whether the client has to send something: no request is complete.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::Head | Phase::Body)
     }

@@ -79,14 +79,14 @@ pub(super) fn claims(request: &ExchangeRequest, actor: &str) -> Result<Claims, S
     Ok(Claims { node, epoch: request.epoch, generation: request.generation, claims })
 }
 
-/// The node of this number among those of a caller: one cannot report for the nodes of another, whose numbers it may have seen. The same
-/// after a restart of the server.
+/// Returns the id of a caller's node, the same after a restart of the server. It depends on the caller, so that no caller can report for
+/// another caller's nodes, whose numbers it may have seen.
 fn node_of(actor: &str, number: u64) -> NodeId {
     let hash = Sha256::new().chain_update(number.to_le_bytes()).chain_update(actor).finalize();
     NodeId(hash.first_chunk().map_or(number, |bytes| u64::from_le_bytes(*bytes)))
 }
 
-/// The response to a claim; none: it is ignored.
+/// The response to a claim; empty if the claim was ignored.
 pub(super) fn grant(response: Option<LeaseResponse>) -> pb::Grant {
     let Some(response) = response else { return pb::Grant::default() };
     pb::Grant {

@@ -56,7 +56,7 @@ impl LeasesApi {
         Ok(claims.iter().map(grant).collect())
     }
 
-    /// The response, with what a holder has to know of the counters that the decided requests were charged to.
+    /// Builds the response, with the terms of the counters that the decided requests were charged to.
     fn response(
         &self,
         request: &leases::ExchangeRequest,
@@ -110,7 +110,7 @@ impl LeasesApi {
         request: Request<leases::ExchangeRequest>,
     ) -> Result<Response<leases::ExchangeResponse>, Status> {
         let Caller { actor, peer, .. } = self.admit(&request)?;
-        // Reports first: what they return is free for the decisions. Both at once would be late by the longest wait of a decision.
+        // Reports first: the credits that they return are free for the decisions. Grants then wait for the slowest decision of the call.
         let claims = claims(request.get_ref(), &actor)?;
         let grants = self.grants(&claims)?;
         if !grants.is_empty() {
@@ -124,7 +124,7 @@ impl LeasesApi {
         let (response, resets) = self.response(request.get_ref(), decided, grants)?;
         let mut response = Response::new(response);
         if !resets.is_empty() {
-            // The connection finds it there.
+            // The connection reads it from the extensions.
             response.extensions_mut().insert(OnReset::all(resets));
         }
         Ok(response)

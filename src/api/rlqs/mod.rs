@@ -25,7 +25,7 @@ use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, Stream
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Bytes of one message of reports, if messages may not be longer anyway: Envoy reports all of its buckets in one.
+/// Bytes of one message of reports, unless all messages are bounded by less: Envoy reports all of its buckets in one.
 pub(in crate::api) const REPORT_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that a report takes when it is decoded, beside its texts.
@@ -42,7 +42,7 @@ pub(in crate::api) struct QuotaService {
 impl server::RateLimitQuotaService for QuotaService {
     type StreamRateLimitQuotasStream = Messages;
 
-    /// Responds at once: a response that has begun lets the request stay open.
+    /// Responds at once: only after the response has begun may the request stay open.
     fn stream_rate_limit_quotas<'s, 'f>(
         &'s self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
@@ -95,9 +95,9 @@ struct Stream {
     open: Option<QuotaStream>,
     first_message_within: Duration,
     pace: Pace,
-    /// Memory for reports that wait to be taken in.
+    /// Memory for reports that are not processed yet.
     share: BodyShare,
-    /// Its places among the calls that stay open: it may outlive its response by the reports that are being taken in.
+    /// Its places among the calls that stay open. Reports that are still being processed keep them after the response has ended.
     _places: Option<Arc<Places>>,
 }
 

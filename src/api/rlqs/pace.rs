@@ -1,33 +1,33 @@
-//! The pace at which reports of one peer are read, so that it takes a bounded part of the thread that divides limits. It is the peer's, over
-//! all of its streams: another stream does not begin anew.
+//! The pace at which one peer's reports are read, which bounds its part of the time of the thread that divides limits. All streams of a
+//! peer share one pace, so that a new stream gains nothing.
 
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
 use tonic::Status;
 
-/// Time for the work of one report, on average: 50,000 in a second, which are 250,000 buckets that are reported every five seconds.
+/// Average time for the work of one report: 50,000 in a second, or 250,000 buckets that are reported every five seconds.
 const WORK: Duration = Duration::from_micros(20);
 
-/// Work beside its reports: of a message, of a stream, and of a bucket that is new on its stream.
+/// Work of other events, in reports: a message, a stream, a bucket that is new on its stream.
 const OF_MESSAGE: u32 = 10;
 const OF_STREAM: u32 = 100;
 const OF_NEW_BUCKET: u32 = 10;
 
-/// Work that may be ahead of the average before no other message is read.
+/// How far a peer may be ahead of the average before its next message has to wait.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Work that may be ahead of the average before a stream is ended: the first reports of a peer's streams may arrive at once.
+/// How far a peer may be ahead of the average before its stream is ended: the first reports of all its streams may arrive at once.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
 
-/// The time by which the average of a peer would be reached, of peers that are ahead.
+/// For each peer that is ahead, the time at which it is back at the average.
 #[derive(Clone, Default)]
 pub(super) struct Paces(Arc<Mutex<Dues>>);
 
 #[derive(Default)]
 struct Dues {
     of_peers: HashMap<Arc<str>, Timestamp>,
-    /// Number of peers at which those that are not ahead are forgotten.
+    /// Number of peers at which peers that are no longer ahead are removed.
     sweep_at: usize,
 }
 
@@ -54,7 +54,7 @@ impl Pace {
         self.add(buckets.saturating_mul(OF_NEW_BUCKET), now);
     }
 
-    /// Notes a message with so many reports. An error if the peer is so far ahead that its stream is to end.
+    /// Notes a message with this number of reports. Fails if the peer is so far ahead that its stream has to end.
     pub(super) fn note_message(&self, reports: usize, now: Timestamp) -> Result<(), Status> {
         let reports = u32::try_from(reports).unwrap_or(u32::MAX);
         if self.add(reports.saturating_add(OF_MESSAGE), now) <= AHEAD_MAX {

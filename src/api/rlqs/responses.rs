@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// Time for which a client may have received assignments and not acted on them yet: Envoy's main thread passes them to its workers.
+/// Time in which a client may have received assignments without acting on them: Envoy's main thread passes them to its workers.
 const ACTS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Messages for the client, each with its receipt, or the status at the end.
@@ -44,12 +44,12 @@ impl Stream for Messages {
     }
 }
 
-/// The receipt of the messages that were encoded last, in the extensions of their response. It includes those before.
+/// The receipt of the messages encoded last, and of all before; in the extensions of the response.
 #[derive(Clone, Default)]
 pub(in crate::api) struct Receipts(Arc<Mutex<Option<Receipt>>>);
 
 impl Receipts {
-    /// The response, whose frames are confirmed.
+    /// Wraps the response, so that its frames are confirmed.
     pub(in crate::api) fn confirm_frames(
         self,
         response: Response<tonic::body::Body>,
@@ -64,7 +64,7 @@ struct Confirmed {
     body: tonic::body::Body,
     receipts: Receipts,
     delivery: Delivery,
-    /// Of the frame that was returned last.
+    /// Receipt of the frame returned last.
     sending: Option<Receipt>,
 }
 
@@ -76,7 +76,7 @@ impl Body for Confirmed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // The connection polls for a frame once the last one was sent.
+        // The connection polls for the next frame once the last frame is sent.
         if let Some(receipt) = self.sending.take() {
             let received = self.delivery.confirmed();
             tokio::spawn(async move {
@@ -87,7 +87,7 @@ impl Body for Confirmed {
             });
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        // What was encoded by now is in this frame or in one before it.
+        // All messages encoded so far are in this frame or an earlier frame.
         let receipt = self.receipts.0.lock().take();
         self.sending = receipt;
         Poll::Ready(frame)

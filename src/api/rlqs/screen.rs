@@ -1,5 +1,4 @@
-//! A bound on what a message of reports takes when it is decoded: an empty report takes two bytes on the wire, and fifty times as many in
-//! memory.
+//! A bound on the memory of a decoded message of reports: an empty report takes two bytes on the wire, and fifty times as many in memory.
 //!
 //! Invariant: a message that is passed on to the decoder has at most [`PARTS_MAX`] reports and pairs of keys and values.
 
@@ -66,7 +65,7 @@ fn parts(message: &[u8]) -> usize {
     nested(message, REPORTS).map(of_report).sum()
 }
 
-/// The messages in fields of this number. Ends where the message is malformed, which the decoder reports.
+/// The messages in fields of this number. Ends where the message is malformed; the decoder reports that.
 fn nested(mut message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !message.is_empty() {

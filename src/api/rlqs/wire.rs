@@ -23,7 +23,7 @@ use tidegate_service::{Assignment, BucketName, BucketReport, SentAssignment};
 use tidegate_shared::quota::Usage;
 use tonic::Status;
 
-/// The most buckets in one message: four times as many as a stream may have. More are not read, so that a message takes no longer than
+/// The most buckets in one message: four times as many as a stream may have. Longer messages are refused, so that none takes longer than
 /// some milliseconds.
 const REPORTS_MAX: usize = 4_000;
 
@@ -57,7 +57,7 @@ pub(super) fn reports(
         }
         let pairs = id.bucket.iter().map(|pair| (&*pair.key, &*pair.value));
         let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
-        // Envoy reports a new bucket at once, and whole seconds of others.
+        // Envoy reports a new bucket at once, without elapsed time, and other buckets with whole seconds.
         let is_first = usage.time_elapsed.unwrap_or_default() == prost_types::Duration::default();
         let usage = Usage { allowed, denied, is_first };
         reports.push(BucketReport { bucket: BucketName::of_bytes(pairs, bytes_max), usage });

@@ -13,7 +13,7 @@ use tidegate_core::limit::{self, Decision, RequestError};
 use tidegate_http2::OnReset;
 use tidegate_service::{CallOrigin, NotReady, RateLimitService, Refusal};
 
-/// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are no unit.
+/// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are not units.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
 
 /// A caller that sends this metadata gets it back with the window of each status, separated by commas, and `-` where no limit
@@ -29,9 +29,9 @@ pub(in crate::api) struct CallResponse {
     pub(in crate::api) message: RateLimitResponse,
     /// The value of [`WINDOWS_HEADER`], if the caller requests it.
     pub(in crate::api) windows: Option<HeaderValue>,
-    /// Releases the slots of the request, if it has any.
+    /// Releases the slots of the request on a reset, if it has any.
     pub(in crate::api) on_reset: Option<OnReset>,
-    /// Time for which what the ticket names is held, if the response has a ticket.
+    /// Time for which the slots or estimates of the ticket are held, if the response has a ticket.
     pub(in crate::api) hold: Option<Duration>,
 }
 
@@ -83,7 +83,7 @@ impl From<&CallError> for Refusal {
     }
 }
 
-/// Decides the request of `message`, or counts and logs it as refused. Where a rule queues it, waits until its release, for at most `wait_max` and
+/// Decides the request of `message`, or counts and logs its refusal. A queued request waits until its release, for at most `wait_max` and
 /// `grpc-timeout`.
 pub(in crate::api) async fn call(
     service: &RateLimitService,
@@ -132,8 +132,8 @@ async fn checked_call(
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
 }
 
-/// The windows of the statuses; in detailed form with what a caller cannot learn from a status: that the limit is of requests in flight, and
-/// why it is denied, if not by its limit.
+/// The windows of the statuses. The detailed form adds two facts that a status cannot carry: that the limit is of requests in flight, and
+/// why it denies, if not by its count.
 fn windows(decision: &Decision<'_>, is_detailed: bool) -> String {
     let window = |status: &limit::Status<'_>| {
         let Some(limit) = status.limit else { return "-".to_owned() };

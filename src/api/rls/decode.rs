@@ -35,7 +35,7 @@ impl<'m> EntryTexts<'m> {
     }
 }
 
-/// The descriptors that are read: one more than are accepted, which bounds the work on a request that is refused.
+/// Reads one descriptor more than are accepted: the excess is found, and the work on a refused request is bounded.
 fn read<'m>(
     message: &'m service::RateLimitRequest,
     limits: &RequestLimits,
@@ -98,7 +98,7 @@ fn descriptor<'t>(
     Ok(Descriptor { entries: texts.map(|[key, value]| Entry { key, value }).collect(), limit, hits })
 }
 
-/// Whether hits that are sent as negative are given back.
+/// Whether negative hits are hits to give back.
 #[inline]
 pub(super) fn gives_back(is_negative_hits: bool, form: RequestForm) -> bool {
     is_negative_hits && form == RequestForm::Strict

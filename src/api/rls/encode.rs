@@ -15,8 +15,8 @@ use tidegate_core::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit};
 /// Precision of resets and windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Precision {
-    /// Resets in whole seconds, rounded up. Envoy drops fractions of a second: a client that waits as long as a status states must be
-    /// admitted. Windows as units only, which are all that Envoy's message has.
+    /// Resets in whole seconds, rounded up: Envoy drops fractions, and a client that waits for the stated time must be admitted. Windows
+    /// only as units, since Envoy's message has no others.
     #[default]
     Seconds,
     /// To the nanosecond.

@@ -15,7 +15,7 @@ use std::sync::Once;
 use tidegate_service::RateLimitService;
 use tonic::{Request, Response, Status};
 
-/// Done by the first call of the process to a domain with rules for descriptors.
+/// Guards a log line for the first call of the process to a domain that has rules for descriptors.
 static FIRST_CALL: Once = Once::new();
 
 /// Adapts the service to tonic's trait.

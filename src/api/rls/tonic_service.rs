@@ -26,7 +26,7 @@ impl TonicService {
             response.metadata_mut().insert(WINDOWS_HEADER, windows);
         }
         if let Some(on_reset) = on_reset {
-            // The connection finds it there.
+            // The connection reads it from the extensions.
             response.extensions_mut().insert(on_reset);
         }
         Ok(response)

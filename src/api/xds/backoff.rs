@@ -16,7 +16,7 @@ impl Backoff {
         Self { least, most: most.max(least), failures: 0 }
     }
 
-    /// The wait after one more failure: between half and all of `least · 2^failures`, no more than `most`. `random` chooses.
+    /// Returns the wait after one more failure: between half and all of `least · 2^failures`, at most `most`; `random` chooses.
     pub(super) fn next(&mut self, random: u32) -> Duration {
         let full = self.least.saturating_mul(1 << self.failures.min(20)).min(self.most);
         self.failures += 1;

@@ -36,7 +36,7 @@ const DESCRIPTOR_KEYS: [&str; 13] = [
     "values",
 ];
 
-/// Those of them that stand instead of `value`.
+/// The keys among them that replace `value`.
 const VALUE_KEYS: [&str; 3] = ["value_network", "value_regex", "values"];
 
 /// Bytes of a descriptor up to which its document is indented.
@@ -51,7 +51,7 @@ pub(super) fn source(resource: &Any) -> Result<Source, String> {
         .map_err(|error| format!("a resource of type {TYPE_URL} cannot be decoded: {error}"))?;
     let RateLimitConfig { name, domain, descriptors } = config;
     let mut text = format!("{{\n  \"domain\": {},\n  \"descriptors\": [", Value::from(&*domain));
-    // One after the other: the tree of all of them would take many times the memory of the resource.
+    // Converted one by one: a tree of all would take many times the memory of the resource.
     for (number, declared) in descriptors.into_iter().enumerate() {
         let before = if number == 0 { "\n" } else { ",\n" };
         text.push_str(before);
@@ -64,7 +64,7 @@ pub(super) fn source(resource: &Any) -> Result<Source, String> {
     Ok(Source::new(SourceId::Xds(name.into()), text))
 }
 
-/// Appends a descriptor, on lines of its own if it is short: deep ones would consist of indentation.
+/// Appends a descriptor, on lines of its own if it is short: a deep descriptor would consist mostly of indentation.
 fn push(descriptor: &Value, text: &mut String) {
     let compact = descriptor.to_string();
     if compact.len() > INDENTED_MAX {
@@ -120,7 +120,7 @@ fn extend(
 ) {
     for (key, value) in extensions {
         if key == "rate_limits" {
-            // In place of the only limit that the message can have.
+            // Replaces the only limit that the message can have.
             *limit = None;
         }
         if VALUE_KEYS.contains(&&*key) {

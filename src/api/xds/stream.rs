@@ -70,8 +70,8 @@ impl Default for State {
 }
 
 impl State {
-    /// The first request of a stream. It has no version: a control plane that restarts may count versions from the beginning,
-    /// and would leave a client that claims to have its version without its resources.
+    /// Returns the first request of a stream. It names no version: a restarted control plane may count versions from the beginning, and
+    /// would then send no resources to a client that claims its version.
     pub(super) fn subscribe(&mut self) -> DiscoveryRequest {
         self.accepted.clear();
         self.request("")

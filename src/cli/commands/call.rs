@@ -139,7 +139,7 @@ impl Call {
         held.map(|()| all.over_limit > 0)
     }
 
-    /// Holds what admitted requests have, and ends it; `sent` is the outcome of sending them.
+    /// Holds the slots and estimates of admitted requests, then ends them; `sent` is the outcome of sending.
     async fn hold_all(
         &self,
         client: &mut RateLimitServiceClient<Channel>,
@@ -219,7 +219,7 @@ impl Call {
         sent.map_err(|status| target::call_failure(&self.addr, &self.tls, &status))
     }
 
-    /// Renews what admitted requests hold, for as long as it is polled. Once something is not held any more, its ticket is not renewed again.
+    /// Renews what admitted requests hold, while polled. A ticket that holds nothing any more is not renewed again.
     async fn renew_all(&self, mut client: RateLimitServiceClient<Channel>, tickets: &[ReceivedTicket]) {
         let mut held: Vec<&ReceivedTicket> = tickets.iter().collect();
         let mut times = tokio::time::interval(self.renew_every);
@@ -236,7 +236,7 @@ impl Call {
                         continue;
                     }
                     Ok(_) => {}
-                    // The next one may be in time.
+                    // The next renewal may be in time.
                     Err(failure) => eprintln!("not renewed: {failure}"),
                 }
                 renewed.push(ticket);
@@ -268,7 +268,7 @@ impl Call {
     }
 
     fn message(&self) -> RateLimitRequest {
-        // A text as tools and logs show it stands for the bytes that a client has sent.
+        // A client's bytes may be written in their escaped text, as tools and logs show them.
         let bytes = |text: &String| client_bytes(text).into_owned();
         let entry = |(key, value): &(String, String)| Entry { key: bytes(key), value: bytes(value) };
         let descriptor = |text: &DescriptorText| RateLimitDescriptor {

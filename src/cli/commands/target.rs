@@ -45,7 +45,7 @@ pub(super) async fn connect(
 
 /// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
 pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
-    // A status that the server sent has no cause here.
+    // A status sent by the server has no cause here.
     let cause = status.source().filter(|cause| match status.code() {
         Code::Unknown | Code::Internal | Code::Unavailable => true,
         Code::Cancelled => is_unsent(*cause),
@@ -74,7 +74,7 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
     })
 }
 
-/// The alert of TLS with which a server refuses a client, if that is the cause. h2 keeps only the text of an error that it reads.
+/// The TLS alert by which a server refused the client, if that is the cause. h2 keeps only the text of a read error.
 fn tls_refusal(cause: &(dyn Error + 'static)) -> Option<rustls::Error> {
     use rustls::{AlertDescription as Alert, Error::AlertReceived};
     let error = io_cause(cause).and_then(|cause| cause.get_ref()?.downcast_ref::<rustls::Error>());
@@ -93,12 +93,12 @@ fn tls_refusal(cause: &(dyn Error + 'static)) -> Option<rustls::Error> {
     })
 }
 
-/// Whether the time for a call was over before its response: of this client, or as the server counts it.
+/// Whether the call timed out: at this client, or by the server's count.
 fn is_timeout(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<tonic::TimeoutExpired>()) || status.code() == Code::DeadlineExceeded
 }
 
-/// Whether a call was given up before it was sent, since its connection had ended.
+/// Whether a call was dropped before it was sent, because its connection had ended.
 fn is_unsent(cause: &(dyn Error + 'static)) -> bool {
     causes(cause).any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
 }

@@ -6,7 +6,7 @@ use crate::api::pb::{
 };
 use tidegate_bench::ReceivedTicket;
 
-/// The request that renews a ticket: the one by which it was taken, with the ticket in every descriptor.
+/// Makes the request that renews a ticket: the request that took it, with the ticket in every descriptor.
 pub(super) fn renewal(ticket: &ReceivedTicket, mut taken: RateLimitRequest) -> RateLimitRequest {
     for descriptor in &mut taken.descriptors {
         descriptor.entries.push(Entry { key: "renew".into(), value: ticket.slot.clone().into() });

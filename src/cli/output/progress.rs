@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use tidegate_snapshot::Progress;
 
-/// A bar on standard error if that is a terminal, else one that shows nothing.
+/// A bar on standard error if that is a terminal, else a hidden bar.
 pub(in crate::cli) fn bar(operation: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

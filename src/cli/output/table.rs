@@ -1,8 +1,7 @@
 //! Tables and lines on standard output.
 //!
-//! A table on a terminal is laid out for its width: as it is if it fits, else with cells wrapped between words, else one
-//! line per cell. A word (a location, a path, a name) is never broken, so that it can be copied. Elsewhere (a pipe, a file)
-//! there is no width to fit.
+//! A table on a terminal is laid out for its width: unchanged if it fits, else with cells wrapped between words, else with one line per
+//! cell. Words (a location, a path, a name) are never broken, so that they can be copied. A pipe or a file has no width to fit.
 
 use std::{
     fmt,
@@ -59,8 +58,8 @@ impl Table {
     }
 }
 
-/// A table whose rows are printed as they are made, for output that people watch. Its columns are as wide as the header, the first row and
-/// the widest text that each is known to have.
+/// A table whose rows are printed as they are made, for output that people watch. Each column is as wide as its header, its first row and
+/// the widest text known for it.
 pub(in crate::cli) struct Stream<const N: usize> {
     header: [&'static str; N],
     /// Those known in advance, then those of the first row.
@@ -69,7 +68,7 @@ pub(in crate::cli) struct Stream<const N: usize> {
 }
 
 impl<const N: usize> Stream<N> {
-    /// A table with that header; `widths` are those of the widest texts, or 0 where they are not known.
+    /// A table with this header; `widths` are those of the widest texts, or 0 where unknown.
     pub(in crate::cli) fn new(header: [&'static str; N], widths: [usize; N]) -> Self {
         Self { header, widths, has_begun: false }
     }
@@ -103,7 +102,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The lines of a row. The n-th lines of its cells start side by side, also where lines before them were wrapped.
+/// The lines of a row. The n-th lines of its cells start side by side, even if earlier lines were wrapped.
 fn row_lines(row: &[String], widths: &[usize]) -> Vec<String> {
     let height = row.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
     let line_of = |at: usize| row.iter().map(move |cell| cell.lines().nth(at).unwrap_or_default());

@@ -25,8 +25,8 @@ pub(super) struct ControlFlags {
 }
 
 impl ControlFlags {
-    /// Refuses a control API that nobody can call, and leases that nobody can hold. Tokens, names in client certificates and users at Unix
-    /// sockets have roles; the token file lists the first two.
+    /// Refuses a control API that nobody can call, and leases that nobody can hold. Roles belong to tokens and names in client
+    /// certificates, both in the token file, and to users at Unix sockets.
     pub(super) fn require_callers(
         &self,
         has_tokens: bool,

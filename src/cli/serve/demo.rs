@@ -27,8 +27,8 @@ use tonic::transport::Endpoint;
 /// Address of the console, unless `--http-listen` names another.
 const HTTP_ADDRESS: &str = "127.0.0.1:8082";
 
-/// Keys of the traffic, and the number of requests that each sends in a second: the demo rules admit half a request a second. `alice` is not among
-/// them: the README's commands send her requests, and count what is admitted.
+/// Keys of the traffic, each with its requests per second: the demo rules admit half a request a second. `alice` is left out: the README's
+/// commands send her requests, and count what is admitted.
 const KEYS: [(&str, u32); 5] = [("mallory", 4), ("bob", 2), ("carol", 1), ("dave", 1), ("erin", 1)];
 
 /// What `--demo` adds to a server.
@@ -102,14 +102,14 @@ fn start_traffic(listen: &[ListenAddress]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the requests of every key, evenly over each second. Failed calls are left out: the server starts and stops beside this.
+/// Sends the requests of every key, evenly over each second. Failed calls are ignored: the server starts and stops meanwhile.
 async fn send(endpoint: &Endpoint) {
     let mut client = RateLimitServiceClient::new(endpoint.connect_lazy());
     let mut ticks = tokio::time::interval(Duration::from_millis(250));
     for quarter in 0.. {
         ticks.tick().await;
         for (at, (key, a_second)) in (0..).zip(KEYS) {
-            // Those of one request a second take different quarters.
+            // Keys with one request a second use different quarters of it.
             if (quarter + at) % (4 / a_second) != 0 {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The rules that a server starts with: those of its files, or of the data directory where these have errors or a control plane has not
-//! responded yet.
+//! The rules that a server starts with: those of its files or, while the files have errors or a control plane has not responded, those kept
+//! in the data directory.
 
 use crate::cli::Failure;
 use tidegate_core::{
@@ -14,7 +14,7 @@ pub(super) struct FirstSources<'f> {
     pub(super) files: &'f RuleFilePaths,
     pub(super) block_files: &'f RuleFilePaths,
     pub(super) has_control_plane: bool,
-    /// Whether the server starts without rules where those of the files have errors.
+    /// Whether the server starts without rules if the files have errors.
     pub(super) awaits_files: bool,
     /// None if the server does not start with them.
     pub(super) kept: Option<&'f KeptRules>,
@@ -25,14 +25,13 @@ pub(super) struct FirstSources<'f> {
 pub(super) struct Started {
     pub(super) sources: Vec<Source>,
     pub(super) rules: RuleSet,
-    /// Whether the server awaits others before it decides.
+    /// Whether the server waits for other rules before it decides.
     pub(super) is_awaited: bool,
-    /// The feeds of which kept rules are in force.
+    /// Feeds whose kept rules are in force.
     pub(super) began_with_kept: Vec<BeganWithKept>,
 }
 
-/// A feed of which kept rules are in force: the time at which they were put in force before, and the errors of those that it has now, if it
-/// has any.
+/// A feed whose kept rules are in force, when a former process put them in force, and the errors of its present rules, if any.
 pub(super) type BeganWithKept = (Feed, Timestamp, Option<RuleErrors>);
 
 impl FirstSources<'_> {
@@ -44,7 +43,7 @@ impl FirstSources<'_> {
         }
     }
 
-    /// The rules to start with instead of those that have these errors.
+    /// The rules to start with instead of rules with these errors.
     fn instead_of(&self, errors: &RuleErrors) -> Result<Started, Failure> {
         let reason = match self.kept.map(|kept| self.with_kept(kept, Some(errors))) {
             Some(Ok(started)) => {
@@ -64,7 +63,7 @@ impl FirstSources<'_> {
         Ok(Started { sources, rules, is_awaited: true, began_with_kept: Vec::new() })
     }
 
-    /// The rules to start with beside those of the files, which are valid, before the control plane has sent any.
+    /// The rules to start with until the control plane has sent any; `present` are the files' valid rules.
     fn until_control_plane(&self, present: Started) -> Started {
         match self.kept.map(|kept| self.with_kept(kept, None)) {
             Some(Ok(started)) => {

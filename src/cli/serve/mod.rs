@@ -211,7 +211,7 @@ impl Serve {
         warnings.for_each(|warning| tracing::warn!("{warning}"));
     }
 
-    /// Reads everything that a start reads, except counters, and reports every error.
+    /// Reads everything that a start reads, except counters, and reports all errors.
     fn check(&mut self) -> Result<ExitCode, Failure> {
         self.rules.require_rules();
         let errors = [
@@ -276,7 +276,7 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The machine's clock, or the one that tests set.
+    /// The machine's clock, or the clock that tests set.
     fn clock(&self, settings: &mut Settings) -> Result<Arc<dyn Clock>, Failure> {
         if !self.test_clock {
             return Ok(Arc::new(SystemClock::new()));
@@ -293,7 +293,7 @@ impl Serve {
         Ok(clock)
     }
 
-    /// The bound on counters; by default as many as fit in the memory, after one request to each, with the widest limit of the rules.
+    /// The bound on counters. By default it is what fits in the memory if each counter has the widest limit of the rules and one request.
     fn counters_max(&self, rules: &RuleSet) -> usize {
         let heap_bytes = rules.heap_bytes().first;
         let (counters_max, because) = match (self.max_counters, server::available_memory()) {

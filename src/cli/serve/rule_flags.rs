@@ -149,7 +149,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl RuleFlags {
-    /// Makes errors of rule files errors of [`Self::load`], whether the server would await better ones or not.
+    /// Makes [`Self::load`] fail if rule files have errors, even where the server would wait for better files.
     pub(super) fn require_rules(&mut self) {
         (self.wait_for_rules, self.strict_rules) = (false, true);
     }
@@ -217,7 +217,7 @@ impl RuleFlags {
         Ok((rule_settings, rules))
     }
 
-    /// The values of `--rules` and `--blocks`, of which rules are kept.
+    /// The values of `--rules` and `--blocks` whose rules are kept.
     fn given(&self) -> Vec<String> {
         let path = |path: &PathBuf| path.display().to_string();
         let rules = self.rules.iter().flat_map(|sources| {

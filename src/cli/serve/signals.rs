@@ -15,12 +15,12 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
-/// Time in which a second signal is taken for the first: a supervisor may signal the process and then its group.
+/// Time in which a second signal counts as the first: a supervisor may signal the process and then its group.
 const SAME_STOP: Duration = Duration::from_millis(100);
 
-/// Receives signals from now on. SIGHUP requests a reload of rule files and certificates, SIGUSR1 changes the level of the log,
-/// SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one, at least
-/// [`SAME_STOP`] later, ends the process at once, without the rest of the drain and without a last snapshot.
+/// Receives signals from now on. SIGHUP requests a reload of rule files and certificates, SIGUSR1 changes the level of the log, SIGUSR2
+/// opens the decision log again. The future completes at the first SIGTERM or SIGINT. A second signal, at least [`SAME_STOP`] later, ends
+/// the process at once, without the rest of the drain and without a last snapshot.
 pub(super) fn stop(
     reload: ReloadRequests,
     decision_log: Option<DecisionLog>,

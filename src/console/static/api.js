@@ -1,4 +1,4 @@
-// Calls of the control API, and what of its JSON needs conversion.
+// Calls of the control API, and conversions of its JSON.
 
 const TOKEN = "tidegate-token";
 const MESSAGES = { 0: "the server does not respond", 413: "the request is longer than --http-max-body-bytes of the server allows" };
@@ -13,7 +13,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Kept for as long as the tab is open. */
+/** Kept until the tab is closed. */
 export const token = {
   get: () => sessionStorage.getItem(TOKEN) || "",
   set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),

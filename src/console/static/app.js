@@ -109,7 +109,7 @@ function showCaller(status) {
   document.getElementById("caller").replaceChildren(h("span", {}, `${status.actor || "caller"}, ${role}`), leave || "");
 }
 
-/** Reads the status. Pages that are open continue while the server is away, and are not built anew. */
+/** Reads the status. Open pages stay while the server is away, and are not built anew. */
 async function poll() {
   try {
     const status = await call("Status");
@@ -147,7 +147,7 @@ function takeToken() {
 async function start() {
   clearTimeout(pollTimer);
   takeToken();
-  // Without a token no method is called: the refusal would be an entry of the audit log.
+  // Without a token no method is called: the audit log would have an entry of its refusal.
   if (!token.get() && await needsToken().catch(() => false)) return login();
   const known = await poll();
   if (known) open();

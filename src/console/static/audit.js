@@ -32,7 +32,7 @@ export default {
       more.hidden = !older || !read.length;
     }
 
-    /** Reads entries before the given one, or the newest. Details that are open stay so: nothing is drawn without news. */
+    /** Reads entries before the given entry, or the newest. Open details stay open: nothing is drawn without new entries. */
     async function load(before) {
       try {
         const { entries = [] } = await app.call("ListAudit", { limit: PAGE, ...(before ? { before: before.number } : {}) }, signal);
@@ -45,7 +45,7 @@ export default {
         const known = read.length ? entries.findIndex((entry) => entry.hash === read[0].hash) : -1;
         if (known === 0) return;
         if (known > 0) read.unshift(...entries.slice(0, known));
-        // More than a page is new, or a server without a file has started again: nothing follows on what was read.
+        // More than a page is new, or a server without a file has restarted: the entries read before are dropped.
         else [read, older] = [entries, entries.length === PAGE];
         show();
       } catch (error) {

@@ -180,7 +180,7 @@ function openKey(main, app, domain, list, signal) {
       // Drawn only when it has changed, so that its button keeps the focus.
       if (text !== drawn) inForce.replaceChildren(...inPlaceOfRules(app, explained, refresh));
       drawn = text;
-      // With its share from the start: a bar that began at nothing would fill up anew at each reading.
+      // With the bar's share from the start: a bar that began at zero would fill up anew at each reading.
       read = (one.counters || []).map((counter) => ({
         counter, at: performance.now(), bar: bar(counter.requests ? counter.used || 0 : 1, counter.requests || 1), left: h("span", {}),
       }));
@@ -196,7 +196,7 @@ function openKey(main, app, domain, list, signal) {
       const used = counter.requests ? (counter.used || 0) / counter.requests : 1;
       one.firstChild.style.width = `${100 * Math.min(1, used)}%`;
       one.className = `bar ${counter.remaining ? (used > 0.8 ? "near" : "") : "denied"}`;
-      // The reset of most algorithms is that of one hit: a key that is flooded uses it at once, and stays full.
+      // The reset of most algorithms is that of one hit: a flooded key uses it at once, and stays full.
       const about = isInFlight(counter.algorithm) ? "about " : "";
       const next = rest > 0 ? `one more hit in ${about}${duration(rest)}` : "one more hit now";
       left.textContent = reset > 0 ? next : counter.used ? "" : "unused";

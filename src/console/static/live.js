@@ -4,7 +4,7 @@ import { number, seconds } from "./api.js";
 import { compact, count, duration, entriesText, failure, fill, h, middle, named, VirtualList, visible, zone } from "./view.js";
 
 const KEPT = 5000;
-/** Milliseconds between two updates of the list: reading is not slowed by drawing. */
+/** Milliseconds between two updates of the list, so that drawing does not slow reading. */
 const DRAW = 200;
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
 const FILTERS = [["domain", "Domain"], ["rule", "Rule"], ["key", "Key"], ["value", "Value"]];
@@ -100,7 +100,7 @@ export default {
           await app.tail(request, (event) => { failures = 0; failed = ""; receive(event); }, signal);
         } catch (error) {
           if (signal.aborted) return;
-          // Of a server that is away, the frame of the pages has the message.
+          // When the server is away, the page's frame has the message.
           failed = error.status ? failure(error) : "";
           if (error.status === 400) return;
         }

@@ -8,7 +8,7 @@ const BUCKETS = 50;
 /** A client reports every 5 s; it forgets a bucket after so many reports without a request. */
 const IDLE_REPORTS = 12;
 const IDLE_FROM = 3;
-/** Assignments are renewed every 5 s: one that ends sooner may not be. */
+/** Assignments are renewed every 5 s: an assignment that ends sooner may not be renewed. */
 const ENDS_SOON = 5;
 
 export default {
@@ -78,7 +78,7 @@ const secondsSince = (app, time) => (Date.parse(app.status.now) - Date.parse(tim
 /** A figure with its label, and a bar if it is a part of something. */
 const labelled = (label, text, part, all, kind) => h("div", {}, h("p", { class: "label" }, label), h("p", { class: "share" }, text), all === undefined ? null : bar(part, all, kind));
 
-/** Puts a table into the place of another, whose frame stays: it may have been scrolled, or have the focus. */
+/** Replaces a table within its frame, which may be scrolled or have the focus. */
 function renew(place, next) {
   if (place.firstElementChild) place.firstElementChild.replaceChildren(...next.childNodes);
   else place.append(next);
@@ -158,7 +158,7 @@ function leasesCard(app) {
       ["Caller", ({ actor, peer }) => h("bdi", {}, visible([actor || "not known yet", peer].filter(Boolean).join(" at ")))],
       ["Node", (row) => h("span", { class: "mono" }, BigInt(row.number || 0).toString(16).padStart(16, "0"))],
       ["Leases", (row) => count(number(row.leases)), true],
-      // From that of a lease, of 200 ms.
+      // Demand is that of one lease, of 200 ms.
       ["Demand", (row) => rate(5 * number(row.demand)), true],
       ["Credits", (row) => compact(number(row.credits)), true],
       ["Of all credits", (row) => bar(number(row.credits), out)],

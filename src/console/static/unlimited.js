@@ -1,5 +1,5 @@
-// Unlimited: descriptors that nothing limits although no rule says so, and rules that would limit them; descriptors that state no day for their
-// calendar windows, and the days that their rules accept.
+// Unlimited: descriptors that nothing limits although no rule exempts them, with rules that would limit them; and descriptors that state no day
+// for their calendar windows, with the days that their rules accept.
 
 import { number } from "./api.js";
 import { count, counted, dateTime, failure, h, notice, visible } from "./view.js";

@@ -28,7 +28,7 @@ export function visible(text, long = LONG) {
 /** Characters at the end of a text that `middle` keeps; console.css has the same number. */
 const END = 14;
 
-/** A text whose middle is left out where the cell is too narrow: paths of rules differ at their ends, and places end with a line. */
+/** A text whose middle is left out if the cell is too narrow: the ends of paths and places differ most. */
 export function middle(text, long = 400) {
   const cut = text.length > long ? `${text.slice(0, long / 2)}\u2026${text.slice(-long / 2)}` : text;
   const whole = visible(cut, cut.length);

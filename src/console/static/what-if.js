@@ -5,13 +5,13 @@ import { Chart } from "./chart.js";
 import { bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, named, percent, table, visible, window_ } from "./view.js";
 
 const REFRESH = 2000;
-/** Bytes at the end of a log that are sent at most, before they are compressed. */
+/** Most bytes from the end of a log that are sent, before compression. */
 const LOG_BYTES_MAX = 8 << 20;
 /** Characters of a request, below the default of --http-max-body-bytes. */
 const REQUEST_MAX = 500_000;
 /** The text survives other pages and a reload of this one. */
 const DRAFT = "tidegate-what-if";
-/** The text as it was inserted: a draft that differs was edited, and is not replaced unless the user asks for it. */
+/** The text as it was inserted. A draft that differs was edited, and is replaced only when the user requests it. */
 const INSERTED = "tidegate-what-if-inserted";
 const AGAINST = [["IN_FORCE", "the rules in force"], ["RECORDED", "what was decided"]];
 const LAST = [["", "all that is recorded"], ["60s", "the last minute"], ["300s", "the last 5 minutes"]];
@@ -126,7 +126,7 @@ export default {
   },
 };
 
-/** The rule files in a stream of all declarations: without overrides and blocks, and those of one domain if it is given. */
+/** Takes the rule files out of a stream of all declarations: no overrides or blocks, and only the given domain, if any. */
 function declarations(stream, domain) {
   const documents = stream.split(/^(?=# .*\n---)/m).filter((text) => text.trim() && !text.startsWith("# override:"));
   const escaped = domain.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -142,7 +142,7 @@ async function packed(file, longest) {
   let [text, all] = isCompressed ? await ending(file.stream().pipeThrough(new DecompressionStream("gzip")))
     : [new Uint8Array(await file.slice(-LOG_BYTES_MAX).arrayBuffer()), file.size];
   for (;;) {
-    // The first line is a part of one, unless it begins the file.
+    // The first line is cut off, unless the log begins with it.
     const from = text.length < all ? text.indexOf(10) + 1 : 0;
     const compressed = await new Response(new Blob([text.subarray(from)]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer();
     if (compressed.byteLength * 4 / 3 + 4 <= longest || text.length < 1000) return { log: base64(new Uint8Array(compressed)), bytes: text.length - from, all };

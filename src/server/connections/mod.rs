@@ -1,7 +1,7 @@
 //! Bounds on the number of connections, in total and per peer.
 //!
-//! A connection beyond a bound is admitted if another one can make room: of all connections, or of those of the same
-//! peer, the idlest is evicted. So clients that connect and send nothing cannot lock others out.
+//! A connection beyond a bound is admitted if an idle connection can make room: the idlest of all, or of those of the same peer, is
+//! evicted. So clients that connect and send nothing cannot lock others out.
 //!
 //! Invariant: at most `max` connections are open, beside at most [`EVICTING_MAX`] that are being evicted.
 
@@ -94,7 +94,7 @@ impl Connections {
         Arc::new(Self { bounds, counts, table: Mutex::default() })
     }
 
-    /// Admits a connection, evicting another one if there has to be room; none if there can be no room.
+    /// Admits a connection, evicting another connection if needed; none if there is no room.
     pub(super) fn admit(self: &Arc<Self>, peer: Peer, now: Timestamp) -> Option<Admission> {
         let admitted = self.table.lock().admit(peer, &self.bounds, now);
         let (number, activity) = admitted.map_err(|scope| self.count_refusal(scope)).ok()?;

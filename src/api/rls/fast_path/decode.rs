@@ -1,9 +1,9 @@
 //! Decodes the bytes of a protobuf message into a checked request that borrows its texts from them.
 //!
-//! It supports what clients send. Everything else that the format allows or forbids (groups, a message field in two parts,
-//! a field of the wrong type, a length beyond the end), texts that are not the bytes of the message
-//! ([`client_text`](tidegate_core::limit::client_text())), and every request that is to be refused, is [`Unsupported`]. Of a message that it supports it makes the same request as prost and
-//! [`decode`](super::super::decode) make.
+//! It decodes what clients send. All else is [`Unsupported`]: rare or forbidden encodings (groups, a message field in two parts, a field of
+//! the wrong type, a length beyond the end), texts that differ from the bytes of the message
+//! ([`client_text`](tidegate_core::limit::client_text())), and every request that has to be refused. Supported messages become the same
+//! request as through prost and [`decode`](super::super::decode).
 
 use super::wire::{Decoded, Fields, Piece, Unsupported};
 use crate::api::rls::decode::{gives_back, unit};
@@ -13,7 +13,7 @@ use tidegate_core::limit::{
     Descriptor, Entry, Hits, Request, RequestForm, RequestLimit, RequestLimits, has_escape,
 };
 
-/// Decodes a `RateLimitRequest` into an empty request, in place, since a request is large.
+/// Decodes a `RateLimitRequest` into an empty request, in place because a request is large.
 #[inline]
 pub(in crate::api) fn read<'m>(
     message: &'m [u8],
@@ -24,7 +24,7 @@ pub(in crate::api) fn read<'m>(
     if memchr(b'\\', message).is_some() && has_escape(message) {
         return Err(Unsupported);
     }
-    // If the whole message, tags and lengths included, is UTF-8, so is each text that starts and ends at a character. It is,
+    // If the whole message, tags and lengths included, is UTF-8, each text that starts and ends at a character is UTF-8 too. A message is,
     // unless a length is above 127.
     match str::from_utf8(message) {
         Ok(message) => read_pieces(message, limits, request),
@@ -50,7 +50,7 @@ fn read_pieces<'m>(
     if descriptors > limits.descriptors_max || limits.keep_sent_hits {
         return Err(Unsupported);
     }
-    // A second pass for the descriptors: `hits_addend` of the request, which follows them, applies to those without hits.
+    // The descriptors need a second pass: the request's `hits_addend`, which follows them, applies to descriptors without hits.
     request.set_domain(domain);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -84,7 +84,7 @@ fn descriptor<'m>(
     Ok(Descriptor { entries, limit, hits })
 }
 
-/// Fails for a message field that is there twice: protobuf merges them, which no client relies on.
+/// Fails for a message field that appears twice: protobuf merges the two, and no client relies on it.
 fn once<T>(field: &mut Option<T>, value: T) -> Decoded<()> {
     if field.replace(value).is_some() { Err(Unsupported) } else { Ok(()) }
 }
@@ -186,8 +186,8 @@ mod tests {
         })
     }
 
-    /// The request that prost decodes from the bytes, if it is valid. If it `must_be_clear`, the fast path decodes it unless a text is
-    /// not its bytes.
+    /// Checks that the fast path decodes the same request as prost, or declines. It must not decline if `must_be_clear`, except for a text
+    /// that differs from its bytes.
     fn check(bytes: &[u8], must_be_clear: bool) {
         let message = RateLimitRequest::decode(bytes).ok();
         let texts = message.as_ref().map(|message| decode::EntryTexts::of(message, &LIMITS));

@@ -33,7 +33,7 @@ fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; PREFIX_BYTES]);
     let start = out.len();
     write(out);
-    // A request has at most as many descriptors as fit a message of 4 GiB, and the status of one is far shorter than 4 GiB.
+    // Fits: a request has at most as many descriptors as a message of 4 GiB can hold, and each status is far shorter than 4 GiB.
     let length = (out.len() - start) as u32;
     out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
@@ -86,7 +86,7 @@ fn message(out: &mut Vec<u8>, tag: u64, message: &impl Message) {
     }
 }
 
-/// Makes room for a length that one byte does not hold: a limit has a long name.
+/// Makes room for a length above one byte: a limit has a long name.
 #[cold]
 fn lengthen(out: &mut Vec<u8>, length_at: usize, length: usize) {
     out.splice(length_at..=length_at, varint::bytes(length as u64));

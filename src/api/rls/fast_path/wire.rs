@@ -2,7 +2,7 @@
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// Left to the router, which reports the reason to the caller.
+/// A form that the fast path does not decode. The router gets the request, and reports any error to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::api) struct Unsupported;
 

@@ -235,7 +235,7 @@ impl Bench {
         format!("{pace}, {} keys ({spread}){hold}", grouped(self.keys.get()))
     }
 
-    /// Whether limits applied: they did if any request was denied; else the server is probed.
+    /// Whether limits applied: yes if a request was denied; otherwise the server is probed.
     fn is_limited(&self, tally: &Tally, template: &mut Template) -> Option<bool> {
         match (tally.over_limit, tally.ok) {
             (1.., _) => Some(true),

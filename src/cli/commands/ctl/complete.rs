@@ -1,5 +1,5 @@
-//! Names of rules and domains for the completion of shells, read from the running server that the command line or the
-//! variables name. Without a response in time there are none: a shell waits for its completion.
+//! Names of rules and domains for the completion of shells, read from the running server that the command line or the variables name. None
+//! are offered unless it responds in time: a shell waits for its completion.
 
 use super::connection::Connection;
 use crate::api::pb::control as pb;

@@ -388,7 +388,7 @@ pub(super) fn leases(response: &pb::ListLeasesResponse) -> Shown {
             format!("{:016x}", node.number),
             node.leases.to_string(),
             node.credits.to_string(),
-            // From that of a lease, of 200 ms.
+            // Demand is that of one lease, of 200 ms.
             node.demand.saturating_mul(5).to_string(),
             time_text(node.last_claim.as_ref()),
         ]);

@@ -58,7 +58,7 @@ pub(super) fn quotas(response: &pb::ListQuotasResponse) -> Shown {
     Shown::new(response, text)
 }
 
-/// A line of what several have, or may have.
+/// A line that sums up what several clients have, or may have.
 fn sum(name: String, division: Division, rate: f64, tokens: u64) -> [String; 7] {
     let empty = String::new;
     [name, empty(), empty(), share(division, rate), tokens.to_string(), empty(), empty()]

@@ -64,7 +64,7 @@ struct Row<'c, 'r> {
     entries: usize,
 }
 
-/// One row for each descriptor, whichever entries send it.
+/// Makes one row for each descriptor, however many entries send it.
 fn rows<'c, 'r>(sent: &'c [SentDescriptor<'r>]) -> Vec<Row<'c, 'r>> {
     let mut rows: Vec<Row<'c, 'r>> = Vec::new();
     let mut known: HashMap<(&str, &str, bool), usize> = HashMap::new();

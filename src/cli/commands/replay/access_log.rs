@@ -109,7 +109,7 @@ impl AccessLogFlags {
             LogFormat::Text => (None, ""),
         };
         let format = self.log_format.as_deref().unwrap_or(by_default);
-        // Without a field there is no notation, and any finds none.
+        // Without fields the text has no notation, and any notation finds none.
         let notation = notation.or_else(|| Notation::of(format)).unwrap_or(Notation::Envoy);
         let parsed = TextFormat::parse(format, notation);
         parsed.map(Some).map_err(|error| Failure(format!("--log-format: {error}")))

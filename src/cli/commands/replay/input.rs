@@ -152,7 +152,7 @@ impl LogFile {
 }
 
 impl Parser {
-    /// Reads a line, and counts one that cannot be repeated. See [`Log::read`].
+    /// Reads a line; a line that cannot be replayed is counted. See [`Log::read`].
     pub(super) fn parse<'l>(
         &mut self,
         line: &'l [u8],

@@ -1,4 +1,4 @@
-//! The lines of a file, in place: none is copied, but for those that cross the end of the buffer.
+//! The lines of a file, in place: only lines that cross the end of the buffer are copied.
 
 use memchr::memchr;
 use std::io::{self, ErrorKind, Read};

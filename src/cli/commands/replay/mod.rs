@@ -118,7 +118,7 @@ impl Replay {
         self.report(replayed, &format, proposed.as_ref())
     }
 
-    /// Replays the logs; if they are not in the order of time, after they are sorted.
+    /// Replays the logs; they are sorted first if they are not in the order of time.
     fn replayed(
         &self,
         format: &Format,
@@ -210,7 +210,7 @@ impl Replay {
         self.logs.iter().map(open).collect()
     }
 
-    /// Logs are sorted in a second reading.
+    /// Refuses standard input and pipes: sorting reads a log twice.
     fn check_readable_again(&self) -> Result<(), Failure> {
         let is_file = |path: &PathBuf| !files::is_standard(path) && path.is_file();
         match self.logs.iter().find(|path| !is_file(path)) {

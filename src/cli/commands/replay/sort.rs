@@ -14,7 +14,7 @@ use tidegate_replay::{Log, LogLine, LoggedDecision};
 
 /// Bytes that are sorted in memory at once.
 const PART_BYTES: usize = 64 << 20;
-/// Parts of all logs: as many files are open, each with a buffer.
+/// Parts of all logs: each is an open file with a buffer.
 const PARTS_MAX: usize = 512;
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -56,7 +56,7 @@ fn sorted_by_parts(logs: Vec<LogFile>, part_bytes: usize) -> Result<SortedLogs, 
         sorted.push(SortedLog::read(&mut log, parsers.len(), part_bytes, &mut parts_left)?);
         parsers.push(log.parser);
     }
-    // Of lines at one time, those of the log that starts first precede.
+    // For lines at one time, the log that starts first goes first.
     sorted.sort_by_key(|log| log.start);
     let parts = sorted.into_iter().flat_map(|log| log.parts).collect::<Vec<_>>();
     let heads = BinaryHeap::with_capacity(parts.len());
@@ -180,13 +180,13 @@ impl Unsorted {
         Ok(true)
     }
 
-    /// How many more lines are older than the one before them than newer.
+    /// Number of lines older than the line before them, less the number of newer lines.
     fn descents(&self) -> i64 {
         self.lines.windows(2).map(|pair| pair[0].time.cmp(&pair[1].time) as i64).sum()
     }
 
-    /// Writes the lines in the order of time. Lines at one time stay in their order, or in the reverse one if the log starts with the
-    /// newest. Returns the time of the first one too.
+    /// Writes the lines in the order of time; returns the time of the first line too. Lines at one time keep their order, or are reversed
+    /// if the log starts with the newest.
     fn into_file(mut self, is_descending: bool) -> io::Result<(Timestamp, BufReader<File>)> {
         if is_descending {
             self.lines.reverse();
@@ -212,7 +212,7 @@ mod tests {
     use std::sync::Arc;
     use tidegate_replay::{AccessLog, Layout, Mapping, Step};
 
-    /// Sorts logs of such seconds in parts of a few lines. Returns the time of each line, with its number in its log.
+    /// Sorts logs of lines at these seconds, in parts of a few lines. Returns the time of each line, with its number in its log.
     fn sorted_lines(logs: &[&[u64]], part_bytes: usize) -> Result<Vec<(u64, String)>, String> {
         let mut mapping = Mapping::new("d".into(), "time");
         mapping.add_descriptor("line=line").expect("a descriptor");

@@ -88,7 +88,7 @@ pub(super) fn bucket(
     Ok((predicate, Yaml::Map(values)))
 }
 
-/// One value for all requests of a descriptor: its only one, or any of those that share a counter.
+/// A value for all requests of a descriptor: its only value, or any of its values if they share a counter.
 fn fixed_value(declared: DeclaredValues<'_>) -> Option<String> {
     match declared {
         DeclaredValues::Exact(value) => Some(value.to_owned()),
@@ -113,7 +113,7 @@ fn first_address(network: &Network) -> String {
     network.to_string().split('/').next().unwrap_or_default().to_owned()
 }
 
-/// The predicate of requests with such a value; none if every request has it.
+/// The predicate of requests with these values; none if every request has one of them.
 fn predicate(key: &str, input: &KeySource, declared: DeclaredValues<'_>) -> Result<Option<Yaml>, NoBucket> {
     let name = match input {
         KeySource::Header(name) => name,

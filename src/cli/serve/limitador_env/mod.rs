@@ -63,8 +63,8 @@ pub(super) fn command(
     Ok(Some(begin.into_iter().chain(arguments(settings.flags()?)).collect()))
 }
 
-/// The flags that the variables stand for with `--env limitador`, without those that flags and `TIDEGATE_` variables of the user give,
-/// or a file of settings; none if it is not selected.
+/// The flags that the variables stand for with `--env limitador`, less those that the user gives by flags, `TIDEGATE_` variables or a file
+/// of settings; none if it is not selected.
 pub(super) fn flags(
     args: &[String],
     given: &Given<'_>,

@@ -59,8 +59,8 @@ pub(super) fn selection<'a>(
     Selection::of(args, variables, (PROGRAM, "reference"))
 }
 
-/// Starts the program again, as the same process, with the variables of OpenTelemetry that follow from those of the
-/// reference server. OpenTelemetry reads the environment, which a running process cannot change safely. Returns if there is
+/// Starts the program again, as the same process, with the variables of OpenTelemetry that follow from those of the reference server.
+/// OpenTelemetry reads the environment, which a running process cannot change safely. Returns if none is missing.
 /// nothing to add.
 pub(super) fn add_open_telemetry(
     args: &[String],
@@ -83,7 +83,7 @@ pub(super) fn start_again(args: &[String], derived: BTreeMap<&'static str, Strin
     Err(failed(program.arg0(&args[0]).args(&args[1..]).envs(derived).exec()))
 }
 
-/// The flags that the variables stand for, without those that flags and `TIDEGATE_` variables of the user give, or a file of settings.
+/// The flags that the variables stand for, less those that the user gives by flags, `TIDEGATE_` variables or a file of settings.
 pub(super) fn flags(given: &Given<'_>, is_in_file: impl Fn(&str) -> bool) -> Result<Flags, Failure> {
     let environment = Environment(given.variables);
     let names_port = environment.has_any(&["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"]);
@@ -122,7 +122,7 @@ impl Environment<'_> {
             let percent = percent.ok_or_else(|| self.wrong("NEAR_LIMIT_RATIO", "a number from 0 to 1"))?;
             flags.push(("--near-limit-percent", Some(format!("{:.0}", percent * 100.0))));
         }
-        // There, the size of the message is the only bound.
+        // The reference server bounds the message alone.
         for flag in ["--max-descriptors", "--max-entries", "--max-text-bytes", "--max-message-bytes"] {
             flags.push((flag, Some(MESSAGE_BYTES_MAX.to_string())));
         }
@@ -189,7 +189,7 @@ impl Environment<'_> {
                     .join(self.text("RUNTIME_SUBDIRECTORY").unwrap_or_default())
                     .join(self.text("RUNTIME_APPDIRECTORY").unwrap_or("config"));
                 let files = files.display();
-                // Keys of the runtime that begin with the directory's name and a dot: with a slash instead of the dot, or not.
+                // A key `config.NAME` of the runtime is the file `config/NAME` or, with a watched root, `config.NAME`.
                 let is_root_watched =
                     self.text("RUNTIME_WATCH_ROOT").is_none() || self.is_on("RUNTIME_WATCH_ROOT")?;
                 let paths = if is_root_watched { format!("{files}:{files}.*") } else { files.to_string() };
@@ -223,12 +223,12 @@ impl Environment<'_> {
             ("CONFIG_GRPC_XDS_NODE_METADATA", "--xds-node-metadata"),
             ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "--xds-max-message-bytes"),
         ] {
-            // There, a size of zero is the default.
+            // The reference server takes a size of zero as the default.
             let value = self.text(variable).filter(|value| *value != "0");
             flags.extend(value.map(|value| (flag, Some(value.to_owned()))));
         }
         if let Some(headers) = self.text("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS") {
-            // There, name and value are separated by a colon.
+            // The reference server separates name and value by a colon.
             let header = |pair: &str| pair.replacen(':', "=", 1);
             let headers: Vec<String> = headers.split(',').map(header).collect();
             flags.push(("--xds-header", Some(headers.join(","))));

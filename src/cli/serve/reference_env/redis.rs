@@ -21,12 +21,12 @@ impl Environment<'_> {
             return Ok(());
         }
         flags.push(("--counters", Some(self.store_url()?)));
-        // The reference server counts in such stores as well.
+        // The reference server uses such stores as well.
         flags.push(("--counters-allow-eviction", None));
-        // Replies that take longer than those of a local network: the reference server waits for them, too.
+        // The reference server, too, waits longer than a reply takes on a local network.
         let timeout = self.duration("REDIS_TIMEOUT")?.unwrap_or_else(|| "10s".to_owned());
         flags.push(("--counters-timeout", Some(timeout)));
-        // As there, Envoy decides by its failure mode.
+        // As with the reference server, Envoy's failure mode decides.
         flags.push(("--on-store-failure", Some("error".to_owned())));
         for (variable, flag) in [
             ("CACHE_KEY_PREFIX", "--counters-prefix"),

@@ -28,7 +28,7 @@ fn without_variables_the_defaults_are_those_of_the_reference_server() {
     assert_eq!(expanded(&["tidegate", "serve"], &[("PORT", "1")]).as_deref(), Ok("tidegate serve"));
 }
 
-/// A container's command is the entry point's argument, and was refused as an unknown command.
+/// A container's command, which is an argument of the entry point, was refused as an unknown command.
 #[test]
 fn the_programs_name_as_the_first_argument_selects_the_variables() {
     let named = expanded(&["/bin/ratelimit", "--threads=2"], &[("PORT", "1")]);
@@ -43,7 +43,7 @@ fn variables_of_the_reference_server_that_are_not_selected_are_a_warning() {
     assert!(warning.contains("RUNTIME_ROOT, USE_STATSD. Add --env reference"), "{warning}");
 }
 
-/// The server was plaintext, without a warning.
+/// The server once served plaintext, without a warning.
 #[test]
 fn tls_without_the_files_of_a_certificate_is_refused() {
     let tls = ("GRPC_SERVER_USE_TLS", "true");
@@ -110,7 +110,7 @@ fn variables_without_effect_are_named_once_and_others_not_at_all() {
     assert!(warned(&[("BACKEND_TYPE", "memcache")])[0].contains("memory of this process"));
 }
 
-/// Values that Go's servers read differently were errors, or had another meaning.
+/// Values that Go's servers read in their own way were errors, or had another meaning.
 #[test]
 fn values_of_go_programs_have_the_same_meaning() {
     let value =

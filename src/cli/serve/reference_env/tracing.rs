@@ -4,13 +4,13 @@ use crate::cli::{Failure, serve::settings::Environment};
 use std::collections::BTreeMap;
 
 impl Environment<'_> {
-    /// Variables of OpenTelemetry that follow, those that are set excepted.
+    /// Variables of OpenTelemetry that follow from them, less those already set.
     pub(super) fn open_telemetry(&self) -> Result<BTreeMap<&'static str, String>, Failure> {
         let mut derived = BTreeMap::new();
         if self.text("OTEL_EXPORTER_OTLP_ENDPOINT").is_none() {
             return Ok(derived);
         }
-        // The endpoint is that of traces; metrics are read over HTTP, or pushed to statsd.
+        // The endpoint serves traces; metrics are read over HTTP, or pushed to statsd.
         derived.insert("OTEL_METRICS_EXPORTER", "none".to_owned());
         if self.is_on("TRACING_ENABLED")? {
             let name = self.text("TRACING_SERVICE_NAME").unwrap_or("RateLimit");
@@ -34,7 +34,7 @@ impl Environment<'_> {
             let rate = self.text("TRACING_SAMPLING_RATE").unwrap_or("1");
             let rate = rate.parse::<f64>().ok().filter(|rate| rate.is_finite());
             let rate = rate.ok_or_else(|| self.wrong("TRACING_SAMPLING_RATE", "a number from 0 to 1"))?;
-            // Envoy sends B3 headers where it traces to Zipkin. The last one that is valid applies.
+            // Envoy sends B3 headers where it traces to Zipkin. The last valid format applies.
             derived.insert("OTEL_PROPAGATORS", "b3,b3multi,tracecontext".to_owned());
             derived.insert("OTEL_TRACES_SAMPLER", "parentbased_traceidratio".to_owned());
             derived.insert("OTEL_TRACES_SAMPLER_ARG", rate.clamp(0.0, 1.0).to_string());

@@ -54,7 +54,7 @@ pub(super) fn read(program: &Command, path: &str) -> Result<Vec<FileSetting>, Fa
 /// The settings in the text, or every error in it.
 pub(super) fn settings(program: &Command, source: &Source) -> Result<Vec<FileSetting>, Failure> {
     let entries = plain_map(source)?;
-    // Without variables: their errors are not of the file.
+    // Without variables: their errors are not errors of the file.
     let command = adjusted(program.clone(), |_| Some(Default::default()));
     let serve = command.find_subcommand("serve").expect("a command").clone();
     let (mut settings, mut errors) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn setting(serve: &Command, entry: &PlainEntry) -> Result<Option<FileSetting>, (
     let args = entry.values.iter().map(|value| format!("{flag}={value}"));
     let parsed = serve.clone().try_get_matches_from(["serve".to_owned()].into_iter().chain(args));
     match parsed {
-        // Which settings go together is decided when all are known.
+        // Combinations of settings are checked when all are known.
         Err(error)
             if !matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict) =>
         {

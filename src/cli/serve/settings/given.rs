@@ -29,8 +29,8 @@ impl Given<'_> {
         self.has_flag(flag) || self.has_variable(flag)
     }
 
-    /// The flags that follow from variables of another server, without those that the user or a file of settings gives. Images set
-    /// TIDEGATE_LISTEN; a variable of the other server that names the port overrides that.
+    /// The flags that follow from another server's variables, less those that the user or a file of settings gives. Images set
+    /// TIDEGATE_LISTEN; the other server's variable for the port overrides that.
     pub(in crate::cli) fn without_given(
         &self,
         mut flags: Flags,
@@ -78,8 +78,8 @@ impl Environment<'_> {
     }
 }
 
-/// The arguments after the name of another server, under which the program is started in containers, or after `serve`; and whether `--env` or
-/// TIDEGATE_ENV names the server. None if neither the name nor one of them selects it.
+/// The arguments after the name of another server, under which the program is started in containers, or after `serve`; and whether `--env`
+/// or TIDEGATE_ENV names the server. None if nothing selects the server.
 pub(in crate::cli) struct Selection<'a> {
     pub(in crate::cli) own: &'a [String],
     pub(in crate::cli) is_program: bool,

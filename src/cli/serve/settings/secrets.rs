@@ -17,7 +17,7 @@ pub(super) fn without_secrets(arg: &Arg, value: &str) -> String {
         }
         // NAME=VALUE
         _ => match value.split_once('=') {
-            // With a colon for the first `=`, a part of the value would be the name.
+            // Divided at a colon before the first `=`, the name would contain a part of the value.
             Some((name, _))
                 if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) =>
             {

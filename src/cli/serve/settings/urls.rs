@@ -1,11 +1,11 @@
-//! URLs for settings that are paths. Taken for a path, a URL would be in errors and in the log with its password, and a directory of the
-//! data would be created by its name.
+//! Refuses URLs for settings that are paths. As a path, a URL would appear in errors and in the log with its password, and would name a new
+//! data directory.
 
 use crate::cli::Failure;
 use clap::{Arg, ArgMatches, Command};
 use tidegate_shared::without_userinfo;
 
-/// Names of values that are paths. `TARGET` is one if it is nothing else.
+/// Names of values that are paths. `TARGET` is a path if it is nothing else.
 const PATHS: [&str; 4] = ["DIR", "FILE", "PATH", "TARGET"];
 
 /// An error if a setting of `serve` that is a path is a URL.

@@ -1,4 +1,4 @@
-//! Errors of values: they name where the value comes from, be it a flag, a variable or another server's variable, and state the value once.
+//! Errors of values: each names the source (a flag, a variable or another server's variable) and states the value once.
 
 use super::secrets::without_secrets;
 use crate::cli::serve::{reference_env, settings::given::variable_of};
@@ -8,7 +8,7 @@ use clap::{
 };
 use std::{collections::BTreeMap, error::Error as _, path::Path};
 
-/// Replaces the error of a wrong value by one that names its source; returns any other error as it is.
+/// Makes the error of a wrong value name its source; returns any other error as it is.
 pub(super) fn with_source(
     error: Error,
     command: &Command,
@@ -23,7 +23,7 @@ pub(super) fn with_source(
         .with_cmd(command)
 }
 
-/// The error of a file that stands without `--rules`, such as in `tidegate serve rules.yaml`.
+/// The error for a file without `--rules`, such as `tidegate serve rules.yaml`.
 fn file_without_flag(error: &Error, args: &[String]) -> Option<String> {
     let (Some(ContextValue::String(file)), true) =
         (error.get(ContextKind::InvalidArg), error.kind() == ErrorKind::UnknownArgument)
