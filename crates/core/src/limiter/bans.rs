@@ -1,10 +1,10 @@
 //! Bans: a limit with a ban has a counter of its denials beside its own.
 //!
-//! Such a counter is planned as a charge right after that of its limit, and is locked with all others of the request. It counts
-//! requests that its limit denies, whatever their hits, and while a ban is in force it denies them. After the decision it is folded
-//! into the charge of its limit, so that a status has the limit and not its ban. Invariants:
+//! This counter is planned as a charge right after its limit's, and locked with all others of the request. It counts each request that its
+//! limit denies once, whatever its hits, and denies requests while a ban is in force. After the decision its charge is folded into its
+//! limit's: a status reports the limit, not its ban. Invariants:
 //!
-//! - a denial by another limit, of a peek, or for lack of room is not counted, and neither is one by the ban itself;
+//! - not counted: denials by another limit, by the ban itself, of a peek, or for lack of room;
 //! - what a denied request consumes does not change: a denial is no hit of the limit.
 
 use super::{
@@ -22,7 +22,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         self.has_bans && self.first(counter).is_ban
     }
 
-    /// The denials to be counted on the counter of a ban: one, if a charge of its limit does not fit.
+    /// Number of denials to count for a ban: one, if a charge of its limit does not fit.
     pub(super) fn denials(&self, counter: &PlannedCounter) -> HitSum {
         let is_denial = |&index: &u32| {
             let (limit, ban) = (&self.charges[index as usize - 1], &self.charges[index as usize]);
@@ -50,7 +50,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             else {
                 continue;
             };
-            // Nothing remains: it is in force, since before this request or because of it.
+            // No hit remains, so the ban is in force: since before this request, or because of it.
             let fit = if ban.fit == Fit::Over { Fit::Banned } else { Fit::BanBegins };
             let is_shadow = self.descriptors[ban.descriptor as usize].reached.is_shadow();
             let after = self.until_admits(index - 1, wait);

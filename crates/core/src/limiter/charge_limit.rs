@@ -12,8 +12,8 @@ use std::ops::Deref;
 pub(super) enum ChargeLimit<'r> {
     /// From a rule.
     Rule(&'r RuleLimit),
-    /// From the schedule of one: the limit that applies at the time of the request.
-    // The limit in force stands where the other variants have theirs: to read it is one load.
+    /// From a rule with a schedule: the limit that applies at the time of the request.
+    // `in_force` lies where the other variants keep their limit: to read it is one load.
     Scheduled { in_force: &'r RuleLimit, declared: &'r RuleLimit },
     /// From the request. Boxed because it is rare and large.
     RequestLimit(Box<RuleLimit>),
@@ -41,8 +41,8 @@ impl ChargeLimit<'_> {
         }
     }
 
-    /// The least wait after which the hits would be admitted if no other hits arrived, and those that are given back were. Where they are
-    /// estimates, they are those of the limit that applies then.
+    /// The least wait until the hits would be admitted, if no other hits arrived and the request's negative hits were given back. Estimates
+    /// are recomputed for the limit that applies then.
     #[inline]
     pub(super) fn until_admits(
         &self,
@@ -59,9 +59,9 @@ impl ChargeLimit<'_> {
         }
     }
 
-    /// The hits that `limit`, of the same schedule, would charge instead of these.
+    /// The hits that `limit`, of the same schedule, would charge instead.
     fn hits_of(&self, limit: &RuleLimit, hits: u64, are_estimates: bool) -> u64 {
-        // The sum of as many estimates.
+        // A sum of estimates: the same number of estimates of the other limit.
         if are_estimates { hits / self.hits_of_peek() * limit.hits_of_peek() } else { hits }
     }
 }

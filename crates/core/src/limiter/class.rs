@@ -1,4 +1,4 @@
-//! The class of a request: how, and therefore where, it is decided. Computed once, before any rule is looked up.
+//! The class of a request: which path decides it. Computed once, before any rule is looked up.
 
 use super::{
     fast_path,
@@ -10,21 +10,21 @@ use crate::{
     rules::DomainRules,
 };
 
-/// The way in which a request is decided. Batches and single decisions both start from it.
+/// Path that decides a request. Batches and single decisions both start from it.
 #[derive(Clone, Copy, Debug)]
 pub enum Class<'r> {
-    /// Its domain has no rules: it is admitted.
+    /// The domain has no rules: the request is admitted.
     NoRules,
-    /// One descriptor with hits: for the fast path, unless its rule or its counter needs more.
+    /// One descriptor with hits: the fast path, unless its rule or its counter needs more.
     Single(&'r DomainRules),
-    /// A few descriptors with hits: likewise, each with a counter of its own.
+    /// A few descriptors with hits, each with a counter of its own: likewise.
     Multi(&'r DomainRules),
     /// Decided at once, in general form.
     General(&'r DomainRules),
-    /// Gives back hits that queued requests may be behind. Requests that take hits of a rule with queues are decided like all others,
-    /// unless their caller waits: see [`Pinned::decide_or_queue`].
+    /// Gives back hits, which may admit queued requests. (A request that takes hits of a rule with queues has another class, unless its
+    /// caller waits: see [`Pinned::decide_or_queue`].)
     GivesBack(&'r DomainRules),
-    /// Its counters are in a shared store, which decides. Without one it is decided in general form.
+    /// Its counters are in a shared store, which decides. Without a store, the general path decides.
     Remote(&'r DomainRules),
 }
 
@@ -54,10 +54,10 @@ impl Pinned<'_> {
     }
 }
 
-/// The class of a request to a domain with shared counters, limits by conditions or limits of requests in flight, if that decides it.
+/// The class of a request that needs the general path or the store because its domain has shared counters, conditions or slots; else none.
 #[cold]
 fn class_apart<'r>(domain: &'r DomainRules, descriptors: &[Descriptor<'_>]) -> Option<Class<'r>> {
-    // Rules with local counters take the fast path: requests with others are not decided here, unless there is no store.
+    // A domain with local rules takes the fast path: its requests to shared counters are decided here only if there is no store.
     if domain.is_shared() && !domain.has_local_rules() {
         return Some(Class::Remote(domain));
     }

@@ -34,7 +34,7 @@ impl Pinned<'_> {
             let key = self.in_force.keys.of_values(domain, limit.limit(), &[]);
             let shard = store.lock(Store::shard_of(key));
             let counter = shard.get(shard.find(key)?);
-            // One that was counted under another limit is converted by the next decision.
+            // A counter under another limit is converted by the next decision.
             let is_current = counter.limit() == limit.limit().id;
             let (algorithm, state) = is_current.then(|| (&limit.limit().algorithm, counter.state()))?;
             let (remaining, until_full) =
@@ -44,7 +44,7 @@ impl Pinned<'_> {
         unqualified.filter_map(|limit| Some((limit, counter(limit)?))).collect()
     }
 
-    /// The hits that all limits would admit now of a request with one descriptor, by the counters of this process; none if no limit
+    /// The hits that all limits would admit now for a request with one descriptor, by the counters of this process; none if no limit
     /// applies, or if counters are in a shared store.
     pub fn available<'e>(
         &self,

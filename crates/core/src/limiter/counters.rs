@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 
 /// The locked shards of a request.
 ///
-/// Invariant: each counter of the request that exists was counted under the limit of its charges. One that was counted
-/// under another limit, because the rules have changed since, is converted when it is locked, and kept so: converted at
-/// each read instead, its hits would count as taken at the time of the read, and a denied key would never be free.
+/// Invariant: each existing counter of the request was counted under the limit of its charges. A counter under another limit, because the
+/// rules have changed since, is converted when it is locked, and kept so. Converted at each read instead, its hits would count as taken at
+/// the time of the read, and a denied key would never be free.
 pub(super) struct LockedShards<'s> {
     store: &'s Store,
     guards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
@@ -56,7 +56,7 @@ pub(super) trait Counters {
         true
     }
 
-    /// The time by which the counter is decided: that of the request, unless another clock counts for it.
+    /// The time at which the counter is decided: the request's, unless the counter has a clock of its own.
     #[inline]
     fn time(&self, _: &PlannedCounter, now: Timestamp) -> Timestamp {
         now
@@ -146,7 +146,7 @@ impl Counters for LockedShards<'_> {
             let Standing { state, expires, remaining, until_full } = change(State::EMPTY);
             match self.reserved.checked_sub(1) {
                 Some(reserved) => self.reserved = reserved,
-                // It was there, expired, and made room for another one of this request.
+                // The counter existed, expired, and was dropped to make room for another counter of this request.
                 None => self.store.take_again(),
             }
             let dropped = shard.insert(counter.key, Counter::new(state, limit.id, expires), now);
@@ -170,7 +170,7 @@ impl Counters for LockedShards<'_> {
             has_room
         };
         reserve(self) || {
-            // The search may drop an expired counter of this very request, so all of them are located again.
+            // The search may drop an expired counter of this very request: locate all of them again.
             self.moved |= self.store.search_room(self.guards.iter_mut().map(|guard| &mut **guard), now);
             let has_room = reserve(self);
             if !has_room {
@@ -197,7 +197,7 @@ pub(super) fn convert(counter: &mut Counter, limit: &RuleLimit, rules: &RuleSet,
     let state = counter.take_state();
     let state = match rules.limits().get(former) {
         Some(former) => limit.algorithm.take_over(&former.algorithm, state, now),
-        // Unreachable in practice: rules are built upon those before them, so the limit of every counter is known.
+        // Unreachable in practice: each rule set is built upon the one before it, so the limit of every counter is known.
         None => State::EMPTY,
     };
     let expires = limit.algorithm.expires(&state);

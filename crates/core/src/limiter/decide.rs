@@ -26,13 +26,13 @@ impl Pinned<'_> {
         decide(self, request, now)
     }
 
-    /// Decides a request that would not wait for slots if its caller did; none if it would, and nothing is changed.
+    /// Decides a request, unless it would wait for slots if its caller waited: then returns none, and changes nothing.
     pub fn decide_unless_waits(&self, request: &Request<'_>, now: Timestamp) -> Option<Decision<'_>> {
         decide_unless_waits(self, request, now)
     }
 }
 
-/// Decides a request. It is classified here, where the compiler merges the checks of the class with those of the fast path.
+/// Decides a request. Classified here, where the compiler merges the checks of the class with those of the fast path.
 #[inline]
 pub(super) fn decide<'p>(pinned: &'p Pinned<'_>, request: &Request<'_>, now: Timestamp) -> Decision<'p> {
     let class = pinned.classify(request);
@@ -105,8 +105,8 @@ pub(super) fn decide_general<'p>(
     reported_decision(code, &plan, number, slot)
 }
 
-/// Makes the releases and renewals of a request, and fills its plan. Returns the number of the last of those changes. Not inlined:
-/// all other decisions would check whether there is something to drop.
+/// Makes the releases and renewals of a request, and fills its plan. Returns the number of the last release or renewal. Not inlined: all
+/// other decisions would check whether there is something to drop.
 #[inline(never)]
 fn fill_named<'p>(
     plan: &mut Plan<'p>,
@@ -122,7 +122,7 @@ fn fill_named<'p>(
     named.number
 }
 
-/// Decides a request that does not have to wait for slots; none if it would, if its caller does.
+/// Decides a request, unless it would wait for slots if its caller waited: then returns none.
 pub(super) fn decide_unless_waits<'p>(
     pinned: &'p Pinned<'_>,
     request: &Request<'_>,
@@ -138,7 +138,7 @@ pub(super) fn decide_unless_waits<'p>(
         Class::GivesBack(_) => return None,
         class => return Some(decide_other(pinned, class, request, now)),
     };
-    // They are to be made once.
+    // Releases and renewals must be made only once.
     if request.descriptors().iter().any(ticket::names_ticket) {
         return None;
     }

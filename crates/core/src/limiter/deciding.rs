@@ -31,7 +31,7 @@ pub(super) struct Deciding<'d, 'r, C> {
     /// Whether counters of the reference server's limits are charged one descriptor after another.
     pub(super) in_order: bool,
     pub(super) now: Timestamp,
-    /// Whether it was denied and has charged counters.
+    /// Whether the request was denied and has charged counters.
     pub(super) is_charged_denial: bool,
     /// The slots that the request takes.
     pub(super) slots: SlotCharges<'d>,
@@ -72,8 +72,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         Self { in_order: false, ..self }
     }
 
-    /// The first charge of a counter. All charges of a counter have one limit, but for the `requests_per_unit` of limits
-    /// that the request brought along.
+    /// The first charge of a counter. All charges of a counter have one limit, except that limits in a request may differ in
+    /// `requests_per_unit`.
     #[inline]
     pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
         &self.charges[self.by_key[counter.charges().start] as usize]
@@ -123,8 +123,8 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
     }
 
-    /// The hits to be counted on a counter, given the verdict. A descriptor that is over its limit is not charged even if
-    /// the request is admitted: all limits of a descriptor must admit.
+    /// Hits to count on a counter, given the verdict. A descriptor over its limit is not charged even if the request is admitted: all
+    /// limits of a descriptor must admit.
     #[inline]
     pub(super) fn counted(&self, counter: &PlannedCounter, admitted: bool) -> HitSum {
         if self.is_of_ban(counter) {
@@ -143,7 +143,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         counted
     }
 
-    /// The hits to be counted without those that exceed the bound on debts.
+    /// The hits to count, without those that exceed the bound on debts.
     #[inline]
     fn within_debt(
         &self,
@@ -155,7 +155,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         if first.is_always() { self.bounded(first, counter, counted, now) } else { counted }
     }
 
-    /// The hits of a charge that is counted always, without those that exceed the bound on debts. Not inlined: few charges are.
+    /// The same for a charge that is always counted. Not inlined: few charges are.
     #[inline(never)]
     fn bounded(
         &self,
@@ -198,17 +198,17 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         };
         let creates: SmallVec<[bool; 4]> = self.counters.iter().map(creates).collect();
         let has_room = self.shards.make_room(self.counters, &creates, self.now);
-        // What a peek reports is what hits would get.
+        // A peek must report what hits would get: without room, a denial.
         has_room
             && (self.creates_new(&creates) || !self.peeks_at_new_counter() || self.shards.has_room(self.now))
     }
 
-    /// Whether one of the counters that are charged does not exist.
+    /// Whether a counter to be charged does not exist.
     fn creates_new(&self, charged: &[bool]) -> bool {
         self.counters.iter().zip(charged).any(|(counter, &charged)| charged && !self.shards.has(counter))
     }
 
-    /// Whether a peek is about a counter that does not exist.
+    /// Whether a peek reads a counter that does not exist.
     #[cold]
     fn peeks_at_new_counter(&self) -> bool {
         let is_peek = |charge: &u32| self.charges[*charge as usize].hits == Hits::Peek;
@@ -235,7 +235,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         }
     }
 
-    /// Charges the counters and reports their numbers. Without room no counter is created.
+    /// Charges the counters and reports their numbers. Without room, no counter is created.
     #[inline]
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for counter in self.counters {

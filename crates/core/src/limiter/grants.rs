@@ -1,4 +1,4 @@
-//! Counters of this process of which nodes hold credits: see [`Leased`].
+//! Counters of this process for which nodes hold credits: see [`Leased`].
 
 use super::{
     Limiter, Pinned,
@@ -23,7 +23,7 @@ impl Pinned<'_> {
         super::fast_path::fetch_counters(keys, &self.limiter.store);
     }
 
-    /// Changes what is out of a counter, which is made if there is none; none if the store is full.
+    /// Changes the outstanding credits of a counter, which is created if absent; none if the store is full.
     pub fn with_counter<T>(
         &self,
         charge: &LeasableCharge<'_>,
@@ -51,7 +51,7 @@ impl Pinned<'_> {
         Some(change_leased(counter, &limit.algorithm, now, change))
     }
 
-    /// Changes the leases on a counter under the limit that it is counted under; none if there is no such counter.
+    /// Changes the leases on a counter, under the limit it was counted under; none if there is no such counter.
     pub fn with_leases<T>(
         &self,
         key: Key,
@@ -80,7 +80,7 @@ fn change_leased<T>(
 }
 
 impl Limiter {
-    /// Resets a counter in which no request is queued: outstanding credits stay, and count. False if it does not exist.
+    /// Resets a counter in which no request is queued: outstanding credits stay, and still count. False if it does not exist.
     pub(super) fn empty_leased(
         &self,
         shard: &mut Shard,

@@ -25,7 +25,7 @@ pub struct Limiter {
     pub(super) compat: Compat,
     /// Taken after the locks of shards, never before.
     pub(super) queues: Mutex<Queues>,
-    /// Number of requests that wait for slots. It changes under that lock.
+    /// Number of requests that wait for slots. Changes under the lock of `queues`.
     pub(super) waiting: AtomicUsize,
     pub(super) queue_margin: Duration,
     pub(super) slots: SlotSource,
@@ -33,7 +33,7 @@ pub struct Limiter {
     pub(super) has_groups: bool,
 }
 
-/// Requests that may be queued at once, over all counters, unless configured otherwise.
+/// Default bound on the requests that are queued at once, over all counters.
 pub const QUEUED_MAX_DEFAULT: usize = 1_000;
 
 /// The limiter under the rules of one moment; decisions borrow from it.
@@ -46,7 +46,7 @@ pub struct Pinned<'l> {
 pub(super) struct InForce {
     pub(super) rules: Arc<RuleSet>,
     pub(super) keys: Keys,
-    /// Whether rules before these queued requests, some of which may still be queued.
+    /// Whether former rules queued requests, some of which may still be queued.
     pub(super) queued_before: bool,
     /// Number of the rules: 1 for the first, and one more for each that replaces them.
     pub(super) generation: u64,
@@ -76,8 +76,7 @@ impl InForce {
 }
 
 impl Limiter {
-    /// A limiter without counters. With `global_shadow` every request is admitted, and statuses report what would have
-    /// been denied.
+    /// A limiter without counters. With `global_shadow`, every request is admitted, and statuses report what would have been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let seeds = Seeds { local: store.seed.clone(), shared: store.seed.clone() };
         Self {
@@ -108,7 +107,7 @@ impl Limiter {
         self
     }
 
-    /// Sets options of the reference server. They concern rules with its semantics.
+    /// Sets options of the reference server. They apply to rules with its semantics.
     pub fn with_compat(mut self, compat: Compat) -> Self {
         self.compat = compat;
         self
@@ -126,8 +125,8 @@ impl Limiter {
         self
     }
 
-    /// Sets the time that a queued request is released before its caller's deadline, at least. It is what the response
-    /// needs to reach the caller: one that would be released later is denied at once instead of charged in vain.
+    /// Sets the least time between the release of a queued request and its caller's deadline: what the response needs to reach the caller.
+    /// A request whose release would be later is denied at once instead of charged in vain.
     pub fn with_queue_margin(mut self, margin: Duration) -> Self {
         self.queue_margin = margin;
         self
@@ -171,13 +170,13 @@ impl Pinned<'_> {
         self.in_force.generation
     }
 
-    /// Whether decisions on requests to this domain may take time: they are queued, or a shared store makes them.
+    /// Whether decisions on requests to this domain may take time, because they are queued or a shared store makes them.
     #[inline]
     pub fn may_wait(&self, domain: &str) -> bool {
         self.in_force.rules.may_wait(domain)
     }
 
-    /// Whether a rule that a descriptor of the request reaches may have it wait for slots.
+    /// Whether a descriptor of the request reaches a rule that may have it wait for slots.
     pub fn may_wait_for_slots(&self, request: &Request<'_>) -> bool {
         let domain = self.in_force.rules.waiting_domain(request.domain());
         let waits = |domain: &DomainRules| {
@@ -186,7 +185,7 @@ impl Pinned<'_> {
         domain.is_some_and(waits)
     }
 
-    /// Whether a rule that a descriptor of the request reaches may queue it. Requests to other rules of its domain are decided at once.
+    /// Whether a descriptor of the request reaches a rule that may queue it. Requests to other rules of its domain are decided at once.
     pub fn may_queue(&self, request: &Request<'_>) -> bool {
         let domain = self.in_force.rules.queueing_domain(request.domain());
         let queues = |domain: &DomainRules| {

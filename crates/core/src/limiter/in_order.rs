@@ -1,7 +1,7 @@
-//! Decisions as the reference server makes them: the counters of a request are charged one descriptor after another.
+//! Decisions as the reference server makes them: it charges the counters of a request one descriptor after another.
 //!
-//! This is for limits that the reference server has too ([`RuleLimit::is_joined`](crate::rules::RuleLimit::is_joined)). All
-//! of their charges are counted, whatever the verdict, so that no charge depends on the one after it.
+//! Applies to limits that the reference server has too ([`RuleLimit::is_joined`](crate::rules::RuleLimit::is_joined)). All of their charges
+//! are counted, whatever the verdict, so no charge depends on a later one.
 
 use super::{
     counters::Counters,
@@ -32,7 +32,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// Sets the hits beyond the limit of a counter that a shared store charges with the sum of its hits.
+    /// Sets the excess of the charges to a counter in a shared store, which charges the sum of its hits.
     #[cold]
     pub(super) fn set_excess_of_sum(&mut self, counter: &PlannedCounter) {
         let algorithm = &self.first(counter).limit.algorithm;
@@ -44,8 +44,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// Stops counting for descriptors within their limits, if another one would exceed its own. Each is evaluated by itself,
-    /// before anything is counted.
+    /// If a descriptor would exceed its limit, stops counting for those that would not. Evaluates each by itself, before anything is
+    /// counted.
     #[cold]
     pub(super) fn stop_counting(&mut self) {
         let mut is_any_over = false;

@@ -1,9 +1,9 @@
 //! Resets of denials that depend on several limits.
 //!
-//! Mostly what fits a limit fits it from then on, and a descriptor admits when the last of its limits does. It is otherwise where
+//! Usually hits that fit a limit still fit it later, and a descriptor admits when the last of its limits does. The exceptions:
 //!
-//! - a limit has a schedule: it admits now, and may not when another one begins to, or when a ban ends;
-//! - a limit has `charge: always`: the denial by another one has charged it, so that the same request may not fit it any more;
+//! - a limit has a schedule: it admits now, but may not once another limit begins to admit, or a ban ends;
+//! - a limit has `charge: always`: the denial by another limit has charged it, so the same request may no longer fit it;
 //! - for either reason, all quotas of a request may deny it later, though not now.
 
 use super::{
@@ -18,18 +18,17 @@ use crate::{
 use smallvec::SmallVec;
 use std::{ops::Range, time::Duration};
 
-/// Moments that are tried: after so many at which one limit begins to admit and another does not, they never admit together.
+/// Moments to try before concluding that the limits never admit together: at each, one begins to admit and another does not.
 const MOMENTS_MAX: usize = 64;
 
 /// Indices of charges.
 type Charges = SmallVec<[usize; 4]>;
 
-/// The charges of each quota.
+/// The charges of each quota, as ranges.
 type Quotas = SmallVec<[Range<usize>; 2]>;
 
 impl<C: Counters> Deciding<'_, '_, C> {
-    /// Sets the resets that depend on several limits, after the decision: of bans, of descriptors with schedules, and of denials that
-    /// were charged.
+    /// Sets the resets that depend on several limits, after the decision: of bans, of descriptors with schedules, and of charged denials.
     #[inline]
     pub(super) fn combine(&mut self) {
         if self.has_bans {
@@ -49,7 +48,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// The quotas, one of which has to admit, if one does now: a later request waits for that too.
+    /// The quotas, if one of them admits now: one has to admit a later request too.
     fn quotas_that_admit(&self) -> Quotas {
         let (mut quotas, mut begin, mut are_over) = (Quotas::new(), 0, true);
         for DescriptorPlan { reached, charges, is_over } in &*self.descriptors {
@@ -66,8 +65,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
         if are_over || self.charges.iter().any(Charge::is_report) { Quotas::new() } else { quotas }
     }
 
-    /// The charges that fitted, and were counted although the request is denied: it has to wait for their limits too. Without those of
-    /// shadow rules and of quotas, which do not deny by themselves, and those for whose counters there was no room.
+    /// The charges that fitted and were counted although the request is denied: a later request must fit their limits too. Excludes shadow
+    /// rules and quotas, which do not deny by themselves, and counters for which there was no room.
     fn charged_by_denial(&self) -> Charges {
         let is_charged = |charge: &Charge<'_>| {
             let reached = self.descriptors[charge.descriptor as usize].reached;
@@ -84,8 +83,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
         charged.map(|(index, _)| index).collect()
     }
 
-    /// Sets the resets of denials to the first moment at which all limits of their descriptor admit, and these, and a quota, and no ban is in
-    /// force.
+    /// Sets the reset of each denial to the first moment when all limits of its descriptor, all charged limits and a quota admit, and no
+    /// ban is in force.
     fn join(&mut self, charged: &[usize], quotas: &[Range<usize>]) {
         let mut begin = 0;
         for descriptor in 0..self.descriptors.len() {
@@ -109,7 +108,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             }
             for index in of_descriptor.clone() {
                 let denial = &self.charges[index];
-                // The reset of slots alone is an estimate.
+                // Slots alone: their reset is an estimate, and stays.
                 if !is_denial(denial) || (!is_joint && denial.limit.algorithm.holds_slots()) {
                     continue;
                 }
@@ -143,7 +142,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         Reset::Never
     }
 
-    /// The wait, after another one, until the limit of a charge admits the hits of the request for its counter; of a ban, until it ends.
+    /// The wait, after `after`, until the limit of a charge admits the request's hits for its counter; for a ban, until it ends.
     pub(super) fn until_admits(&self, charge: usize, after: Duration) -> Reset {
         let Some(counter) = self.counter_of(charge) else { return Reset::NOW };
         let then = self.shards.time(counter, self.now).saturating_add(after);

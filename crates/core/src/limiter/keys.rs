@@ -1,9 +1,8 @@
 //! The keys of counters.
 //!
-//! A key is the fingerprint of which of its rule's limits the counter belongs to, the domain, and each entry's key and
-//! value, with a shared pattern instead of the values that fit it. The prefix that depends on the rule alone, which ends at
-//! the first value that differs between requests, is hashed when the rules are put in force. A decision continues from
-//! there, with the same result as from the start.
+//! A key is the fingerprint of the limit's tag within its rule, the domain, and each entry's key and value (or the shared pattern that the
+//! value fits). The prefix that depends on the rule alone ends at the first value that differs between requests. It is hashed when the
+//! rules are put in force; a decision continues from there, with the same result as from the start.
 
 use super::SharedResets;
 use crate::{
@@ -29,15 +28,15 @@ const GROUP_BITS: u32 = 10;
 /// Number of groups of counters in a cluster. The counters of a group are in one slot.
 pub const GROUPS: u16 = 1 << GROUP_BITS;
 
-/// Stands before the time of a reset, instead of a tag. Tags have 32 bits.
+/// Stands instead of a tag before the time of a reset. Tags have 32 bits.
 const RESET: u64 = 1 << 33;
 
 /// Makes the keys.
 pub(super) struct Keys {
     seeds: Seeds,
-    /// Resets of rules with counters in a shared store: a reset gives their counters other keys.
+    /// Resets of rules with counters in a shared store: a reset changes the keys of their counters.
     resets: Arc<SharedResets>,
-    /// The times of these, by limit.
+    /// Times of these resets, by limit.
     reset_limits: HashMap<LimitId, u64>,
 }
 
@@ -68,7 +67,7 @@ impl Keys {
     ) -> Option<KeyPrefix> {
         let (mut fingerprint, mut texts) = (self.before_entries(domain, is_shared, limit), 0);
         for entry in way {
-            // A wildcard key differs from request to request, and so does all that follows it.
+            // A wildcard key differs between requests, and so does all after it.
             let Some(key) = entry.key else { break };
             fingerprint.text(key);
             texts += 1;
@@ -118,8 +117,8 @@ impl Keys {
         &self.resets
     }
 
-    /// The group of the counters of these entries: one for all limits of a rule, and with `shard_by` one for all rules that
-    /// name an entry of the same value.
+    /// The group of the counters of these entries: the same for all limits of a rule, and with `shard_by` for all rules that name an entry
+    /// of the same value.
     pub(super) fn group(
         &self,
         domain: &DomainRules,
@@ -149,8 +148,7 @@ impl Keys {
         u16::try_from(key.leading_bits(GROUP_BITS)).expect("a group has few bits")
     }
 
-    /// The key of the counter of a limit for these entries, which reached it. `shared` has the values that share
-    /// counters with others.
+    /// The key of a limit's counter for the entries that reached the limit. `shared` holds the values that share counters with others.
     #[inline]
     pub(super) fn key(
         &self,
@@ -163,7 +161,7 @@ impl Keys {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
             None if limit.continues => return self.of_override(domain, limit, entries),
             None if limit.is_joined => return self.joined(domain, limit, entries, shared),
-            // A limit in the request, which has no rule, or one that is found by joined texts.
+            // A limit in the request, which has no rule, or a limit found by joined texts.
             None => (self.before_entries(domain.name(), domain.shares(limit), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
@@ -178,7 +176,7 @@ impl Keys {
         fingerprint.finish()
     }
 
-    /// The key of the counter of a limit that applies by conditions, for these values of its variables.
+    /// The key of a counter of a limit that applies by conditions, for these values of its variables.
     #[inline]
     pub(super) fn of_values(&self, domain: &DomainRules, limit: &RuleLimit, values: &[Cow<'_, str>]) -> Key {
         let start = || self.before_entries(domain.name(), domain.shares(limit), limit);
@@ -187,8 +185,8 @@ impl Keys {
         fingerprint.finish()
     }
 
-    /// The key of a counter under an override: that of the limit that it replaces. If there is none, or if the override
-    /// was reset in a shared store since, a key of its own.
+    /// The key of a counter under an override: the same as of the limit it replaces. If there is none, or the override has since been reset
+    /// in a shared store, a key of its own.
     #[cold]
     fn of_override(&self, domain: &DomainRules, limit: &RuleLimit, entries: &[Entry<'_>]) -> Key {
         let own_reset = |limit: &RuleLimit| self.reset_limits.get(&limit.id).copied().unwrap_or(0);
@@ -239,10 +237,10 @@ impl Keys {
     }
 }
 
-/// Stands before the parts of a joined key, instead of a tag. Tags have 32 bits.
+/// Stands instead of a tag before the parts of a joined key. Tags have 32 bits.
 const JOINED: u64 = 1 << 32;
 
-/// A pattern for joined texts without the key and the `_` after it, as far as it begins with them.
+/// A pattern for joined texts, without the key and `_` if it begins with them.
 fn pattern_of_value<'p>(pattern: &'p str, key: &str) -> &'p str {
     pattern.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(pattern)
 }
@@ -253,8 +251,8 @@ fn of_entry<'s, 'r>(shared: &'s [SharedValue<'r>], index: usize) -> Option<&'s S
     shared.iter().find(|shared| shared.entry as usize == index)
 }
 
-/// A form is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a
-/// length of u64::MAX or a few less, which mark forms.
+/// A pattern is hashed differently from a value: the value `a*` of another rule must differ from the pattern `a*` of this one. The number
+/// before it is u64::MAX or a little less, which no length of a text is.
 #[inline]
 fn add_form(fingerprint: &mut Fingerprint, form: SharedForm, text: &str) {
     fingerprint.number(match form {

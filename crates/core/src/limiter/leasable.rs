@@ -1,5 +1,5 @@
-//! Requests that a server may decide by credits of leases, instead of the shared store, or a node instead of the server: what they
-//! charge, and the decision.
+//! Requests that leased credits may decide: on a server instead of the shared store, or on a node instead of the server. Their charges, and
+//! the decision.
 
 use super::{
     fast_path::{DESCRIPTORS_MAX, PlainCharge},
@@ -21,7 +21,7 @@ pub struct LeasableCharge<'r> {
     is_shared: bool,
 }
 
-/// One charge for each descriptor, none for a descriptor that nothing limits. No two are for one counter.
+/// One charge for each descriptor, none for a descriptor without a limit. No two charges are for one counter.
 pub type LeasableCharges<'r> = SmallVec<[Option<LeasableCharge<'r>>; DESCRIPTORS_MAX]>;
 
 /// The numbers of a status.
@@ -31,7 +31,7 @@ pub struct LeasedStatus {
     pub code: Code,
     /// Hits that remain.
     pub remaining: u64,
-    /// When that changes.
+    /// When `remaining` changes.
     pub reset: Reset,
 }
 
@@ -44,14 +44,14 @@ impl Pinned<'_> {
 }
 
 impl OwnedPinned<'_> {
-    /// The charges of a request to a domain with shared counters, if credits can decide it: a few descriptors, each with hits
-    /// for one limit at most, none of which counts denied requests, is in shadow or quota mode, or is replaced.
+    /// The charges of a request to a domain with shared counters, if credits can decide it. It has a few descriptors, each with hits for at
+    /// most one limit, and no limit counts denied requests, is in shadow or quota mode, or is replaced.
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
         leasable(&self.in_force, self.limiter, request, true)
     }
 }
 
-/// See [`Pinned::leasable`]; of domains with shared counters, or of those with counters of this process.
+/// See [`Pinned::leasable`]: for domains with shared counters if `is_shared`, else for domains with counters of this process.
 pub(super) fn leasable<'p>(
     in_force: &'p InForce,
     limiter: &Limiter,

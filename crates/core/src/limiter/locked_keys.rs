@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 pub(super) struct LockedKeys<'s>(SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>);
 
 impl<'s> LockedKeys<'s> {
-    /// Locks the shards of keys in ascending order, which is that of the shards: two requests that share two shards must not deadlock.
+    /// Locks the shards of keys in ascending order, which is the order of the shards: two requests that share two shards must not deadlock.
     pub(super) fn lock(store: &'s Store, keys: impl Iterator<Item = Key>) -> Self {
         let mut shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]> = SmallVec::new();
         for shard in keys.map(Store::shard_of) {

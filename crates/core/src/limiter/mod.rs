@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //!
-//! - A request is charged as a whole or not at all: a denied request consumes nothing, in its own counters or in its
-//!   siblings'. Only a rule with `charge: always` counts a denied request.
+//! - A request is charged as a whole or not at all: a denied request consumes nothing, not even in counters that admit it. Only a rule with
+//!   `charge: always` counts a denied request.
 //! - Descriptors that share a counter are decided by the sum of their hits; with the semantics of the reference server, one
 //!   after another.
 //! - No more hits are admitted than the algorithm allows, by any number of threads: all counters of a request are locked

@@ -10,7 +10,7 @@ use crate::{
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Charges, descriptors and counters of a request that are kept without allocation.
+/// Number of charges, descriptors and counters of a request that need no allocation.
 pub(super) const INLINE: usize = 4;
 
 /// One descriptor of a request.
@@ -33,19 +33,19 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// Whether the request is a report of hits that were used.
     is_report: bool,
-    /// Whether it is that of the ban of the limit before it: see `bans.rs`.
+    /// Whether this is the charge of a ban, for the limit before it: see `bans.rs`.
     pub(super) is_ban: bool,
-    /// Whether a peek is about one more hit in any semantics.
+    /// Whether a peek checks for one more hit, in either semantics.
     pub(super) is_check: bool,
     /// Whether the hits fit.
     pub(super) fit: Fit,
     /// Whether the hits are counted at all: see [`Compat::stop_counting`](super::Compat::stop_counting).
     pub(super) counts: bool,
-    /// Hits of its counter beyond its limit, after it in the order of the request; 0 with Tidegate's semantics.
+    /// Hits of the counter beyond the limit, right after this charge in the order of the request; 0 with Tidegate's semantics.
     pub(super) excess: u64,
     /// After the decision: hits that its limit would admit; 0 if there is no room for the counter.
     pub(super) remaining: u64,
-    /// After the decision: when that changes. None if unknown.
+    /// After the decision: when `remaining` changes. None if unknown.
     pub(super) reset: Option<Reset>,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Fit {
     Admitted,
     /// They exceed the limit.
     Over,
-    /// Requests before them wait for slots of their counter.
+    /// Earlier requests wait for slots of their counter.
     Behind,
     /// A ban begins with them.
     BanBegins,
@@ -84,13 +84,13 @@ impl<'r> Charge<'r> {
         }
     }
 
-    /// The semantics by which the charge is admitted. A ban in force denies in any.
+    /// The semantics by which the charge is admitted. A ban in force denies in either.
     #[inline]
     pub(super) fn semantics(&self) -> Semantics {
         if self.is_check || self.is_ban { Semantics::Exact } else { self.limit.semantics }
     }
 
-    /// The estimate that it charges, if it does. Of a report, the cost is known.
+    /// The estimate that it charges, if any. A report charges none: its cost is known.
     pub(super) fn reserves(&self) -> Option<Reserve> {
         self.limit.reserve.filter(|_| !self.is_report)
     }
@@ -106,8 +106,8 @@ impl<'r> Charge<'r> {
         self.is_report || self.limit.charge == ChargePolicy::Always
     }
 
-    /// The least wait after which its limit would admit the hits of the request for its counter, if no other hits arrived; of a ban, until
-    /// it ends. A peek is about the hits of a request that starts.
+    /// The least wait until its limit would admit the request's hits for the counter, if no other hits arrived; for a ban, until it ends. A
+    /// peek stands for the hits of a request that starts.
     pub(super) fn until_admits(&self, state: &State, hits: HitSum, now: Timestamp) -> Reset {
         let taken = if self.hits == Hits::Peek { self.limit.hits_of_peek() } else { hits.taken };
         self.limit.until_admits(state, (HitSum { taken, ..hits }, self.reserves().is_some()), now)
@@ -168,7 +168,7 @@ pub(super) struct Plan<'r> {
     /// Indices of charges, sorted by key and therefore by shard. Charges to one counter are adjacent, in the order of the
     /// request.
     pub(super) by_key: SmallVec<[u32; INLINE]>,
-    /// Descriptors whose entry for the day of their windows is no day, by their index.
+    /// Indices of descriptors whose entry for the day of their windows is no day.
     pub(super) unknown_days: SmallVec<[u32; 2]>,
     /// Whether some charges are those of bans.
     pub(super) has_bans: bool,
@@ -222,7 +222,7 @@ impl<'r> Plan<'r> {
         plan
     }
 
-    /// As [`Plan::new`], but past blocks and overrides that count nothing: the charges whose counters are to be reset.
+    /// As [`Plan::new`], but looks past blocks and overrides that count nothing: the charges whose counters are reset or renewed.
     pub(super) fn of_counters(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
         let mut plan = Self::empty();
         plan.add_all(domain, keys, request, true);
@@ -256,15 +256,15 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// Adds a descriptor with the charges from this one on.
+    /// Adds a descriptor with the charges from index `first` on.
     #[inline]
     fn add_descriptor(&mut self, reached: Reached<'r>, first: usize) {
         let charges = (self.charges.len() - first) as u32;
         self.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
     }
 
-    /// Adds the descriptors of a request to a domain whose limits apply by conditions: the first that no override or block is for has
-    /// their charges.
+    /// Adds the descriptors of a request to a domain whose limits apply by conditions. The first descriptor without an override or a block
+    /// gets the charges of these limits.
     #[inline(never)]
     fn add_with_conditional(
         &mut self,
@@ -299,7 +299,7 @@ impl<'r> Plan<'r> {
         if domain.has_slots() && ticket::names_ticket(descriptor) {
             return Reached::Nothing;
         }
-        // A block takes no hits and gives none back: those given back are those of the counters behind it.
+        // A block takes no hits and gives none back: negative hits go to the counters behind it.
         let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
         if let Some(own) = descriptor.limit
             && self.add_own(domain, keys, (index, descriptor), own, (request, behind))
@@ -324,7 +324,7 @@ impl<'r> Plan<'r> {
         if self.charges.len() == before { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
 
-    /// Adds the charge of the limit in a descriptor, unless another limit is in its place; returns whether it did.
+    /// Adds the charge of the limit in a descriptor, unless conditional limits, an override or a block apply. Returns whether it did.
     #[cold]
     fn add_own(
         &mut self,
@@ -355,7 +355,7 @@ impl<'r> Plan<'r> {
         request: &Request<'_>,
     ) {
         let (hits, is_report) = (descriptor.hits, request.is_report());
-        // Slots are given back by ticket only, and hits of a report are in flight no more.
+        // Slots are given back by ticket only, and the hits of a report are no longer in flight.
         let is_without_slots = is_report || matches!(hits, Hits::GiveBack(_));
         if is_without_slots && limit.algorithm.holds_slots() || !limit.applies(request.descriptors()) {
             return;
@@ -438,8 +438,8 @@ impl<'r> Plan<'r> {
     }
 }
 
-/// Whether an override or a block is for the descriptor: limits that apply by conditions are not for it. With `behind`, those that
-/// count nothing are passed over.
+/// Whether an override or a block applies to the descriptor instead of conditional limits. With `behind`, those that count nothing are
+/// passed over.
 fn is_overlaid(domain: &DomainRules, descriptor: &Descriptor<'_>, behind: bool) -> bool {
     let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
     domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
@@ -452,7 +452,7 @@ pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
     counters
 }
 
-/// Adds these counters where they stay: returned from a call, they would be copied.
+/// Adds the counters of a plan in place: returned from a call, they would be copied.
 #[inline]
 pub(super) fn add_counters(plan: &Plan<'_>, counters: &mut SmallVec<[PlannedCounter; INLINE]>) {
     let charges = plan.charges.as_slice();

@@ -20,12 +20,12 @@ pub(super) enum Reached<'r> {
     RequestLimit,
     /// Limits that apply by conditions: the descriptor has those of the whole request.
     Conditional(&'r ConditionalLimits),
-    /// No rule, by a renewal of what is not held any more: it denies the request.
+    /// No rule: the descriptor renews what is no longer held, which denies the request.
     NotHeld,
 }
 
 impl<'r> Reached<'r> {
-    /// Names of the limits that this rule replaces, where `applies` holds for the limit of the rule that does so.
+    /// Names of the limits that this rule replaces by a limit for which `applies` holds.
     pub(super) fn replaces(self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
@@ -58,8 +58,8 @@ impl<'r> Reached<'r> {
         }
     }
 
-    /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit. One in shadow
-    /// mode has no part in that; with the reference server it is a quota that is never over.
+    /// Whether the rule is a quota, by its own mode or by that of all rules: it denies only if every quota of the request is over its
+    /// limit. A shadow rule is no quota; with the semantics of the reference server it is a quota that is never over.
     pub(super) fn is_quota(self, compat: Compat) -> bool {
         match self {
             Self::Unlimited(_) | Self::NotHeld => false,

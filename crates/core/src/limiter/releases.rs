@@ -24,17 +24,17 @@ pub struct NamedChanges {
     pub(super) in_store: Vec<SlotRelease>,
     /// The number of the last change of a counter of this process, taken under its lock.
     pub(super) number: Option<u64>,
-    /// Renewals that it has to make.
+    /// Renewals that a shared store has to make.
     pub(super) renewals: Vec<StoredRenewal>,
-    /// Indices of descriptors that renew what is not held any more.
+    /// Indices of descriptors that renew what is no longer held.
     pub(super) not_held: SmallVec<[u32; 1]>,
 }
 
-/// A change of a counter by the name of a slot or a reservation.
+/// A change of a counter that names a slot or a reservation.
 struct NamedChange {
-    /// Taken under the lock of the counter.
+    /// Number of the change, taken under the lock of the counter.
     number: u64,
-    /// Whether the slot or the reservation was held: otherwise the change is that it is past its deadline.
+    /// Whether the slot or the reservation was held; if not, the change only notes that it is past its deadline.
     is_held: bool,
 }
 
@@ -43,12 +43,12 @@ fn is_held(change: &Option<NamedChange>) -> bool {
 }
 
 impl NamedChanges {
-    /// The number of the decision on a request whose charges have this one. A request of releases alone changes counters by them.
+    /// The number of a decision: `charges`, that of its charges, or without charges that of the request's last release or renewal.
     pub(super) fn number_of(&self, charges: u64, has_charges: bool) -> u64 {
         self.number.filter(|_| !has_charges).unwrap_or(charges)
     }
 
-    /// Denies the request of this plan if it renews what is not held any more.
+    /// Denies the request of this plan if it renews what is no longer held.
     pub(super) fn conclude(&self, plan: &mut Plan<'_>) {
         for &index in &self.not_held {
             let descriptor = &mut plan.descriptors[index as usize];
@@ -61,14 +61,14 @@ impl NamedChanges {
         &self.in_store
     }
 
-    /// Renewals that it has to make: [`OwnedPinned::renewed_in_store`] is to follow.
+    /// Renewals that a shared store has to make; [`OwnedPinned::renewed_in_store`] must follow.
     pub fn renewals(&self) -> &[StoredRenewal] {
         &self.renewals
     }
 }
 
 impl Limiter {
-    /// Makes the releases and then the renewals of a request, in a domain whose rules give tickets. Without a store, what is in one is not
+    /// Makes the releases and then the renewals of a request, in a domain whose rules give tickets. Without a store, nothing in a store is
     /// held.
     pub(super) fn change_named(
         &self,
@@ -82,9 +82,9 @@ impl Limiter {
         made
     }
 
-    /// Makes the releases of a request. Negative hits release as many of each slot, others all of it. A peek releases nothing, unless the
-    /// ticket has reservations: then it is the end of a request that cost nothing. A second end of one of these in the same request is
-    /// left out.
+    /// Makes the releases of a request. Negative hits release that many of each slot, other hits all of it. A peek releases nothing, unless
+    /// the ticket has reservations: then it ends them, as a request that cost nothing. A second end of the same reservations within the
+    /// request is ignored.
     fn release_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
         let mut made = NamedChanges::default();
         if request.is_check() {
@@ -129,9 +129,9 @@ impl Limiter {
         }
     }
 
-    /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request that was cancelled before it
-    /// reached its service. Returns the number of that change among decisions; none if no counter had any of them.
-    /// [`SlotRelease::of_ticket`] is the rest.
+    /// Releases the slots of a ticket that are in this process, and returns its estimates, for a request cancelled before it reached its
+    /// service. Returns the number of the last change; none if no counter had any of them. [`SlotRelease::of_ticket`] is the part in a
+    /// shared store.
     pub fn cancel_start(&self, ticket: &str, now: Timestamp) -> Option<u64> {
         self.release_ticket(&Ticket::parse(ticket)?, Hits::Peek, now)
     }
@@ -157,13 +157,13 @@ impl Limiter {
         last
     }
 
-    /// None if the counter has no such slot.
+    /// Releases a slot; none if the counter does not have it.
     fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> Option<NamedChange> {
         let mut woken = Vec::new();
         let mut shard = self.store.lock(Store::shard_of(key));
         let slot = shard.find(key)?;
         let has_it = shard.get(slot).state().slots().is_some_and(|slots| slots.has(id));
-        // A page that did not change is not written by the next snapshot.
+        // Left unchanged, so that the next snapshot need not write its page.
         if !has_it {
             let limit = shard.get(slot).limit();
             drop(shard);
@@ -191,11 +191,11 @@ impl Limiter {
         let mut shard = self.store.lock(Store::shard_of(key));
         let slot = shard.find(key)?;
         let counter = shard.get(slot);
-        // A page that did not change is not written by the next snapshot.
+        // Left unchanged, so that the next snapshot need not write its page.
         if !counter.state().reserved().is_some_and(|reserved| reserved.has(id)) {
             return None;
         }
-        // That under which it was counted: one that has replaced it converts the counter at the next request.
+        // The limit under which the counter was counted; a limit that has replaced it converts the counter at the next request.
         let limit = counter.limit();
         let info = in_force.rules.limits().get(limit)?;
         let counter = shard.get_mut(slot);
@@ -231,7 +231,7 @@ impl Limiter {
     }
 }
 
-/// The hits of an end, each of which counts so many times.
+/// The hits of an end, each counted `weight` times.
 fn weighed(hits: Hits, weight: u32) -> Hits {
     let Some(weight) = NonZeroU64::new(weight.into()) else { return hits };
     match hits {
@@ -241,13 +241,13 @@ fn weighed(hits: Hits, weight: u32) -> Hits {
     }
 }
 
-/// The hits of each slot that a release is for; none for all of them.
+/// The hits that a release frees of each slot; none for all of them.
 fn slot_hits(hits: Hits) -> Option<u64> {
     if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None }
 }
 
 impl OwnedPinned<'_> {
-    /// Makes the releases and the renewals of a request to a domain with shared counters, as far as the store has not to.
+    /// Makes the releases and renewals of a request to a domain with shared counters, except those that the store has to make.
     pub fn change_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
         match self.in_force.rules.domain(request.domain()) {
             Some(domain) if domain.has_slots() => {
@@ -257,7 +257,7 @@ impl OwnedPinned<'_> {
         }
     }
 
-    /// Completes the renewals of a request that a store had to make, each of which it has made or not.
+    /// Completes the renewals that a store had to make; `are_held` states for each whether the store made it.
     pub fn renewed_in_store(
         &self,
         request: &Request<'_>,

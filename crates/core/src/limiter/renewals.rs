@@ -1,15 +1,15 @@
 //! Renewals of slots and reservations, by ticket.
 //!
-//! A descriptor with an entry `renew` whose value is a ticket is a renewal, in domains whose rules give tickets. Its other entries are those of
-//! the request that has the ticket: by them the rules are found that state how long it holds. A counter does not know all of
-//! them, and a ticket, which its holder could change, does not state it.
+//! In domains whose rules give tickets, a descriptor with an entry `renew`, whose value is a ticket, is a renewal. Its other entries are
+//! those of the request that has the ticket: they lead to the rules that state how long it holds. A counter does not know all of these
+//! rules, and the ticket does not state the time, because its holder could change it.
 //!
 //! Invariants:
 //!
-//! - All that a ticket names is renewed, or nothing: its counters are locked together. Of one that also names counters of a shared store,
-//!   those of this process are renewed last.
+//! - All that a ticket names is renewed, or nothing: its counters are locked together. If it also names counters of a shared store, those
+//!   of this process are renewed last.
 //! - Only what is held is renewed, a deadline never moves to an earlier time, and nothing is taken.
-//! - A renewal of what is not held any more denies its request, which charges nothing then.
+//! - A renewal of what is no longer held denies its request, which then charges nothing.
 
 use super::{
     in_force::{InForce, Limiter},
@@ -61,7 +61,7 @@ impl Limiter {
         let plan = Plan::of_counters(domain, &in_force.keys, &renewed_request(request));
         for Renewal { ticket, descriptors, is_peek, .. } in renewals {
             let (is_peek, is_stored) = (is_peek || request.is_check(), ticket.is_stored());
-            // Counters of limits that apply by conditions are those of one descriptor.
+            // Conditional limits have the charges of only one descriptor, which need not have the ticket.
             let is_of_ticket = |charge: &Charge<'_>| {
                 domain.conditional().is_some() || descriptors.contains(&charge.descriptor)
             };
@@ -94,8 +94,8 @@ impl Limiter {
         }
     }
 
-    /// Renews what a ticket names in this process for so long from now on, as far as it is held: by a holder in the same process, which
-    /// knows that its request goes on.
+    /// Renews for `hold` from now on what a ticket names in this process, if it is still held. For a holder in this process, which knows
+    /// that its request is still running.
     pub fn keep_held(&self, ticket: &str, hold: Window, now: Timestamp) {
         let Some(ticket) = Ticket::parse(ticket) else { return };
         let in_force = self.in_force.load();
@@ -133,7 +133,7 @@ impl Limiter {
         }
     }
 
-    /// Renews what is in this process, if it is all held; returns whether it is.
+    /// Renews what a ticket names in this process, if all of it is held; returns whether it is.
     fn renew_ticket(
         &self,
         in_force: &InForce,
@@ -173,7 +173,7 @@ impl Limiter {
         is_held
     }
 
-    /// Renews under the limit that the counter was counted under, as an end does: one that has replaced it converts the counter at the
+    /// Renews under the limit that the counter was counted under, as an end does: a limit that has replaced it converts the counter at the
     /// next request.
     fn renew_one(&self, in_force: &InForce, (counter, hold): (&mut Counter, Hold), id: u64, now: Timestamp) {
         let limit = counter.limit();
@@ -244,7 +244,7 @@ fn renewed_request<'t>(request: &Request<'t>) -> Request<'t> {
     renewed
 }
 
-/// Whether all counters of a ticket are those of its descriptors, which have these charges, and of limits that hold.
+/// Whether each counter of a ticket has one of these charges, which are those of its descriptors, by a limit that holds.
 fn is_of<'p>(ticket: &Ticket, charges: impl Iterator<Item = &'p Charge<'p>> + Clone) -> bool {
     let has = |key, is_kind: fn(Hold) -> bool| {
         charges.clone().any(|charge| charge.key == key && hold(charge).is_some_and(is_kind))
@@ -257,7 +257,7 @@ fn is_of<'p>(ticket: &Ticket, charges: impl Iterator<Item = &'p Charge<'p>> + Cl
     slots.into_iter().all(|key| has(*key, is_slot)) && reserved.all(|key| has(*key, is_reservation))
 }
 
-/// For how long limits of a plan hold what a store has.
+/// How long the limits of a plan hold what a ticket names in each of these counters of a store.
 fn holds(stored: &[(u16, Key)], plan: &Plan<'_>) -> StoredHolds {
     let hold_of = |key| plan.charges.iter().filter(|charge| charge.key == key).find_map(hold);
     let window = |hold| match hold {

@@ -1,7 +1,7 @@
 //! Reservations over all counters: their bound, and what became of them.
 //!
-//! A counter may be dropped with its reservations: by an operator, or once all of them are past their deadlines. They are
-//! therefore counted by the minutes of their deadlines, and those of a minute that has passed are none.
+//! A counter may be dropped with its reservations: by an operator, or once all of them are past their deadlines. Reservations are therefore
+//! counted by the minute of their deadline, and forgotten when that minute has passed.
 
 use crate::{
     limit::Timestamp,
@@ -9,11 +9,11 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// The most reservations that are open at once, over all counters: some hundred megabytes. Beyond, an estimate is charged that no end
-/// corrects. Those of a snapshot do not count.
+/// Bound on the reservations open at once, over all counters: some hundred megabytes. Beyond it, estimates are charged that no end
+/// corrects. Reservations from a snapshot do not count.
 const OPEN_MAX: u64 = 1_000_000;
 
-/// Minutes until the last deadline, and the one that has begun.
+/// Minutes until the last possible deadline, and the minute that has begun.
 const MINUTES: u64 = 24 * 60 + 2;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
@@ -23,13 +23,13 @@ const MINUTE_NANOS: u64 = 60_000_000_000;
 pub struct ReservationCounts<N = u64> {
     /// Starts, one for each limit that reserves.
     pub started: N,
-    /// Ends of a reservation that was open.
+    /// Ends of open reservations.
     pub ended: N,
-    /// Ends of one that was not: ended before, past its deadline, or never started.
+    /// Ends of reservations that were not open: ended before, past their deadline, or never started.
     pub unknown: N,
-    /// Renewals of one that was open.
+    /// Renewals of open reservations.
     pub renewed: N,
-    /// Renewals of one that was not.
+    /// Renewals of reservations that were not open.
     pub unknown_renewals: N,
     /// Reservations past their deadlines when their counter was used again.
     pub lost: N,
@@ -60,9 +60,9 @@ pub(super) struct Reservations {
 
 /// Numbers of open reservations by the minutes of their deadlines.
 struct OpenReservations {
-    /// Of the minute whose number has this remainder.
+    /// Index: the number of the minute, modulo the length.
     by_minute: Box<[u32]>,
-    /// The minute up to which they have passed.
+    /// Earlier minutes have passed.
     minute: u64,
     total: u64,
 }
@@ -76,7 +76,7 @@ impl OpenReservations {
         &mut self.by_minute[(deadline.as_nanos() / MINUTE_NANOS % MINUTES) as usize]
     }
 
-    /// Forgets those of the minutes that have passed.
+    /// Forgets the reservations of minutes that have passed.
     fn advance(&mut self, now: Timestamp) {
         let minute = now.as_nanos() / MINUTE_NANOS;
         let first = self.minute.max(minute.saturating_sub(MINUTES));
@@ -107,7 +107,7 @@ impl OpenReservations {
     }
 
     fn end(&mut self, deadline: Timestamp) {
-        // Those of a snapshot were not counted.
+        // Reservations from a snapshot were not counted.
         let of_deadline = self.of_deadline(deadline);
         if *of_deadline > 0 {
             *of_deadline -= 1;
@@ -122,7 +122,7 @@ impl Reservations {
         Self { open: Mutex::new(OpenReservations::new()), numbers }
     }
 
-    /// Whether there is room for one more reservation, which is taken.
+    /// Takes room for one more reservation; false if there is none.
     pub(super) fn start(&self, deadline: Timestamp, now: Timestamp) -> bool {
         self.open.lock().start(deadline, now)
     }

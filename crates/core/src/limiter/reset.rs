@@ -1,5 +1,5 @@
-//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay, and outstanding credits. Those in a shared
-//! store are reset there, by their keys (`shared/store/resets.rs`).
+//! Resets by operators: removes counters of this process, which then count from zero; hits of queued requests and outstanding credits stay.
+//! Counters in a shared store are reset there, by their keys (`shared/store/resets.rs`).
 
 use super::{
     in_force::{OwnedPinned, Pinned},
@@ -37,7 +37,7 @@ impl Pinned<'_> {
         Ok(removed)
     }
 
-    /// Whether the domain has this rule, or without one whether there is the domain.
+    /// Checks that the domain exists and, given a path, that it has this rule.
     pub fn has_rule(&self, domain: &str, path: Option<&str>) -> Result<(), ResetError> {
         let rules = self.in_force.rules.domain(domain).ok_or(ResetError::UnknownDomain)?;
         match path.is_none_or(|path| rules.rules().iter().any(|rule| *rule.info.path == *path)) {
@@ -81,7 +81,7 @@ impl Pinned<'_> {
 }
 
 impl OwnedPinned<'_> {
-    /// The counters of a request that are in a shared store, those behind blocks too, with their groups.
+    /// Counters of a request that are in a shared store, including those behind blocks, with their groups.
     pub fn shared_counters(&self, request: &Request<'_>) -> Vec<(u16, Key)> {
         let Some(remote) = self.remote_counters(request) else { return Vec::new() };
         remote.counters().map(|(counter, _)| (counter.group, counter.key)).collect()

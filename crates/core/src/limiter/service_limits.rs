@@ -14,7 +14,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The limits that are to be listed beside a decision.
+/// Limits to list beside a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListedLimits {
     /// None.
@@ -26,8 +26,8 @@ pub enum ListedLimits {
 }
 
 impl Pinned<'_> {
-    /// The limits that apply to a request, in its order and that of its rules, without those of shadow rules. Charges
-    /// nothing. Reads the counters once more than a decision does, and allocates.
+    /// The limits that apply to a request, in the order of its descriptors and of each rule, without shadow rules. Charges nothing. Reads
+    /// the counters once more than a decision does, and allocates.
     pub fn service_limits(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
         let plan = Plan::new(domain, &self.in_force.keys, request, now);
@@ -60,7 +60,7 @@ pub(super) fn of<'r>(
     limits(plan, counters, states, now, can_deny, false)
 }
 
-/// Those that are to be listed; none if nothing is. With a global shadow no limit can deny.
+/// The limits to list; none without a list. With a global shadow no limit can deny.
 pub(super) fn listed<'r>(
     listed: ListedLimits,
     global_shadow: bool,
@@ -76,7 +76,7 @@ pub(super) fn listed<'r>(
     }
 }
 
-/// Those of all charges, with their slots and reservations.
+/// The limits of all charges, with their slots and reservations.
 fn all<'r>(
     plan: &Plan<'r>,
     counters: &[PlannedCounter],
@@ -117,7 +117,7 @@ fn limits<'r>(
     limits.into_iter().map(|(_, limit)| limit).collect()
 }
 
-/// Time until the end of the ban of the limit of this charge, if one is in force.
+/// Time until the ban of this charge's limit ends, if one is in force.
 #[cold]
 fn banned_for(
     plan: &Plan<'_>,

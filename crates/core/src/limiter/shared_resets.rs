@@ -32,7 +32,7 @@ impl SharedResets {
             .flat_map(|(domain, paths)| paths.iter().map(move |(path, time)| (&**domain, &**path, *time)))
     }
 
-    /// Those that another list does not have.
+    /// Resets that another list does not have.
     pub fn missing_in<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = (&'s str, &'s str, u64)> {
         let has = |domain: &str, path: &str, time| {
             other.times.get(domain).and_then(|paths| paths.get(path)).is_some_and(|known| *known >= time)
@@ -40,7 +40,7 @@ impl SharedResets {
         self.each().filter(move |(domain, path, time)| !has(domain, path, *time))
     }
 
-    /// Whether there was none.
+    /// Whether there are no resets.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Figures of slots, for each limit: hits in flight and the oldest slot, slots that expired, releases that named none.
+//! Figures of slots, for each limit: hits in flight, the oldest slot, expired slots, releases of unknown slots.
 //!
-//! What is in flight is read by the sweeper, which visits every counter once in a while anyway. Takes and releases therefore pay
-//! nothing for it, and it is right after restarts, resets and changes of rules, and where slots expire without traffic.
-//! Expired slots and unknown releases are rare: they are counted when they are noticed, under a lock that is taken last.
+//! The sweeper, which visits every counter regularly anyway, reads what is in flight. Takes and releases therefore pay nothing for it, and
+//! it is right after restarts, resets and rule changes, and when slots expire without traffic. Expired slots and unknown releases are rare:
+//! they are counted when noticed, under a lock that is taken last.
 
 use crate::{
     limit::{LimitId, Timestamp},
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::{collections::HashMap, time::Duration};
 
-/// Limits that have figures, unless more are in force: those of former rules are dropped beyond it.
+/// Most limits with figures, unless more are in force: beyond it, the figures of former rules are dropped.
 const LIMITS_MAX: usize = 4_096;
 
 /// Figures of the slots of one limit.
@@ -20,16 +20,16 @@ const LIMITS_MAX: usize = 4_096;
 pub struct SlotFigures {
     /// Hits in flight, as of the last pass of the sweeper.
     pub in_flight: u64,
-    /// The age of its oldest slot then: of several `max_hold`, of the slot that ends first in each counter. None without a slot.
+    /// Age of its oldest slot then; with several `max_hold`, of the slot that ends first in each counter. None without a slot.
     pub oldest: Option<Duration>,
     /// Slots that were not released before their deadlines.
     pub expired: u64,
-    /// Releases of slots that were not held, by counters that exist.
+    /// Releases of slots that an existing counter did not hold.
     pub unknown: u64,
 }
 
 impl SlotFigures {
-    /// Adds those of another limit of the series.
+    /// Adds the figures of another limit of the series.
     pub(super) fn add(&mut self, other: &Self) {
         self.in_flight += other.in_flight;
         self.oldest = self.oldest.max(other.oldest);
@@ -47,7 +47,7 @@ pub(super) struct FiguresByLimit {
 #[derive(Default)]
 struct Figures {
     shown: SlotFigures,
-    /// What the pass that is under way has found.
+    /// Slots in flight that the present pass has found.
     in_flight: InFlight,
 }
 
@@ -69,7 +69,7 @@ impl InFlight {
 pub(super) struct Found(pub(super) HashMap<LimitId, (InFlight, u64)>);
 
 impl Found {
-    /// Adds a counter. Slots of one that is dropped have expired.
+    /// Adds a counter. If it is dropped, its slots have expired.
     pub(super) fn visit(&mut self, counter: &Counter, stays: bool, now: Timestamp) {
         let Some(slots) = counter.slots() else { return };
         let (in_flight, expired) = self.0.entry(counter.limit()).or_default();
@@ -84,7 +84,7 @@ impl Found {
 }
 
 impl FiguresByLimit {
-    /// Of limits with the numbers of this table.
+    /// Without figures, for limits with the numbers of this table.
     pub(super) fn new(limits: LimitTable) -> Self {
         Self { limits, figures: Mutex::new(HashMap::new()) }
     }
@@ -123,7 +123,7 @@ impl FiguresByLimit {
         limits.map(|(identity, of)| (of, shown(identity))).collect()
     }
 
-    /// Shows what a whole pass has found.
+    /// Publishes what a whole pass has found.
     pub(super) fn show(&self, is_in_force: impl Fn(&LimitIdentity) -> bool) {
         let mut figures = self.figures.lock();
         for Figures { shown, in_flight } in figures.values_mut() {

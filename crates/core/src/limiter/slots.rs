@@ -3,8 +3,8 @@
 //! The id of a ticket is a keyed hash: a client that chooses descriptors cannot release the slots of another. Nothing is kept for a ticket
 //! besides its slots and reservations.
 //!
-//! The hits of a release are the actual cost, instead of the estimates. Releases of a request come before its charges. Each counter of
-//! a ticket is released under its own lock: two are not changed at one moment, which only frees the second a little later.
+//! The hits of a release are the actual cost, instead of the estimates. Releases of a request precede its charges. Each counter of a ticket
+//! is released under its own lock: they do not change at one moment, so the second is freed a little later.
 
 use super::{
     hit_sum::HitSum,
@@ -47,7 +47,7 @@ pub struct SlotCounts<N = u64> {
     pub unknown: N,
     /// Renewals of a slot that was owned.
     pub renewed: N,
-    /// Renewals of one that was not.
+    /// Renewals of a slot that was not owned.
     pub unknown_renewals: N,
     /// Slots that were not released before their deadlines: counted when their counter is used again, or dropped.
     pub expired: N,
@@ -68,7 +68,7 @@ impl<N> SlotCounts<N> {
 }
 
 impl SlotSource {
-    /// Of limits with the numbers of this table.
+    /// For limits with the numbers of this table.
     pub(super) fn new(seed: &Seed, limits: LimitTable) -> Self {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
@@ -91,7 +91,7 @@ impl SlotSource {
         self.numbers.map(|number| number.load(Ordering::Relaxed))
     }
 
-    /// An id that no other slot has, and that nobody can guess; never 0. Of two processes with the same secret, the times differ.
+    /// A unique id that nobody can guess; never 0. Two processes with the same secret have different times.
     pub(super) fn next_id(&self, now: Timestamp) -> u64 {
         let mut id = self.ids;
         id.number(now.as_nanos());
@@ -109,7 +109,7 @@ pub(super) struct StoredCharges {
     pub(super) reserved: SmallVec<[(u16, Key); 1]>,
 }
 
-/// The slots that a request takes and its reservations, while it is decided.
+/// Slots and reservations that a request takes, while it is decided.
 pub(super) struct SlotCharges<'d> {
     source: &'d SlotSource,
     id: u64,
@@ -125,19 +125,19 @@ pub(super) struct SlotCharges<'d> {
 }
 
 impl<'d> SlotCharges<'d> {
-    /// With ids of this source.
+    /// Without slots; ids are from this source.
     #[inline]
     pub(super) fn new(source: &'d SlotSource) -> Self {
         let (keys, reserved) = (SmallVec::new(), SmallVec::new());
         Self { source, id: 0, keys, reserved, stored: None, cost: 0, hold: u64::MAX }
     }
 
-    /// The same with some in counters of a shared store, which has taken them.
+    /// As [`Self::new`], with those that a shared store has taken.
     pub(super) fn in_store(source: &'d SlotSource, stored: &'d StoredCharges) -> Self {
         Self { id: stored.id, stored: Some(stored), ..Self::new(source) }
     }
 
-    /// Changes a counter of a limit of requests in flight, or of one that reserves.
+    /// Changes a counter whose limit counts requests in flight, or reserves.
     #[cold]
     pub(super) fn apply(
         &mut self,
@@ -178,7 +178,7 @@ impl<'d> SlotCharges<'d> {
         state
     }
 
-    /// Charges the estimate of an admitted request to a counter. Without room for a reservation, it stays.
+    /// Charges the estimate of an admitted request to a counter. Without room for a reservation, no end corrects it.
     fn reserve(
         &mut self,
         algorithm: &Algorithm,
@@ -192,7 +192,7 @@ impl<'d> SlotCharges<'d> {
         }
         let reservations = &self.source.reservations;
         let deadline = now.saturating_add_nanos(max_hold.nanos().get());
-        // A store has bounds of its own.
+        // A store has its own bounds.
         let is_stored =
             self.stored.is_some_and(|stored| stored.reserved.iter().any(|(_, stored)| *stored == key));
         if !is_stored && !reservations.start(deadline, now) {

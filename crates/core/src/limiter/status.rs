@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) struct Reading {
     /// Hits that would be admitted now.
     pub(super) remaining: u64,
-    /// Time until the whole limit is free, if it was computed with the state; of a denial it is not needed.
+    /// Time until the whole limit is free, if computed along with the state; a denial does not need it.
     pub(super) until_full: Option<Duration>,
 }
 
@@ -29,8 +29,8 @@ impl Reading {
     }
 }
 
-/// Sets `remaining` and `reset` of a charge. `hits` are those of the whole request for this counter: the reset of a denial
-/// is the wait after which the same request would be admitted, so what it gives back is taken off first.
+/// Sets `remaining` and `reset` of a charge. `hits` are the whole request's for this counter: the reset of a denial is the wait until the
+/// same request would be admitted, so the hits that it gives back are applied first.
 #[inline]
 pub(super) fn report<'s>(
     charge: &mut Charge<'_>,
@@ -61,7 +61,7 @@ pub(super) fn report<'s>(
     charge.reset = Some(reset);
 }
 
-/// The state that the hits taken by a request have to fit: without those that the same request gives back.
+/// The state that the hits of a request have to fit: with the request's own negative hits given back.
 #[inline]
 pub(super) fn after_give_back<'s>(
     algorithm: &Algorithm,
@@ -87,7 +87,7 @@ pub(super) fn give_back(hits: u64, algorithm: &Algorithm, state: State, now: Tim
     if hits == 0 { state } else { algorithm.give_back(state, hits, now) }
 }
 
-/// The decision on a request, from the reports of its charges. Complete: one that is completed by the caller is copied.
+/// The decision on a request, from the reports of its charges. Complete: a decision completed by the caller would be copied.
 pub(super) fn reported_decision<'r>(
     code: Code,
     plan: &Plan<'r>,
@@ -170,8 +170,8 @@ fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) ->
     }
 }
 
-/// The tighter of two limits of one descriptor, the first if they are equal. A denial is tighter than an admission; of two
-/// denials the one with the longer known reset, of two admissions the one with fewer hits remaining.
+/// The tighter of two limits of one descriptor, the first if they are equal. A denial is tighter than an admission. Between denials the
+/// longer known reset is tighter, between admissions fewer remaining hits.
 fn tighter<'c, 'r>(first: &'c Charge<'r>, second: &'c Charge<'r>, is_shadow: bool) -> &'c Charge<'r> {
     let is_second = match (code(first, || is_shadow), code(second, || is_shadow)) {
         (Code::Ok, Code::OverLimit) => true,

@@ -1,4 +1,4 @@
-//! Sweeping, which counts the slots in flight.
+//! Sweeping: drops expired counters and counts the slots in flight.
 
 use super::{
     in_force::Limiter,
@@ -34,10 +34,10 @@ impl Limiter {
         }
     }
 
-    /// The figures of the limits of requests in flight in force, by series.
+    /// Figures of the limits of requests in flight that are in force, by series.
     pub fn slot_figures(&self) -> HashMap<SeriesId, SlotFigures> {
         let (rules, mut by_series) = (self.rules(), HashMap::<_, SlotFigures>::new());
-        // Two limits of one identity, such as an override's and that of the rule in its place, have one entry.
+        // Limits of one identity, such as an override's and the limit it replaces, have one entry.
         let limits: HashSet<_> = rules.slot_limits().collect();
         for (series, shown) in self.slots.figures.shown(limits.into_iter()) {
             by_series.entry(series).or_default().add(&shown);

@@ -1,10 +1,10 @@
 //! Tickets: the texts by which requests name what they hold, and the descriptors that release or renew it.
 //!
-//! A ticket is the id of the slots that one request took, and of the estimates that it was charged, and the keys of their counters. It states
-//! of each counter whether it is in a shared store, and its group there: every server of the store can release it.
+//! A ticket has the id of the slots and estimates of one request, and the keys of their counters. For each counter in a shared store it
+//! also has the group there: every server of the store can release it.
 //!
-//! A descriptor with an entry `slot` whose value is a ticket is a release, and one with an entry `renew` a renewal, in domains whose rules
-//! give tickets; it is no charge, whatever its other entries are.
+//! In domains whose rules give tickets, a descriptor with an entry `slot` whose value is a ticket is a release, with an entry `renew` a
+//! renewal. Neither is a charge, whatever its other entries are.
 
 use super::keys::GROUPS;
 use crate::{
@@ -32,13 +32,13 @@ const STORED: u8 = b's';
 /// Stands before the key of a counter with a reservation.
 const RESERVED: u8 = b'r';
 
-/// Stands before the key of a counter with a reservation, and before the number of times that each of its hits counts.
+/// Stands before the weight and the key of a counter with a reservation. Each hit counts as often as the weight states.
 const WEIGHED: u8 = b'w';
 
 /// Stands before the group and the key of a counter with a reservation in a shared store.
 const STORED_RESERVED: u8 = b't';
 
-/// Hexadecimal digits of the times that a hit counts.
+/// Hexadecimal digits of a weight.
 const WEIGHT_DIGITS: usize = 8;
 
 /// Hexadecimal digits of a group.
@@ -48,13 +48,13 @@ const GROUP_DIGITS: usize = 3;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ticket {
     pub(super) id: u64,
-    /// Of the counters in this process.
+    /// Counters with slots in this process.
     pub(super) keys: SmallVec<[Key; 2]>,
-    /// Of those with reservations, each with the number of times that a hit of the request counts there.
+    /// Counters with reservations in this process, each with its weight: how often a hit of the request counts there.
     pub(super) reserved: SmallVec<[(u32, Key); 1]>,
-    /// Of those in a shared store, each with its group.
+    /// Counters with slots in a shared store, each with its group.
     pub(super) stored: SmallVec<[(u16, Key); 1]>,
-    /// Of those with reservations there.
+    /// Counters with reservations in a shared store, likewise.
     pub(super) stored_reserved: SmallVec<[(u16, Key); 1]>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct Ticket {
 pub struct SlotRelease {
     /// Their id.
     pub id: u64,
-    /// The hits of the release. Negative ones are those at most of each slot, all others for all of them; of reservations they are the
-    /// actual cost, or by how much the estimate is above it.
+    /// The hits of the release. Negative hits release at most that many of each slot, other hits all of it. For reservations, negative hits
+    /// are the excess of the estimate over the cost, other hits the actual cost.
     pub hits: Hits,
     /// The counters of slots, each with its group.
     pub slots: SmallVec<[(u16, Key); 1]>,
-    /// Those of reservations.
+    /// The counters of reservations, likewise.
     pub reserved: SmallVec<[(u16, Key); 1]>,
 }
 
@@ -81,7 +81,7 @@ pub struct StoredRenewal {
     pub(super) is_peek: bool,
     /// The counters of slots, each with its group, and for how long they hold.
     pub(super) slots: StoredHolds,
-    /// Those of reservations.
+    /// The counters of reservations, likewise.
     pub(super) reserved: StoredHolds,
 }
 
@@ -93,7 +93,7 @@ impl StoredRenewal {
         self.ticket.id
     }
 
-    /// Whether the store is to look only.
+    /// Whether the store only checks, and renews nothing.
     pub fn is_peek(&self) -> bool {
         self.is_peek
     }
@@ -110,8 +110,8 @@ impl StoredRenewal {
 }
 
 impl SlotRelease {
-    /// What a ticket names in a shared store, if anything, of a request that was cancelled at its start: slots are released, and estimates
-    /// returned.
+    /// The release of what a ticket names in a shared store, if anything, for a request cancelled at its start: slots are released and
+    /// estimates returned.
     pub fn of_ticket(ticket: &str) -> Option<Self> {
         Ticket::parse(ticket)?.in_store(Hits::Peek)
     }
@@ -174,7 +174,7 @@ impl Ticket {
         [self.keys.len() + self.stored.len(), self.reserved.len() + self.stored_reserved.len()]
     }
 
-    /// Whether it names a counter of this process.
+    /// Whether it names this counter of this process.
     pub(super) fn names(&self, key: Key) -> bool {
         self.keys.contains(&key) || self.reserved.iter().any(|(_, reserved)| *reserved == key)
     }
@@ -237,7 +237,7 @@ pub(super) fn ticket_of(descriptor: &Descriptor<'_>) -> Option<Ticket> {
     Ticket::parse(entry.value)
 }
 
-/// The ticket of a descriptor that is a renewal, with its text. One with a ticket to be released is none.
+/// The ticket of a descriptor that is a renewal, with its text; none if the descriptor also has a ticket to release.
 pub(super) fn renewal_of<'t>(descriptor: &Descriptor<'t>) -> Option<(Ticket, &'t str)> {
     let entry = descriptor.entries.iter().rev().find(|entry| entry.key == RENEWAL_KEY)?;
     let ticket = Ticket::parse(entry.value)?;

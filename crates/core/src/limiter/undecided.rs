@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl Pinned<'_> {
-    /// Calls `visit` with the descriptors that no rule decides on: of an unknown domain, matched by no rule, or by one that only leads to
-    /// others. Limits that apply by conditions are those of a whole request, which counts once.
+    /// Calls `visit` with the descriptors that no rule decides on: of an unknown domain, matched by no rule, or only by a rule that leads
+    /// to others. Limits that apply by conditions apply to the whole request, for which one descriptor stands.
     pub fn for_undecided<'q, 't>(
         &self,
         request: &'q Request<'t>,
@@ -34,7 +34,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Ends and renewals need no rule.
+/// Releases and renewals need no rule.
 fn is_undecided(domain: &DomainRules, descriptor: &Descriptor<'_>) -> bool {
     let names_ticket = domain.has_slots() && ticket::names_ticket(descriptor);
     !names_ticket && domain.leaves_undecided(&descriptor.entries)

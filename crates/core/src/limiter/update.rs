@@ -1,7 +1,7 @@
 //! Replacing the rules in force, and freeing the numbers of limits that nothing uses any more.
 //!
-//! New rules are built upon those in force, so that counters keep their meaning. [`NextRules`] can be made in no other
-//! way, and while one [`RuleUpdate`] exists no other one does: two sources of rules cannot overtake each other.
+//! New rules are built upon those in force, so that counters keep their meaning. [`NextRules`] can be made in no other way, and at most one
+//! [`RuleUpdate`] exists at a time: two sources of rules cannot overtake each other.
 
 use super::{
     in_force::{InForce, Limiter, Pinned},
@@ -28,8 +28,8 @@ pub struct NextRules<'l> {
     next: InForce,
 }
 
-/// Rules that were replaced. Decisions that began under them may still refer to them; dropping this earlier than they do
-/// leaves it to the last of them to free the memory.
+/// Replaced rules. Decisions that began under them may still refer to them: if this is dropped first, the last such decision frees the
+/// memory.
 #[must_use = "the last decision under these rules would free their memory"]
 pub struct RetiredRules(pub(super) Arc<InForce>);
 
@@ -59,9 +59,9 @@ impl Limiter {
         })
     }
 
-    /// Drops the counters of bans that no rule has any more, a few pages under each lock; returns how many. They count for nothing: a later ban
-    /// of the same limit has another epoch. But epochs begin anew with each process, and the next one would read these of a snapshot as its own.
-    /// No rules may be replaced meanwhile: numbers of limits keep their meaning.
+    /// Drops the counters of bans that no rule has any more, a few pages under each lock; returns how many. Within a process they count for
+    /// nothing, because a later ban of the same limit has another epoch. But epochs restart with each process, and the next process would
+    /// read counters of a snapshot as its own. Rules must not be replaced meanwhile: numbers of limits keep their meaning.
     pub fn drop_ended_bans(&self) -> usize {
         let (rules, mut ended) = (self.rules(), HashSet::new());
         let in_force: HashSet<&LimitIdentity> = rules.bans().collect();
@@ -76,15 +76,14 @@ impl Limiter {
         }
     }
 
-    /// Adds resets that were made before its start.
+    /// Adds resets from before its start.
     pub fn with_shared_resets(mut self, resets: SharedResets) -> Self {
         let former = Arc::clone(&self.in_force.load());
         self.in_force = ArcSwap::from_pointee(former.with_keys(former.keys.seeds(), &Arc::new(resets)));
         self
     }
 
-    /// Puts the secret of the keys in a shared store, and resets, in force; none if they are. The rules and their generation stay as
-    /// they are.
+    /// Puts a secret of the keys in a shared store, and resets, in force; none if they already are. Rules and generation do not change.
     pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) -> Option<RetiredRules> {
         let _exclusive = self.updating.lock();
         let former = Arc::clone(&self.in_force.load());
@@ -103,8 +102,8 @@ impl<'l> RuleUpdate<'l> {
         &self.former.rules
     }
 
-    /// Builds the next rules from those in force, with other overrides and blocks: these, or returns every error in them. Rules are not
-    /// read again.
+    /// Builds the next rules from those in force, with these overrides and blocks, or returns every error in them. Does not read the rules
+    /// again.
     pub fn build_overlays(
         self,
         overlays: &[Source],
@@ -139,7 +138,7 @@ impl NextRules<'_> {
         self.next.generation
     }
 
-    /// Puts the rules in force: decisions that begin from now on are made under them. Bans that they do not have end.
+    /// Puts the rules in force for all decisions that begin from now on. Bans that they do not have end.
     pub fn put_in_force(self) -> RetiredRules {
         let RuleUpdate { limiter, former, _exclusive } = self.update;
         let next = Arc::clone(&self.next.rules);

@@ -1,5 +1,5 @@
-//! The fast path of most requests: hits for descriptors that each match one plain limit, and have a counter already or exceed that
-//! limit alone.
+//! The fast path of most requests: hits for descriptors that each match one plain limit, and either have a counter already or exceed that
+//! limit by themselves.
 //!
 //! [`single`] takes one descriptor, [`multi`] a few. Each decides exactly as the general path does, or returns none without
 //! having changed anything. A property sends random requests through both and compares decisions and counters.
@@ -24,7 +24,7 @@ use crate::{
     store::{Key, Store},
 };
 
-/// So few counters are in a near cache without prefetching.
+/// Up to this many counters are in a near cache without prefetching.
 const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
 
 /// Whether the fast path may take a request with these descriptors, as far as known without their rules.

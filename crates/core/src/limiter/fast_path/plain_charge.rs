@@ -52,8 +52,8 @@ impl<'r> PlainCharge<'r> {
         self.hits
     }
 
-    /// Its counter, if it has a state of two words and was counted under this limit, or if it does not exist and need not: the hits
-    /// exceed the limit alone.
+    /// Finds its counter, if that has a state of two words and was counted under this limit, or if it does not exist and need not, because
+    /// the hits exceed the limit by themselves.
     #[inline(always)]
     pub(super) fn find(&self, shard: &Shard) -> Option<FoundCounter> {
         let Some(place) = shard.find(self.key) else {
@@ -69,7 +69,7 @@ impl<'r> PlainCharge<'r> {
         counter.words().filter(|_| counter.limit() == self.limit.id)
     }
 
-    /// Whether the hits exceed the limit alone.
+    /// Whether the hits exceed the limit by themselves.
     #[inline(always)]
     pub(super) fn exceeds_limit(&self) -> bool {
         self.hits > u64::from(self.limit.capacity)

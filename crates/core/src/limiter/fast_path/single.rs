@@ -34,7 +34,7 @@ pub(in crate::limiter) fn decide<'r>(
     }
 }
 
-/// Denies hits that exceed the limit alone; none if they need a counter.
+/// Denies hits that exceed the limit by themselves; none if they need a counter.
 #[inline(always)]
 fn without_counter<'r>(
     charge: PlainCharge<'r>,

@@ -120,7 +120,7 @@ fn hits_that_exceed_their_limit_alone_are_denied_by_the_fast_path_and_make_no_co
             assert_eq!(counters(&limiter), [""; 0], "{texts:?}");
         }
     }
-    // One that fits needs a counter if the others fit too.
+    // A descriptor that fits needs a counter if the others fit too.
     assert_eq!(by_fast_path(&limiter(RULES), &["zero=x", "sliding=x"]), None);
 }
 

@@ -41,9 +41,9 @@ pub enum QueueDecision<'r> {
     Waits(SlotWait),
 }
 
-/// Those who wait for a decision.
+/// A caller that waits for a decision.
 pub(in crate::limiter) enum Caller {
-    /// Waits up to this time, from now on.
+    /// Waits for up to this time from now on.
     Waits(Duration),
     /// Has waited for slots.
     Again(SlotWait),
@@ -68,7 +68,7 @@ impl Pinned<'_> {
         }
     }
 
-    /// Decides a request once more that waits for slots: when it is called, and at the time of [`SlotWait::again`].
+    /// Decides once more a request that waits for slots: when it is called, and at the time of [`SlotWait::again`].
     pub fn decide_again(&self, request: &Request<'_>, wait: SlotWait, now: Timestamp) -> QueueDecision<'_> {
         match self.in_force.rules.waiting_domain(request.domain()) {
             Some(domain) => decide(self, domain, request, Caller::Again(wait), now),
@@ -166,15 +166,15 @@ pub(in crate::limiter) fn decide<'p>(
     }
 }
 
-/// Puts an evaluated request behind those that wait for slots of its counters. Returns whether it is to wait if it can, for `wait_max` at
-/// most, and the queues if it has a part in them: it waits, or has waited, requests wait before it, or it gives hits back.
+/// Puts an evaluated request behind those that wait for slots of its counters. Returns the queues if it concerns them (it waits, has
+/// waited, is behind others or gives hits back), and whether it is to wait if it can.
 fn queues_for<'q, C: Counters>(
     limiter: &'q Limiter,
     deciding: &mut Deciding<'_, '_, C>,
     place: Option<u64>,
     wait_max: Duration,
 ) -> (Option<MutexGuard<'q, Queues>>, bool) {
-    // Where no request waits for slots, those that fit at once, which most do, do not contend for this lock.
+    // Most requests fit at once. While none waits for slots, they do not contend for this lock.
     let mut queues = match place {
         Some(_) => Some(limiter.queues.lock()),
         None => limiter.slot_queues_of(deciding),

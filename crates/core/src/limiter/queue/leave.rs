@@ -101,7 +101,7 @@ pub(super) fn left(
     match &queued.position {
         Some((bucket, position)) => bucket.left_at(*position, queued.hits, now),
         None if algorithm.reads_as(on_arrival) => algorithm.left_of(state, queued.hits, arrived, now),
-        // Converted as a sum: how many of the hits left are these is unknown, and none may be taken from another request.
+        // Converted as a sum: which of the hits left are this request's is unknown, and none may be taken from another request.
         None => 0,
     }
 }

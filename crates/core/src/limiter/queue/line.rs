@@ -90,14 +90,14 @@ impl BucketLine {
         Some(self.bucket.release_at(self.position(self.index(number)?)))
     }
 
-    /// As [`Self::release_at`]; notes that the member knows.
+    /// As [`Self::release_at`]; notes that the member has seen it.
     pub(super) fn see(&mut self, number: u64) -> Option<Timestamp> {
         let index = self.index(number)?;
         self.entries[index].seen = self.advance_of(index);
         Some(self.bucket.release_at(self.position(index)))
     }
 
-    /// The first member that waits and has not reached its release time, as far as members were polled.
+    /// The first member that waits and had not reached its release time at the last [`Self::pass`].
     pub(super) fn head(&mut self) -> Option<u64> {
         while let Some(entry) = self.entries.get(self.head) {
             if !entry.is_removed && entry.member.waits {
@@ -109,8 +109,8 @@ impl BucketLine {
         None
     }
 
-    /// Moves the head behind the members that have reached their release time, and has them and the new head polled where
-    /// they have not seen it.
+    /// Moves the head past the members that have reached their release time. Has them and the new head polled, unless they have seen that
+    /// time.
     pub(super) fn pass(&mut self, now: Timestamp, poll: &mut Numbers) {
         while self.head().is_some() {
             steps::count();

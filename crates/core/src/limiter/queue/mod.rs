@@ -201,8 +201,8 @@ impl Queues {
         if self.ends.is_some_and(|ends| release > ends) { Due::TooLate } else { Due::At(release) }
     }
 
-    /// Polls a request: `waker` is kept until its release time changes. Collects the wakers of requests that are to be
-    /// polled because this one has reached its release time in some bucket.
+    /// Polls a request: `waker` is kept until its release time changes. Collects the wakers of requests that must be polled because this
+    /// request has reached its release time in some bucket.
     pub(super) fn poll(
         &mut self,
         position: &QueuePosition,
@@ -240,7 +240,7 @@ impl Queues {
         }
     }
 
-    /// Removes a request and returns it with its positions as they are now. No other request advances by that alone.
+    /// Removes a request, and returns it with its present positions. This alone advances no other request.
     pub(super) fn remove(&mut self, queued: &QueuePosition, woken: &mut Vec<Waker>) -> QueuedRequest {
         let mut request = self.requests.remove(&queued.number).expect(STILL_QUEUED);
         for QueuedHits { key, limit, position, .. } in &mut request.hits {

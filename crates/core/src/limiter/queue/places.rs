@@ -1,14 +1,14 @@
 //! How the places for queued requests are divided.
 //!
-//! A sender that fills them leaves some to others, in steps: one key leaves half of the places, so that another key is queued; the keys of one
-//! limit leave a quarter, to its keys that have none; and these leave an eighth, to other limits. What others take of that, they divide
-//! likewise (Choudhury and Hahne's dynamic threshold). Keys are as many as clients make up, limits are those of the rules.
+//! A sender that fills them leaves some to others, in steps: one key leaves half of the places to other keys; all keys of one limit leave a
+//! quarter to keys of the limit that have none, and an eighth to other limits. The others divide their part likewise (Choudhury and Hahne's
+//! dynamic threshold). Clients can make up any number of keys, while limits are those of the rules.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use std::hash::Hash;
 
-/// Numbers of requests, before another one is queued.
+/// Numbers of requests, before another request is queued.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     /// Of its key.

@@ -26,7 +26,7 @@ impl Limiter {
         keys.dedup();
         let mut guards: Vec<MutexGuard<'_, Shard>> = Vec::new();
         let mut guard_of = Vec::with_capacity(keys.len());
-        // In ascending order of shards, which is that of the keys.
+        // In ascending order of shards, which is the order of the keys.
         for of_shard in keys.chunk_by(|one, other| Store::shard_of(*one) == Store::shard_of(*other)) {
             guards.push(self.store.lock(Store::shard_of(of_shard[0])));
             guard_of.extend(of_shard.iter().map(|_| guards.len() - 1));
@@ -109,8 +109,8 @@ impl Queues {
         true
     }
 
-    /// The hits of queued requests in each of these counters, with their positions as they are now, and the times of their arrival.
-    /// Reads every queued request once; `keys` are in ascending order.
+    /// The hits of queued requests in each of these counters, with their present positions and arrival times. Reads every queued request
+    /// once; `keys` are in ascending order.
     fn hits_in(&self, keys: &[Key]) -> HashMap<Key, Vec<(QueuedHits, Timestamp)>> {
         let mut found: HashMap<Key, Vec<_>> = HashMap::new();
         for (number, request) in &self.requests {

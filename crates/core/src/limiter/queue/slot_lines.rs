@@ -3,8 +3,8 @@
 //! A request waits in the line of each counter that has no room for it, and has charged nothing. When it may have room it is
 //! called: it is decided once more, and then takes its slots, stays, waits in other lines, or is denied. What always holds:
 //!
-//! - a request never takes slots of a counter while an earlier one waits in its line, however many hits that one needs;
-//! - a request waits in no line of a counter that had room for it when it was last decided: it delays no other there;
+//! - a request never takes slots of a counter while an earlier request waits in its line, however many hits that request needs;
+//! - a request waits in no line of a counter that had room for it when last decided, and so delays no other request there;
 //! - when slots of a counter are released, or the first request of its line leaves it, the first in the line is called;
 //! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows;
 //! - a line has at most one request more than there are free places, and the lines of a limit leave some for other limits: see [`Places`].
@@ -37,7 +37,7 @@ struct Waiting {
     is_called: bool,
 }
 
-/// The requests that wait for slots of one counter: their hits and the limits by which they wait, by the numbers of the requests.
+/// The requests that wait for slots of one counter: by their numbers, their hits and the limits that make them wait.
 #[derive(Default)]
 struct SlotLine {
     waiting: BTreeMap<u64, (u64, LimitId)>,
@@ -67,14 +67,14 @@ impl SlotLines {
         self.requests.len()
     }
 
-    /// Whether requests wait in the line of a counter before this one, or before one that arrives now.
+    /// Whether requests wait in the line of a counter before this request, or without a number, before a request that arrives now.
     pub(super) fn is_behind(&self, key: Key, number: Option<u64>) -> bool {
         let first = self.lines.get(&key).and_then(|line| line.waiting.first_key_value());
         first.is_some_and(|(&first, _)| number.is_none_or(|number| first < number))
     }
 
-    /// Hits that wait in the line of a counter before this request, or before one that arrives now; none if there is none. Takes a step
-    /// for each of them.
+    /// Hits that wait in the line of a counter before this request, or without a number, before a request that arrives now; none if no
+    /// request waits there. Takes a step for each of these requests.
     pub(super) fn hits_before(&self, key: Key, number: Option<u64>) -> Option<u64> {
         let line = self.lines.get(&key)?;
         let (Some(number), Some((&first, _))) = (number, line.waiting.first_key_value()) else {
@@ -90,7 +90,7 @@ impl SlotLines {
             let line = self.lines.get(&slots.key);
             let of_key = line.map_or(0, |line| line.waiting.len());
             let of_limit = self.of_limit.get(&slots.limit).copied().unwrap_or(0);
-            // One that waits already keeps its place.
+            // A request that already waits keeps its place.
             if number.is_none() && !(Places { of_key, of_limit, free }).has_another() {
                 return false;
             }
@@ -99,7 +99,7 @@ impl SlotLines {
         })
     }
 
-    /// Has a request wait in these lines and no others. Returns its number: that which it has, or the next.
+    /// Puts a request in these lines and no others. Returns its number: its present number, or the next.
     pub(super) fn enter(
         &mut self,
         number: Option<u64>,
@@ -133,7 +133,7 @@ impl SlotLines {
         request.keys.iter().for_each(|key| self.leave_line(number, *key, woken));
     }
 
-    /// Calls the first request in the line of a counter, of which slots were released.
+    /// Calls the first request in the line of a counter, after slots of the counter were released.
     pub(super) fn call_first(&mut self, key: Key, woken: &mut Vec<Waker>) {
         let first = self.lines.get(&key).and_then(|line| line.waiting.first_key_value());
         if let Some((&number, _)) = first {

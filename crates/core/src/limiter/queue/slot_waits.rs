@@ -4,9 +4,9 @@
 //!
 //! - only a request that would be admitted if its limits of requests in flight had room waits; it has charged nothing, and all of its
 //!   limits decide it once more when it may have room;
-//! - lines change under the locks of the counters that they are of: no slot is released between the decision that a request waits and
-//!   its place in the line;
-//! - where nothing waits, a decision or a release reads one number for all of this.
+//! - lines change under the locks of their counters: no slot is released between the decision that a request waits and its entry into the
+//!   line;
+//! - while no request waits, a decision or a release reads only one number.
 
 use super::slot_lines::WantedSlots;
 use crate::{
@@ -81,8 +81,8 @@ impl Limiter {
         self.waiting.store(queues.slots.len(), Ordering::Relaxed);
     }
 
-    /// The queues, if requests wait for slots. Requests that wait for slots of a counter entered its line under the lock of the counter's
-    /// shard: those who hold it see them.
+    /// The queues, if requests wait for slots. A request enters the line of a counter under the lock of the counter's shard: the holder of
+    /// that lock sees it.
     #[inline]
     pub(in crate::limiter) fn slot_queues(&self) -> Option<MutexGuard<'_, Queues>> {
         self.has_waiting().then(|| self.queues.lock())
@@ -144,8 +144,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// The lines in which the request waits if nothing else denies it; none if something does, or if it has waited long enough. The
-    /// caller waits until `ends`.
+    /// The lines in which the request waits, whose caller waits until `ends`; none if anything else denies it, or if it has waited long
+    /// enough.
     pub(in crate::limiter) fn wanted_slots(&mut self, arrived: Timestamp, ends: Timestamp) -> Option<Wanted> {
         let (mut slots, mut until, mut room) = (SmallVec::new(), ends, Duration::ZERO);
         let mut over: SmallVec<[(&PlannedCounter, Fit); 1]> = SmallVec::new();
@@ -172,13 +172,13 @@ impl<C: Counters> Deciding<'_, '_, C> {
         let is_denied = self.verdict() == Code::OverLimit;
         over.iter().for_each(|(counter, fit)| self.set_fit(counter, *fit));
         self.set_over();
-        // Behind others that wait, it is called when it is the first of them.
+        // Behind others, it is called when it becomes the first of them.
         let again = if room.is_zero() { until } else { until.min(self.now.saturating_add(room)) };
         (!is_denied).then_some(Wanted { slots, again, until })
     }
 
-    /// Sets the numbers of hits that were denied because earlier requests wait: none would be admitted now, and they have to wait for
-    /// the slots of those requests too.
+    /// Sets `remaining` and `reset` of hits that are denied because earlier requests wait: no hit would be admitted now, and the reset
+    /// includes the slots of those requests.
     pub(in crate::limiter) fn report_behind(&mut self, queues: &Queues, number: Option<u64>) {
         for counter in self.counters {
             if self.fit_of(counter) != Fit::Behind {
@@ -189,7 +189,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             let hits = before.saturating_add(counter.hits.taken).min(u64::from(limit.limit));
             let state = self.shards.state(counter);
             let wait = match limit.expected_wait(&state, hits, self.now) {
-                // There is room for the first of them only.
+                // There is room only for the first of these requests.
                 Reset::After(Duration::ZERO) => Reset::After(limit.expected_hold(&state)),
                 wait => wait,
             };
@@ -202,7 +202,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// Whether hits of the counter fit: of those that take hits, which have one limit.
+    /// The fit of the hits taken from the counter, which all have one limit.
     fn fit_of(&self, counter: &PlannedCounter) -> Fit {
         let charges = self.by_key[counter.charges()].iter().map(|&charge| &self.charges[charge as usize]);
         let mut taking = charges.filter(|charge| matches!(charge.hits, Hits::Take(_)));
@@ -218,7 +218,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// Sets which descriptors are over, from the fits of their charges. What is not held stays so.
+    /// Sets which descriptors are over, from the fits of their charges. Descriptors that renew what is not held stay over.
     pub(super) fn set_over(&mut self) {
         for (descriptor, index) in self.descriptors.iter_mut().zip(0..) {
             let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
@@ -229,7 +229,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
 }
 
 impl Queues {
-    /// Whether the request would wait for slots, if its caller does.
+    /// Whether the request would wait for slots if its caller waited.
     pub(in crate::limiter) fn would_wait<C: Counters>(&self, deciding: &mut Deciding<'_, '_, C>) -> bool {
         let wanted = deciding.wanted_slots(deciding.now, self.slots_end(Timestamp::from_nanos(u64::MAX)));
         wanted.is_some_and(|wanted| self.slots.has_room(None, &wanted.slots))
@@ -237,7 +237,7 @@ impl Queues {
 }
 
 impl Pinned<'_> {
-    /// Has the request wait for slots, if nothing else denies it and there is room for it.
+    /// Puts the request in its lines, if nothing else denies it and there is room.
     pub(super) fn wait_for_slots<C: Counters>(
         &self,
         deciding: &mut Deciding<'_, '_, C>,
@@ -251,7 +251,7 @@ impl Pinned<'_> {
         }
         let number = queues.slots.enter(place, &slots, woken);
         self.limiter.set_waiting(queues);
-        // All that wait are called after the rules are replaced: one that enters later, under rules before these, is not.
+        // Replacing the rules calls all waiting requests, but misses a request that enters later under the former rules.
         if self.limiter.in_force.load().generation != self.in_force.generation {
             queues.slots.call(number, woken);
         }

@@ -1,4 +1,4 @@
-//! For how long a request waits for slots in a shared store, and when the store is asked again.
+//! How long a request waits for slots in a shared store, and when the store decides on it again.
 
 use super::{SlotWait, slot_lines::WantedSlots, slot_waits::Wanted};
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
 
-/// The first of the pauses after which a store is asked again; each next one is twice as long, up to the last.
+/// First pause before a store decides again; each next pause is twice as long, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
-/// For how long a request may wait for slots in a store.
+/// How long a request may wait for slots in a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreWait {
     pub(in crate::limiter) arrived: Timestamp,
     /// The caller's deadline, less the margin.
     pub(in crate::limiter) ends: Timestamp,
-    /// The pause after which the first in a line asks again.
+    /// The pause before the store decides again on the first request in a line.
     pause: Duration,
 }
 
@@ -31,7 +31,7 @@ impl StoreWait {
 }
 
 impl Limiter {
-    /// The wait of a request that arrives now, whose caller waits up to `wait_max`; none for one that does not wait.
+    /// The wait of a request that arrives now, whose caller waits up to `wait_max`; none for a request that does not wait.
     pub fn wait_in_store(
         &self,
         request: &Request<'_>,
@@ -44,7 +44,7 @@ impl Limiter {
         waits.then(|| StoreWait { arrived: now, ends: now.saturating_add(wait_max), pause: FIRST_PAUSE })
     }
 
-    /// Those of the lines in which others wait, and the shortest wait in them; none if there is none.
+    /// The lines in which others wait, and the shortest of the waits given for them; none if others wait in no line.
     pub(in crate::limiter) fn lines_before(
         &self,
         lines: impl Iterator<Item = (WantedSlots, Duration)>,
@@ -55,7 +55,7 @@ impl Limiter {
         waits.into_iter().min().map(|wait_max| (slots, wait_max))
     }
 
-    /// Has a request wait in these lines; none if it has waited long enough, or there is no room for it. `former` is its wait until now.
+    /// Puts a request in these lines; none if it has waited long enough, or there is no room for it. `former` is its wait until now.
     pub(in crate::limiter) fn enter_lines(
         &self,
         wanted: &Wanted,
@@ -75,13 +75,13 @@ impl Limiter {
         let is_behind = wanted.slots.iter().any(|slots| queues.slots.is_behind(slots.key, Some(number)));
         drop(queues);
         woken.into_iter().for_each(Waker::wake);
-        // Behind others it is called when it is the first.
+        // Behind others, it is called when it becomes the first.
         let again =
             if is_behind { until } else { until.min(wanted.again).min(now.saturating_add(wait.pause)) };
         Some(SlotWait { number, arrived: wait.arrived, ends: wait.ends, again })
     }
 
-    /// Calls the first request in the line of each of these counters, of which slots were released in the store.
+    /// Calls the first request in the line of each of these counters, after slots of theirs were released in the store.
     pub fn call_for_slots(&self, keys: &[Key]) {
         let mut woken = Vec::new();
         if let Some(mut queues) = self.slot_queues() {

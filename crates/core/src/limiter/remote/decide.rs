@@ -25,9 +25,9 @@ use smallvec::SmallVec;
 use std::num::NonZeroU64;
 
 impl<'h> RemoteRequest<'h> {
-    /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
-    /// counters instead if several nodes read them. The service limits that are `listed` are beside it, as of after the
-    /// decision. `local_now` is the time of this server, by which local counters are decided and charged.
+    /// Decides by the states that the store read at `now`, one for each counter; if several nodes read them, `times` has the time of each
+    /// instead. Adds the service limits that `listed` selects, as of after the decision. Local counters are decided and charged at
+    /// `local_now`, the time of this server.
     pub fn decide(
         &mut self,
         states: SmallVec<[State; INLINE]>,
@@ -63,7 +63,7 @@ impl<'h> RemoteRequest<'h> {
         decision
     }
 
-    /// The decision from the states of these counters, read at `now` by their clock. The store of this process, if some of them are there,
+    /// The decision from the states of these counters, read at `now` by their clock. If some are in the store of this process, that store
     /// numbers the decision.
     fn decide_by<C: Counters>(
         &mut self,
@@ -115,7 +115,7 @@ impl<'h> RemoteRequest<'h> {
         }
     }
 
-    /// Decides by the local counters, if there are any, and by the charges that do not fit already.
+    /// Decides by the local counters, if any, and by the charges that are already known not to fit.
     fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
         let OwnedPinned { in_force, limiter } = self.owned;
         let (code, number, slot) =

@@ -21,9 +21,9 @@ pub(super) struct Fetched {
 
 /// The times of the store at which counters were read.
 pub(super) enum ReadAt {
-    /// One for all of them.
+    /// One time for all of them.
     One(Timestamp),
-    /// One for each: several nodes read them.
+    /// One time for each: several nodes read them.
     Each(SmallVec<[Timestamp; INLINE]>),
 }
 
@@ -71,7 +71,7 @@ impl Counters for Fetched {
     }
 }
 
-/// The counters of a request of which some are local: these, locked, are the first of all counters.
+/// The counters of a request, some of them local: the local counters come first, and are locked.
 pub(super) struct Mixed<'s> {
     pub(super) local: LockedShards<'s>,
     pub(super) locals: usize,

@@ -36,18 +36,18 @@ use smallvec::SmallVec;
 pub struct RemoteRequest<'h> {
     owned: &'h OwnedPinned<'h>,
     plan: Plan<'h>,
-    /// Those in the store.
+    /// Counters in the store.
     counters: SmallVec<[PlannedCounter; INLINE]>,
-    /// Those of this server.
+    /// Counters of this server.
     local: SmallVec<[PlannedCounter; INLINE]>,
     /// Whether it was denied before the store was called: by local counters, or by a renewal.
     is_denied: bool,
     groups: Groups,
     /// The slots and the reservations that it takes in the store.
     stored: StoredCharges,
-    /// For how long it may wait for slots; none if it is denied at once.
+    /// How long it may wait for slots; none if it is denied at once.
     wait: Option<StoreWait>,
-    /// The lines in which it waits, by the store's decision, if it does.
+    /// The lines in which it waits, if the store's decision makes it wait.
     wanted: Option<Wanted>,
 }
 
@@ -55,9 +55,9 @@ pub struct RemoteRequest<'h> {
 enum Groups {
     /// Counters have none.
     None,
-    /// Those of each descriptor have one.
+    /// The counters of each descriptor have one group.
     OfDescriptors(SmallVec<[u16; INLINE]>),
-    /// Each has its own, by its key: requests with different entries share counters of limits that apply by conditions.
+    /// Each counter has its own, by its key: requests with different entries share counters of limits that apply by conditions.
     OfKeys,
 }
 
@@ -65,7 +65,7 @@ enum Groups {
 pub struct RemoteCounter<'p> {
     /// Its key.
     pub key: Key,
-    /// Its limit; all charges of a counter have it, but for the number of a limit that the request brings along.
+    /// Its limit. All charges of a counter have the same, except that limits in a request may differ in number.
     pub limit: &'p RuleLimit,
     /// Hits that the request gives back to it.
     pub given: u64,
@@ -80,7 +80,7 @@ pub struct RemoteCounter<'p> {
 /// A reservation that a request starts in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredReservation {
-    /// By which it is ended; never 0.
+    /// The id by which it is ended; never 0.
     pub id: u64,
     /// The longest time until its end.
     pub max_hold: Window,
@@ -97,7 +97,7 @@ pub struct RemoteCharge {
     pub denial: DeniesWhen,
     /// Whether its hits are counted even if the request is denied.
     pub is_always: bool,
-    /// Whether they are not if another charge of this kind exceeds its limit by itself, and this one does not.
+    /// Whether the hits are not counted if another charge of this kind exceeds its limit by itself, and this charge does not.
     pub stops_counting: bool,
     /// It fits if the hits used plus these are at most `used_max`; none if it always fits.
     pub need: Option<u64>,
@@ -116,7 +116,7 @@ pub enum DeniesWhen {
     Always,
     /// Nothing: the rule is in shadow mode.
     Never,
-    /// The request is denied if every quota of it is over its limit.
+    /// The request is denied if all of its quotas are over their limits.
     Quota,
 }
 
@@ -127,7 +127,7 @@ pub enum WithoutStore {
     Deny,
     /// Admit without counting.
     Allow,
-    /// Decide over local counters, by an equal share of each limit for each of so many servers.
+    /// Decide over local counters, with an equal share of each limit for each of `servers` servers.
     Local {
         /// Servers that share the store, this one included.
         servers: u32,
@@ -171,7 +171,7 @@ impl OwnedPinned<'_> {
     ) -> Option<RemoteRequest<'h>> {
         let is_local = |counter: &PlannedCounter| plan.first(counter).limit.is_local;
         let (local, counters): (SmallVec<_>, SmallVec<_>) = counters(&plan).into_iter().partition(is_local);
-        // What tickets name is changed already: the rest is decided with it.
+        // The tickets have been applied already: the rest is decided with them.
         let names_ticket = domain.has_slots() && request.descriptors().iter().any(ticket::names_ticket);
         if counters.is_empty() && !local.is_empty() && !names_ticket {
             return None;
@@ -229,7 +229,7 @@ impl<'h> RemoteRequest<'h> {
         }
     }
 
-    /// Denies it if it renews what is not held any more. The store charges nothing then.
+    /// Denies the request if it renews what is no longer held. The store then charges nothing.
     pub fn conclude(&mut self, named: &NamedChanges) {
         named.conclude(&mut self.plan);
         self.is_denied |= !named.not_held.is_empty() && !self.owned.limiter.global_shadow;
@@ -255,7 +255,7 @@ impl<'h> RemoteRequest<'h> {
         !self.local.is_empty()
     }
 
-    /// Whether this server may deny it although the store admits it: by a renewal of what is not held, or by local counters.
+    /// Whether this server may deny the request although the store admits it: by a renewal of what is not held, or by local counters.
     pub fn may_be_denied_here(&self) -> bool {
         self.is_denied || self.has_local_counters()
     }
@@ -295,7 +295,7 @@ impl<'h> RemoteRequest<'h> {
         if self.quotas_deny() { quotas.count() } else { 0 }
     }
 
-    /// Whether quotas in the store can deny at all: not if one is in shadow mode, which is never over, and not if a local one is not
+    /// Whether quotas in the store can deny at all: not if a quota is in shadow mode, which is never over, and not if a local quota is not
     /// over.
     fn quotas_deny(&self) -> bool {
         let admits = |descriptor: &DescriptorPlan<'_>| {
@@ -340,8 +340,7 @@ impl<'h> RemoteRequest<'h> {
 }
 
 impl Pinned<'_> {
-    /// Whether a shared store is to decide the request: one to a domain with shared counters, but not if all of its rules have local
-    /// ones.
+    /// Whether a shared store decides the request: its domain has shared counters, and not all rules it reaches have local counters.
     pub fn is_remote(&self, request: &Request<'_>) -> bool {
         let rules = &self.in_force.rules;
         let domain = rules.domain(request.domain()).filter(|domain| domain.is_shared());

@@ -1,7 +1,7 @@
-//! The wait of a request for slots in the store. Its lines are those of this server: requests wait in the order in which they came to it.
+//! The wait of a request for slots in the store. Its lines are those of this server: requests wait in the order of arrival here.
 //!
-//! Slots that this server releases call the first in their line. Those that other servers release, or that end, do not: the first in each line
-//! asks the store again after pauses. A slot may be released between the store's decision and the place in a line; the next pause ends that.
+//! A slot that this server releases calls the first request in its line. A slot that another server releases, or that expires, does not:
+//! the store decides again on the first in each line after pauses, which also covers a slot released before the request entered its line.
 
 use super::RemoteRequest;
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 use std::time::Duration;
 
 impl RemoteRequest<'_> {
-    /// Has it wait for slots, if it can: not if it is denied already, or would change counters each time that it is denied.
+    /// Lets the request wait for slots, unless it is already denied, or would change counters at each denial.
     pub fn wait_for_slots(&mut self, wait: StoreWait) {
         let changes = |charge: &Charge<'_>| charge.is_always() || matches!(charge.hits, Hits::GiveBack(_));
         if !self.is_denied && !self.plan.charges.iter().any(changes) {
@@ -50,7 +50,7 @@ pub(super) fn wanted<C: Counters>(
     if deciding.verdict() == Code::Ok {
         return None;
     }
-    // The clock of the store may be another.
+    // The store's clock may differ.
     let now = deciding.now;
     let waited = u64::try_from(local_now.since(wait.arrived).as_nanos()).unwrap_or(u64::MAX);
     let arrived = Timestamp::from_nanos(now.as_nanos().saturating_sub(waited));
@@ -60,7 +60,7 @@ pub(super) fn wanted<C: Counters>(
 }
 
 impl Limiter {
-    /// Has a request wait in the lines of its counters in which others wait, before the store is asked; none if none does.
+    /// Puts a request in those lines of its counters in which others wait, before the store decides; none if no others wait.
     pub fn line_up(&self, request: &RemoteRequest<'_>, now: Timestamp) -> Option<SlotWait> {
         let wait = request.wait?;
         let (slots, wait_max) = self.lines_before(request.lines())?;
@@ -68,8 +68,8 @@ impl Limiter {
         self.enter_lines(&Wanted { slots, again: until, until }, None, &wait, now)
     }
 
-    /// Has a request wait that only limits of requests in flight deny, by the decision of the store; none if it has waited long enough, or
-    /// there is no room for it. `former` is its wait until now.
+    /// Puts a request in lines if the store has denied it only by limits of requests in flight; none if it has waited long enough, or there
+    /// is no room for it. `former` is its wait until now.
     pub fn stay_for_slots(
         &self,
         request: &mut RemoteRequest<'_>,

@@ -105,7 +105,7 @@ impl OracleLine {
 pub(super) struct Naive {
     lines: [OracleLine; 2],
     day_max: u64,
-    /// The hits of every request that was not denied, by number. A cancelled one has no hits in the day's counter.
+    /// The hits of every request that was not denied, by number. A cancelled request has none in the day's counter.
     requests: Vec<[u64; 3]>,
 }
 

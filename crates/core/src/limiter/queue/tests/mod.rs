@@ -245,7 +245,7 @@ fn no_key_uses_up_the_places_of_the_queues() {
     queued.into_iter().for_each(|ticket| limiter.release(ticket));
 }
 
-/// A new key found a place as long as there was one, and a sender makes up as many as it likes.
+/// A new key found a place while any was free, and a sender makes up as many keys as it likes.
 #[test]
 fn no_sender_with_very_many_keys_uses_up_the_places_of_other_limits() {
     let limit = "{algorithm: leaky_bucket, requests_per_unit: 1, unit: second, burst: 1, max_wait: 1h, max_queue: 1000}";
@@ -308,8 +308,8 @@ fn queued_requests_keep_their_release_times_when_the_rules_change_and_later_ones
     assert_eq!(world.limiter.queued(), 0);
 }
 
-/// A defect that the simulator found: where no rule had a queue any more, hits given back advanced no request, and a request
-/// that was cancelled then gave back a hit of another.
+/// A defect that the simulator found: once no rule had a queue, hits given back advanced no request, and a request that was then cancelled
+/// gave back a hit of another request.
 #[test]
 fn hits_given_back_advance_requests_after_the_queue_was_removed_from_the_rule() {
     let mut world = World::new(ONE_A_SECOND);
@@ -381,7 +381,7 @@ fn without_room_for_a_new_counter_no_request_is_queued() {
     assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
 }
 
-/// A response needs time to reach its caller: one released at the caller's deadline was charged, and arrived too late.
+/// A response needs time to reach its caller: a request released at the caller's deadline was charged, and answered too late.
 #[test]
 fn a_request_that_would_be_released_within_the_margin_of_its_deadline_is_denied_and_not_charged() {
     let margin = Duration::from_millis(2);

@@ -9,7 +9,7 @@ fn two_limits(algorithm: &str) -> String {
     )
 }
 
-/// Which of the converted hits are those of the request is unknown: none may be taken from another one.
+/// Which of the converted hits are the request's is unknown: none may be taken from another request.
 #[test]
 fn a_cancelled_request_gives_nothing_back_to_a_counter_that_was_converted() {
     for (after, left) in [("fixed_window", 8), ("sliding_window", 7)] {
@@ -41,7 +41,7 @@ fn the_limit_of_a_queued_request_is_kept_when_no_rule_and_no_counter_has_it() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
-    // So many limits that those which nothing uses are collected.
+    // Enough limits that unused numbers are collected.
     let many = |more: &str| {
         let rules = (0..5_000).map(|number| {
             format!("  - {{ key: k{number}, rate_limit: {{ unit: day, requests_per_unit: 1{more} }} }}\n")

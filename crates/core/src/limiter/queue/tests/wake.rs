@@ -29,7 +29,7 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, burst: 1, max_wait: 1h, max_queue: 10000}
 ";
 
-/// Each visited all requests behind it: cancelling a thousand of ten thousand stalled a worker for 128 to 322 ms.
+/// Each cancellation visited all requests behind it: cancelling a thousand of ten thousand stalled a worker for 128 to 322 ms.
 #[test]
 fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
     const QUEUED: u64 = 10_000;

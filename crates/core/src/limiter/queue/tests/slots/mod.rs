@@ -179,7 +179,7 @@ fn requests_get_slots_in_the_order_of_arrival_as_they_are_released() {
     world.release(&tickets[1], 10);
     let third = world.ticket(2);
     assert_eq!(world.decided(), "+2");
-    // One that arrives while others wait is behind them, at once after a release too.
+    // A request that arrives while others wait is behind them, even right after a release.
     world.limiter.cancel_start(&tickets[0], at(11));
     world.arrive(5, "user=a", 11);
     world.settle(11);
@@ -215,7 +215,7 @@ fn those_behind_a_cancelled_request_advance() {
     world.arrive(0, "user=a", 0);
     world.arrive(1, "user=a +2", 1);
     world.arrive(2, "user=a", 2);
-    // It needs fewer hits than are free, but an earlier one waits.
+    // It needs fewer hits than are free, but an earlier request waits.
     assert_eq!(world.decided(), "+0");
     world.cancel(1, 3);
     assert_eq!(world.decided(), "+2");
@@ -258,7 +258,7 @@ fn no_key_uses_up_the_places_of_those_that_wait_for_slots() {
     assert_eq!(world.decided(), "+0 -4 +5");
 }
 
-/// A new key found a place as long as there was one, and a sender makes up as many as it likes.
+/// A new key found a place while any was free, and a sender makes up as many keys as it likes.
 #[test]
 fn no_sender_with_very_many_keys_uses_up_the_places_of_those_that_wait_by_other_limits() {
     let mut world = World::new(tests::limiter(RULES).with_queued_max(16));

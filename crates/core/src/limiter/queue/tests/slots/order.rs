@@ -1,4 +1,4 @@
-//! Random requests, ends and cancellations beside a list of those that wait: slots go to the first of them.
+//! Random requests, ends and cancellations beside a list of those that wait: slots go to the first request in the list.
 
 use super::{Outcome, World, world};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ enum Step {
         hits: u64,
         with_route: bool,
     },
-    /// The end of one of the last that were admitted.
+    /// The end of one of the requests admitted last.
     Release {
         back: usize,
     },
@@ -49,7 +49,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// Moves the requests that were decided, and checks each and those that wait still.
+    /// Moves the decided requests, and checks them and those that still wait.
     fn check(&mut self, world: &mut World, now: u64) -> Result<(), TestCaseError> {
         let Self { holding, waiting } = self;
         holding.retain(|one| one.deadline > now);
@@ -84,8 +84,8 @@ impl Oracle {
 }
 
 proptest! {
-    /// Against lists of requests that hold slots and that wait: none is admitted beyond a limit or before an earlier one of the same
-    /// counters, and one waits only while it is not due, and a limit has no room for it or an earlier one of the limit waits too.
+    /// Against lists of requests that hold slots and that wait: none is admitted beyond a limit or before an earlier request for the same
+    /// counters. None waits past its due time, or without a limit that has no room for it or for which an earlier request waits.
     #[test]
     fn slots_go_to_the_first_that_waits_and_none_stays_free_for_no_reason(
         steps in prop::collection::vec((prop_oneof![3 => 0..50u64, 1 => 0..3_000u64], step()), 1..80),
