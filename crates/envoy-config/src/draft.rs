@@ -1,4 +1,4 @@
-//! Descriptors as the actions of an entry have made them: their values are bytes until each has its text.
+//! Descriptors as the actions of an entry make them: their values are bytes until each has its text.
 
 use crate::{
     actions::{Action, Source},
@@ -20,11 +20,11 @@ pub struct Draft<'s> {
     limit: Option<RequestLimit>,
     hits: Option<u64>,
     is_negative: bool,
-    /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
+    /// Whether `x-ratelimit-*` show the limit of this descriptor; none to follow the filter.
     pub x_ratelimit: Option<bool>,
 }
 
-/// The entries of a descriptor; the action that keeps it from being made.
+/// The entries of a descriptor; the error is the action that prevents it.
 pub(crate) fn entries<'s>(
     policy: &'s Policy,
     source: &Source<'s>,
@@ -40,7 +40,7 @@ pub(crate) fn entries<'s>(
     Ok(entries)
 }
 
-/// The descriptor of an entry; none if an action or the hits keep it from being made.
+/// The descriptor of an entry; none if an action or the hits prevent it.
 pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
     let entries = entries(policy, source).ok()?;
     let hits = match &policy.hits {
@@ -58,7 +58,7 @@ impl<'s> Draft<'s> {
         self.entries.iter().map(|(_, value)| value.len()).sum()
     }
 
-    /// The texts of its values, at most so long.
+    /// The texts of its values, each of at most `bytes_max`.
     pub fn texts(&self, bytes_max: usize) -> Texts<'_> {
         self.entries.iter().map(|(_, value)| client_text(value, bytes_max)).collect()
     }

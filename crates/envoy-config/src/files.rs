@@ -13,7 +13,7 @@ impl Files {
             let all = documents(&source)?;
             let inner: Vec<Source> = all.iter().flat_map(|document| held(&source, document.root())).collect();
             files.push((source, all));
-            // An entry of a ConfigMap may be anything: a script is no document.
+            // An entry of a ConfigMap may be anything, such as a script.
             let read = |source: Source| documents(&source).ok().map(|all| (source, all));
             files.extend(inner.into_iter().filter_map(read));
         }
@@ -26,7 +26,7 @@ impl Files {
     }
 }
 
-/// The files of a ConfigMap, or of those in a list of Kubernetes.
+/// The files of a ConfigMap, or of the ConfigMaps in a Kubernetes list.
 fn held(source: &Source, document: Located<'_>) -> Vec<Source> {
     let items = document.get("items").into_iter().flat_map(Located::items);
     let all = std::iter::once(document).chain(items);

@@ -12,7 +12,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// The part of a request that a key names in Envoy's rate limit actions, else the header of its name.
+    /// The part of a request that a key stands for in Envoy's rate limit actions, else the header with the key's name.
     pub fn of_key(key: &str) -> Self {
         match key {
             "remote_address" | "masked_remote_address" => Self::SourceIp,

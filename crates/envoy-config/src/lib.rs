@@ -3,7 +3,7 @@
 //! A configuration is read from JSON or protobuf by the tables of `schema` into a tree of checked values ([`Node`]); [`Policy`] is an entry
 //! of `rate_limits`, and [`draft`] makes its descriptor for a request ([`Stream`]).
 //!
-//! Invariant: a descriptor is the one that Envoy's filter makes, byte for byte. What only Envoy itself can evaluate is refused when the
+//! Invariant: a descriptor is the same, byte for byte, as Envoy's filter makes. What only Envoy can evaluate is refused when the
 //! configuration is read, with the path of the field ([`Problems`]).
 
 mod actions;

@@ -4,7 +4,7 @@ use super::schema::{Field, Kind, Message};
 use serde_json::Value as Json;
 use std::{cell::RefCell, time::Duration};
 
-/// All that is wrong with a configuration, with the paths of fields.
+/// All problems of a configuration, with the paths of fields.
 #[derive(Default)]
 pub struct Problems(RefCell<Vec<String>>);
 
@@ -21,7 +21,7 @@ impl Problems {
         self.0.into_inner()
     }
 
-    /// The value, if nothing is wrong.
+    /// Returns the value, unless there are problems.
     pub fn or<T>(self, value: T) -> Result<T, String> {
         let problems = self.0.into_inner();
         if problems.is_empty() { Ok(value) } else { Err(problems.join("\n")) }
@@ -239,7 +239,7 @@ pub fn from_json(
     node
 }
 
-/// Whether JSON may call a field so: `skip_if_absent` or `skipIfAbsent`.
+/// Whether a field may have this name in JSON: `skip_if_absent` or `skipIfAbsent`.
 pub(crate) fn is_called(field: &str, name: &str) -> bool {
     if field == name {
         return true;
@@ -289,7 +289,7 @@ fn value(json: &Json, kind: Kind, path: String, problems: &Problems) -> Option<V
     read
 }
 
-/// A whole number: as a number, also one that `google.protobuf.Struct` has made a fraction of, or as a text, as JSON has 64 bits.
+/// A whole number: a JSON number, even if `google.protobuf.Struct` has made it a fraction, or a text, as JSON has 64 bits.
 fn whole<N: TryFrom<i128>>(json: &Json) -> Option<N> {
     let number = match json {
         Json::Number(number) => match number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)) {
@@ -317,7 +317,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds.into(), nanos))
 }
 
-/// A text in which Envoy would replace `%…%`, without any of that: `%%` is a percent sign.
+/// A text in which Envoy would replace `%…%`, if it has none of these: `%%` is a percent sign.
 pub fn literal(text: &str, path: &str, problems: &Problems) -> Option<String> {
     let unescaped = text.replace("%%", "\0");
     if unescaped.contains('%') {

@@ -94,7 +94,7 @@ impl<'d> Part<'d> {
         self.value.pairs().map(move |(name, _, value)| (name, self.of(value)))
     }
 
-    /// The last part of the name of the message that `@type` names, such as `ratelimit.v3.RateLimit`; empty if there is none.
+    /// The last part of the message name in `@type`, such as `ratelimit.v3.RateLimit`; empty if there is none.
     pub fn message(self) -> &'d str {
         let name = self.value.get("@type").and_then(Located::text).unwrap_or_default();
         name.rsplit('/').next().unwrap_or_default()
@@ -110,7 +110,7 @@ impl<'d> Part<'d> {
         Some(from_json(self.json().as_object()?, message, String::new(), problems))
     }
 
-    /// The part at a path such as `actions[0].generic_key`, or the last one on the way to it that exists.
+    /// The part at a path such as `actions[0].generic_key`, or the last existing part on the way.
     pub fn at(self, path: &str) -> Self {
         let mut part = self;
         for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {

@@ -14,11 +14,11 @@ pub struct Policy {
     pub(crate) hits: HitsAddend,
     /// Whether the hits are given back.
     pub(crate) is_negative: bool,
-    /// Whether it is applied when the stream has ended, in place of when the request arrives.
+    /// Whether it is applied when the stream has ended, not when the request arrives.
     pub on_stream_done: bool,
-    /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
+    /// Whether `x-ratelimit-*` show the limit of this descriptor; none to follow the filter.
     pub(crate) x_ratelimit: Option<bool>,
-    /// A limit in place of the rule's.
+    /// A limit instead of the rule's.
     pub(crate) limit: Option<RequestLimit>,
 }
 
@@ -58,7 +58,7 @@ impl Policy {
         }
     }
 
-    /// Reads an entry of a route or a virtual host, where Envoy ignores the hits.
+    /// Reads an entry of a route or a virtual host, whose hits Envoy ignores.
     pub(crate) fn of_route(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         let actions: Vec<Action> =
             node.nodes("actions").filter_map(|node| Action::read(node, envoy, problems)).collect();
@@ -107,7 +107,7 @@ fn limit(node: &Node, problems: &Problems) -> Option<RequestLimit> {
         problems.add(&node.path, "is empty; set `rate_limit`");
         return None;
     };
-    // By the number of each, less one.
+    // By their enumeration number, less one.
     let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
     let unit = limit.number_of("unit").checked_sub(1).and_then(|index| units.get(index as usize));
     let Some(unit) = unit else {

@@ -36,7 +36,7 @@ pub enum Kind {
     Wrapped(&'static Kind),
     /// `google.protobuf.Duration`, which JSON writes as seconds: `0.5s`.
     Duration,
-    /// Known, but not read further: whether it is there is all that matters.
+    /// Known, but not read: only its presence matters.
     Opaque,
 }
 

@@ -16,7 +16,7 @@ pub struct OfRoute<'c, 'd> {
     pub filter: &'c HttpFilter<'d>,
     /// The filter.
     pub settings: &'c RateLimitFilter<'d>,
-    /// The routes that have the route.
+    /// The route configuration with the route.
     pub config: &'c RouteConfig<'d>,
     /// Its virtual host.
     pub host: &'c VirtualHost<'d>,

@@ -22,7 +22,7 @@ pub enum MetadataSource {
 
 /// A request with its route, and at its end its response. Bytes are as they arrived.
 pub trait Stream {
-    /// One of the values of a header, by its name in small letters, and how many there are.
+    /// One of the values of a header, by its lower-case name, and the number of values.
     fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize);
     /// The address of the client with its port, as Envoy writes it: `192.0.2.1:1234`, `[2001:db8::1]:1234`, or the path of a socket.
     fn client(&self) -> Option<&[u8]>;
@@ -34,11 +34,11 @@ pub trait Stream {
     fn metadata_number(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<f64>;
 }
 
-/// The Envoy whose configuration is read: what its version and its start decide.
+/// The Envoy whose configuration is read: facts that depend on its version and its start.
 #[derive(Clone, Debug, Default)]
 pub struct Envoy {
-    /// The value of the action `source_cluster`: the `cluster` of Envoy's node; empty if Envoy has one that is not known.
+    /// The value of the action `source_cluster`: the `cluster` of Envoy's node; empty if Envoy's is not known.
     pub source_cluster: Option<String>,
-    /// Whether each of several values of a header is matched by itself, as since 1.39; else all of them as one text.
+    /// Whether each of several values of a header is matched separately, as since 1.39; else all of them as one text.
     pub matches_each_value: bool,
 }

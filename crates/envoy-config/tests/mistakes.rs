@@ -85,14 +85,14 @@ fn marked(rules: &str, config: &str) -> String {
     }
 }
 
-/// A mistake: its kind, and what has it.
+/// A mistake: its kind, and the changes that make it.
 struct Mistake {
     kind: Kind,
     rules: String,
     config: String,
 }
 
-/// The mistakes of `mistakes.diff`: after `== kind`, what they change of the files without a mistake.
+/// The mistakes of `mistakes.diff`: each `== kind` is followed by its changes to the files without a mistake.
 fn mistakes() -> impl Iterator<Item = Mistake> {
     let sections = include_str!("mistakes.diff").split("== ").skip(1);
     sections.map(|section| {
@@ -109,7 +109,7 @@ fn mistakes() -> impl Iterator<Item = Mistake> {
     })
 }
 
-/// A text whose lines that begin with a space or `-` in the change are replaced by those that begin with a space or `+`.
+/// Applies a change: lines that begin with a space or `-` are replaced by the lines that begin with a space or `+`.
 fn changed(text: &str, change: &str) -> String {
     let lines = |signs: [char; 2]| {
         let lines = change.lines().filter_map(|line| line.strip_prefix(signs));
@@ -140,14 +140,15 @@ fn each_mistake_is_found_at_its_line() {
     }
     let graves = kinds.iter().filter(|kind| kind.severity() == Severity::Unlimited).count();
     assert!(graves >= 25, "{graves}");
-    // Of several files: see below.
+    // Covers several files: see below.
     kinds.insert(Kind::DomainNotSent);
     let missing: Vec<&str> =
         Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).map(|kind| kind.name()).collect();
     assert!(missing.is_empty(), "no mistake is of these kinds: {missing:?}");
 }
 
-/// Routes that a matcher chooses may have entries: that nothing is sent is not known.
+/// Routes chosen by a matcher may have entries: it is unknown whether nothing is sent.
+/// 182: =>
 #[test]
 fn routes_of_a_matcher_are_not_said_to_have_no_limit() {
     let config = CONFIG.replace(
@@ -192,7 +193,7 @@ fn a_domain_that_nothing_sends_is_a_note() {
     assert_eq!(lines, ["other.yaml:3:5 domain-not-sent"]);
 }
 
-/// Configurations of other versions, and damaged ones: whatever is left is read, and nothing panics.
+/// Configurations of other versions, and damaged ones: whatever remains is read, and nothing panics.
 #[test]
 fn no_configuration_makes_the_check_panic() {
     let rules = RuleSet::parse(&[Source::file("rules.yaml", RULES)], &LoadOptions::default()).unwrap();

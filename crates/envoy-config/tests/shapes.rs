@@ -1,4 +1,4 @@
-//! The shapes of mistakes that public configurations have: each by itself, with the hint that leads to its cause.
+//! The shapes of mistakes in public configurations: each on its own, with the hint that leads to its cause.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
 

@@ -23,14 +23,14 @@ use tidegate_envoy_config::{Draft, Policy, Source, Texts, draft};
 const DENIED: &str = "request_rate_limited";
 /// The details of responses to requests that could not be decided.
 const FAILED: &str = "rate_limiter_error";
-/// The gRPC status that the filter can be configured to end denied calls with.
+/// The gRPC status of denied calls, if the filter is configured so.
 const RESOURCE_EXHAUSTED: u8 = 8;
 /// The object of filter state by which other filters set the hits of a request.
 const HITS_STATE: &str = "envoy.ratelimit.hits_addend";
 
-/// Bytes of values that a server is sent in one request. A message has room for some 32,000.
+/// Bytes of values in one request to a server. A message has room for some 32,000.
 const SENT_BYTES_MAX: usize = 24 * 1024;
-/// The bound of a value in a request with more.
+/// The bound of each value in a request with more bytes.
 const CUT_BYTES_MAX: usize = 1024;
 
 thread_local! {
@@ -47,11 +47,11 @@ pub(crate) struct Config {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Who decides.
+/// The place of decisions.
 pub(crate) enum Decider {
     /// Rules and counters of this process.
     Limits(Arc<Limits>),
-    /// A server, and this process by credits that it grants.
+    /// A server, and this process by credits from the server.
     Server(Arc<Leased>),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Stream {
     slot: Option<HeldSlot>,
 }
 
-/// What entries that are applied at the end need from the beginning.
+/// What entries applied at the end need from the beginning of the stream.
 struct AtEnd {
     route: Option<Arc<RouteSettings>>,
 }
@@ -185,7 +185,7 @@ impl Module for RateLimit {
     fn complete(config: &Config, stream: &mut Stream, host: &mut dyn Host) {
         let mut slot = stream.slot.take();
         if let Some(AtEnd { route }) = stream.at_end.take() {
-            // The response is sent: the decision only counts hits. It takes no slots, and names those of the beginning.
+            // The response is sent: this decision only counts hits. It takes no slots, and names those taken at the beginning.
             let _ = decide(config, route.as_ref(), host, &mut slot, true);
         }
         stream.held = None;
@@ -229,8 +229,8 @@ enum Decided {
     Waits(Held),
 }
 
-/// Decides a stream by the entries for its beginning or its end. Sets the slots that it takes, at its beginning; at its end their
-/// ticket is that of the entries.
+/// Decides a stream by the entries for its beginning or for its end. At the beginning it sets `slot` to the slots that it takes; at the end
+/// the entries use their ticket.
 fn decide(
     config: &Config,
     route: Option<&Arc<RouteSettings>>,
@@ -279,7 +279,7 @@ fn decide(
     }
 }
 
-/// The bound of the texts of a request. A server is sent the bytes, and cuts its texts itself; so long a message is not sent.
+/// The bound of a request's texts. A server gets the bytes and cuts its texts itself, unless the message would be too long.
 fn text_bytes_max(decider: &Decider, drafts: &[Draft<'_>]) -> usize {
     match decider {
         Decider::Limits(_) => RequestLimits::default().text_bytes_max,
@@ -315,7 +315,7 @@ fn outcome_of(decision: &LocalDecision) -> Outcome {
     if decision.is_over() { Outcome::OverLimit } else { Outcome::Ok }
 }
 
-/// The outcome of a decision, and where it was made if a server may make it.
+/// The outcome of a decision, and its place if a server may make it.
 type Counted = (Outcome, Option<Place>);
 
 /// Counts a decision.
@@ -359,7 +359,7 @@ fn conclude(config: &Config, made: Consequence, stream: &mut Stream, host: &mut 
     Flow::Responded
 }
 
-/// What the failure mode has a request become that could not be decided.
+/// Applies the failure mode to a request that could not be decided.
 fn fail(config: &Config, host: &mut dyn Host) -> Flow {
     let settings = &config.settings;
     config.metrics.count(Event::Decision(Outcome::Error));

@@ -1,14 +1,15 @@
 //! Tidegate in Envoy's own process: an HTTP filter that takes the configuration of Envoy's `ratelimit` filter and decides by rules and
 //! counters in this process, or by credits that a server grants.
 //!
-//! The path of a request: `filter` is called by the hooks; the crate `tidegate-envoy-config` makes descriptors of the `stream` as `settings` has them; `limits`
+//! The path of a request: hooks call `filter`; the crate `tidegate-envoy-config` makes descriptors of the `stream` by `settings`; `limits`
 //! decides them by a limiter that all workers and listeners share, or `leased` by credits of a server's counters; `response` turns the
 //! decision into headers or a response.
 //!
 //! Invariants:
 //!
-//! - A configuration that loads is decided as Envoy's filter with a Tidegate server would: whatever a module cannot do is refused.
-//! - No hook waits: a decision has no IO. A request that a server has to decide is held by Envoy, and resumed on its worker.
+//! - A configuration that loads is decided as Envoy's filter with a Tidegate server would decide it: whatever a module cannot do is
+//!   refused.
+//! - No hook waits: a decision has no IO. Envoy holds a request that a server has to decide, and resumes it on its worker.
 //! - Figures are counted in atomics and published by a thread of the module, at most once a second.
 
 #[cfg(test)]

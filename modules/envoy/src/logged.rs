@@ -8,7 +8,7 @@ use crate::{
 };
 use tidegate_envoy_abi::Host;
 
-/// What is written of a decision.
+/// The logged part of a decision.
 #[derive(Debug)]
 pub(crate) struct Logged {
     outcome: Outcome,
@@ -18,7 +18,7 @@ pub(crate) struct Logged {
     limit: Option<LoggedLimit>,
 }
 
-/// A limit of the request: one that denies it, else the one with the fewest remaining hits.
+/// A limit of the request: a limit that denies it, else the limit with the fewest remaining hits.
 #[derive(Debug)]
 struct LoggedLimit {
     name: String,
@@ -28,7 +28,7 @@ struct LoggedLimit {
 }
 
 impl Logged {
-    /// Of a request whose descriptors have these statuses.
+    /// The record of a request whose descriptors have these statuses.
     pub(crate) fn of<'s>(
         outcome: Outcome,
         place: Option<Place>,
@@ -45,7 +45,7 @@ impl Logged {
         Self { outcome, place, limit }
     }
 
-    /// Of a request that could not be decided.
+    /// The record of a request that could not be decided.
     pub(crate) fn undecided(outcome: Outcome) -> Self {
         Self { outcome, place: None, limit: None }
     }

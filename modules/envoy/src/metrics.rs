@@ -7,7 +7,7 @@ use tidegate_core::{
 };
 use tidegate_envoy_abi::{ConfigHost, Counter, Host, Scheduler};
 
-/// What became of a request, or of an entry that is applied when a stream ends.
+/// The outcome of a request, or of an entry applied at a stream's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Ok,
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     FailureModeAllowed,
 }
 
-/// Where a request was decided that a server may decide.
+/// The place of a decision that a server may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// In Envoy, by credits or a kept denial.
@@ -24,30 +24,30 @@ pub(crate) enum Place {
     Server,
 }
 
-/// What becomes of connections to a server.
+/// Events of connections to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConnectionEvent {
     /// Its server has sent SETTINGS.
     Connected,
-    /// None could be made, to any address.
+    /// No address could be connected to.
     Failed,
-    /// It ended, or a response on it was none that the module can use.
+    /// It ended, or had a response that the module cannot use.
     Lost,
-    /// It was given up: no response for a second.
+    /// It was dropped: no response for a second.
     Unresponsive,
 }
 
-/// What becomes of renewals of tickets.
+/// Results of renewals of tickets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RenewalEvent {
     Renewed,
-    /// The server does not hold it any more: its request is not counted from then on.
+    /// The server does not hold it any more, and no longer counts its request.
     NotHeld,
     /// Not decided. It is repeated when a third of its time has passed.
     Failed,
 }
 
-/// What is counted one by one.
+/// Events counted one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     Decision(Outcome),
@@ -58,8 +58,8 @@ pub(crate) enum Event {
 
 /// The counters: name, label, and the values of the label, in the order of [`Event`] and its enumerations.
 ///
-/// The last two count what becomes of slots and of reservations, as the metrics of a server name it. Unknown tickets are left out: here they
-/// are of requests that have lasted too long, or whose entries for the end name the ticket as well.
+/// The last two count events of slots and of reservations, with the names of a server's metrics. Unknown tickets are left out: here they
+/// come from requests that lasted too long, or whose entries for the end also name the ticket.
 const COUNTERS: [(&str, &str, &[&str]); 6] = [
     ("decisions", "outcome", &["ok", "over_limit", "error", "failure_mode_allowed"]),
     ("decided_in", "place", &["envoy", "server"]),
@@ -71,11 +71,11 @@ const COUNTERS: [(&str, &str, &[&str]); 6] = [
 
 /// The most values of a label.
 const VALUES_MAX: usize = 4;
-/// The place in [`COUNTERS`] of the first of those that [`HeldCounts`] has.
+/// Index in [`COUNTERS`] of the first counter in [`HeldCounts`].
 const HELD: usize = 4;
 
 impl Event {
-    /// The place of its counter, and that of its value.
+    /// Index of its counter, and of its value.
     fn place(self) -> (usize, usize) {
         match self {
             Self::Decision(outcome) => (0, outcome as usize),
@@ -94,9 +94,9 @@ impl Event {
 
 /// The figures.
 pub(crate) struct Metrics {
-    /// Those of Envoy, in the order of [`COUNTERS`].
+    /// Envoy's counters, in the order of [`COUNTERS`].
     counters: [Option<Counter>; COUNTERS.len()],
-    /// What is not yet published of each value.
+    /// Counts of each value that are not yet published.
     pending: [[AtomicU64; VALUES_MAX]; COUNTERS.len()],
     stat_prefix: String,
     /// Schedules a publication; none where Envoy counts in streams only (before 1.39), and once the configuration is gone.
@@ -124,7 +124,7 @@ impl Metrics {
         self.pending[counter][value].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what has become of slots and reservations between two readings.
+    /// Counts the events of slots and reservations between two readings.
     pub(crate) fn count_held(&self, before: &HeldCounts, after: &HeldCounts) {
         let numbers = before.0.as_flattened().iter().zip(after.0.as_flattened());
         for (pending, (before, after)) in self.pending[HELD..].as_flattened().iter().zip(numbers) {
@@ -142,7 +142,7 @@ impl Metrics {
     /// Schedules a publication, if there is something to publish.
     pub(crate) fn schedule(&self) {
         let mut pending = self.pending.as_flattened().iter();
-        // Under the lock, so that Envoy's configuration exists for as long as the call takes: see `retire`.
+        // Under the lock, so that Envoy's configuration exists during the call: see `retire`.
         if pending.any(|pending| pending.load(Ordering::Relaxed) > 0)
             && let Some(scheduler) = &*self.scheduler.lock()
         {
@@ -150,7 +150,7 @@ impl Metrics {
         }
     }
 
-    /// The configuration is going: nothing is scheduled from now on.
+    /// Ends scheduling, because the configuration is about to go.
     pub(crate) fn retire(&self) {
         *self.scheduler.lock() = None;
     }
@@ -174,7 +174,7 @@ impl Metrics {
         {
             let Some(counter) = *counter else { continue };
             for (value, pending) in values.iter().zip(pending) {
-                // Read first: an exchange takes the cache line from the others.
+                // Read first: an exchange would take the cache line from the other threads.
                 if pending.load(Ordering::Relaxed) > 0 {
                     let by = pending.swap(0, Ordering::Relaxed);
                     count(counter, &[*value, &self.stat_prefix][..labels], by);

@@ -40,7 +40,7 @@ pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Wire
     })
 }
 
-/// The bytes of a field, if the message has it; of several ones the last.
+/// The bytes of a field, if the message has it; with several values, the last.
 pub(crate) fn bytes_of(message: &[u8], number: u32) -> Result<Option<&[u8]>, Malformed> {
     let mut found = None;
     for field in fields(message) {

@@ -1,4 +1,4 @@
-//! Tickets of requests in flight that are to be renewed, so that slots of a stream that lasts outlive `max_hold`.
+//! Tickets of requests in flight that have to be renewed, so that the slots of a long stream outlive `max_hold`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,12 +7,12 @@ use std::{
 use tidegate_core::sync::Mutex;
 use tidegate_shared::lease::Monotonic;
 
-/// Tickets, each with what its renewal needs.
+/// Tickets, each with the content of its renewal.
 pub(crate) struct Renewals<T>(Mutex<Held<T>>);
 
 struct Held<T> {
     tickets: HashMap<u64, RenewedTicket<T>>,
-    /// Times, in nanoseconds of the clock, and numbers of the same tickets.
+    /// Times in nanoseconds of the clock, with the numbers of the tickets due then.
     order: BTreeSet<(u64, u64)>,
     next_number: u64,
 }
@@ -30,8 +30,8 @@ impl<T> Default for Renewals<T> {
 }
 
 impl<T: Clone> Renewals<T> {
-    /// Renews a ticket from now on, that is held for so long, until [`Self::remove`] of the number. A third of the time is left for each
-    /// of two more attempts.
+    /// Renews a ticket with this hold from now on, until [`Self::remove`] of the number. Due after a third of the hold, so that two more
+    /// attempts fit.
     pub(crate) fn insert(&self, hold: Duration, value: T, now: Monotonic) -> u64 {
         let mut held = self.0.lock();
         held.next_number += 1;
@@ -42,7 +42,7 @@ impl<T: Clone> Renewals<T> {
         number
     }
 
-    /// The request has ended, or its ticket is not held any more.
+    /// Stops renewing a ticket: its request has ended, or it is not held any more.
     pub(crate) fn remove(&self, number: u64) {
         let mut held = self.0.lock();
         if let Some(RenewedTicket { due, .. }) = held.tickets.remove(&number) {
@@ -50,7 +50,7 @@ impl<T: Clone> Renewals<T> {
         }
     }
 
-    /// At most so many of the tickets that are due; each is due again after its interval.
+    /// Returns at most `count_max` tickets that are due; each is due again after its interval.
     pub(crate) fn due(&self, count_max: usize, now: Monotonic) -> Vec<(u64, T)> {
         let (mut held, mut due) = (self.0.lock(), Vec::new());
         let Held { tickets, order, .. } = &mut *held;
@@ -66,7 +66,7 @@ impl<T: Clone> Renewals<T> {
         due
     }
 
-    /// The time at which the next one is due.
+    /// The time at which the next ticket is due.
     pub(crate) fn next_due(&self) -> Option<Monotonic> {
         self.0.lock().order.first().map(|(at, _)| Monotonic::from_nanos(*at))
     }

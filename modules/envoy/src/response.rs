@@ -13,7 +13,7 @@ use tidegate_envoy_abi::{Headers, Host};
 /// Headers in the order in which they are added.
 pub(crate) type HeaderList = SmallVec<[(Box<str>, Box<[u8]>); 4]>;
 
-/// What follows from a decision.
+/// The effects of a decision.
 #[derive(Default, Debug)]
 pub(crate) struct Consequence {
     pub(crate) is_denied: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Consequence {
     pub(crate) response_headers: HeaderList,
     /// Marks for the upstream.
     pub(crate) request_headers: HeaderList,
-    /// What is written to the stream's metadata, if that is asked for.
+    /// What is written to the stream's metadata, if configured.
     pub(crate) logged: Option<Box<Logged>>,
 }
 
@@ -47,7 +47,8 @@ impl Consequence {
         made
     }
 
-    /// Adds what the filter is configured to. `x_options` are those of the descriptors, `is_enforced` is evaluated for denials only.
+    /// Adds the headers that the filter is configured for. `x_options` are those of the descriptors; `is_enforced` is evaluated for denials
+    /// only.
     #[must_use]
     pub(crate) fn with_headers<'s>(
         mut self,
@@ -78,9 +79,9 @@ pub(crate) fn added(name: &str, value: &[u8]) -> (Box<str>, Box<[u8]>) {
     (name.into(), value.into())
 }
 
-/// `x-ratelimit-limit`, `-remaining` and `-reset`: of the limit with the fewest remaining hits, and quota policies.
-/// The option of a descriptor, else the filter's setting, decides whether its policy is listed, and, for the limit with the
-/// fewest remaining hits, whether there are any such headers.
+/// Adds `x-ratelimit-limit`, `-remaining` and `-reset` of the limit with the fewest remaining hits, and quota policies. Whether a
+/// descriptor's policy is listed depends on its option, else on the filter's setting. For the limit with the fewest remaining hits, the
+/// same decides whether there are any such headers.
 fn x_ratelimit<'s>(
     default: bool,
     statuses: impl Iterator<Item = ShownStatus<'s>>,
@@ -122,7 +123,7 @@ fn seconds_of(unit: Unit) -> u32 {
     }
 }
 
-/// The longest wait of the limits that are exceeded, at least a second, unless the rule has the header itself.
+/// Adds the longest wait of the exceeded limits, at least a second, unless the rule has the header itself.
 fn retry_after<'s>(statuses: impl Iterator<Item = ShownStatus<'s>>, headers: &mut HeaderList) {
     let over = statuses.filter(|status| status.is_over);
     let has_own = headers.iter().any(|(name, _)| &**name == "retry-after");
@@ -140,7 +141,7 @@ fn is_grpc(host: &dyn Host) -> bool {
     of_grpc.is_some_and(|rest| rest.is_empty() || rest[0] == b'+')
 }
 
-/// Responds in place of the upstream. `grpc_status` is that of a gRPC call; none for the one that the HTTP status has.
+/// Responds instead of the upstream. `grpc_status` is that of a gRPC call; none for the status that follows from the HTTP status.
 pub(crate) fn respond(
     host: &mut dyn Host,
     status: u16,
@@ -154,7 +155,7 @@ pub(crate) fn respond(
         let listed: SmallVec<[(&str, &[u8]); 8]> = listed.collect();
         return host.respond(status, &listed, body.as_bytes(), details);
     }
-    // By its headers: Envoy has a module's local reply end each gRPC call with OK.
+    // As headers: with a module's local reply, Envoy ends each gRPC call with OK.
     let grpc_status = grpc_status.unwrap_or_else(|| grpc_status_of(status)).to_string();
     let message = percent_encoded(body);
     let mut all: SmallVec<[(&str, &[u8]); 8]> = SmallVec::new();
@@ -194,8 +195,8 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// Merges `response_headers_to_add` as Envoy does: each is considered beside the headers that were there before, then all that
-/// overwrite are written, then all others are added.
+/// Merges `response_headers_to_add` as Envoy does: each is compared with the headers that were there before, then all that overwrite are
+/// written, then all others are added.
 fn merge(own: &[AddedHeader], headers: &mut HeaderList) {
     let has = |headers: &HeaderList, name: &str| headers.iter().any(|(other, _)| **other == *name);
     let applies = |header: &&AddedHeader| match header.merge {

@@ -1,4 +1,4 @@
-//! A stream of Envoy as actions read it.
+//! A stream of Envoy, as the actions of `rate_limits` read it.
 
 use tidegate_envoy_abi::{Attribute, Headers, Host, MetadataSource};
 use tidegate_envoy_config::{self as config, Stream};

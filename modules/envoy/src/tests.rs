@@ -50,7 +50,7 @@ fn run(config: &Config, route: Option<&Arc<RouteSettings>>, mut host: Fake) -> (
     (flow, host)
 }
 
-/// The number of requests that go on before one does not, of ten.
+/// The number of requests, of ten, that go on before the first that does not.
 fn admitted(config: &Config, route: Option<&Arc<RouteSettings>>, host: &Fake) -> usize {
     (0..10).take_while(|_| run(config, route, host.clone()).0 == Flow::Continue).count()
 }
@@ -223,7 +223,7 @@ fn a_request_to_a_server_that_is_away_follows_the_failure_mode() {
     };
     let (open, closed) = (filter(false), filter(true));
     let (mut stream, mut host) = (Stream::default(), Fake::new("/").with("x-key", "a"));
-    // It waits only if the thread has not yet failed to connect.
+    // It waits only until the thread has failed to connect.
     if RateLimit::request_headers(&open, None, &mut stream, &mut host) == Flow::Wait {
         while host.wakes.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
@@ -308,7 +308,7 @@ fn configurations_with_rules_of_one_domain_share_counters() {
     assert_eq!(admitted(&second, None, &host), 2);
 }
 
-/// Texts that headers, paths and addresses may have, and those that they may not.
+/// Texts that headers, paths and addresses may have or may not have.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(b"/?q=1&q=%41%".to_vec()),
@@ -321,7 +321,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever arrives, in whatever order hooks are called: no panic, and no more than the limit.
+    /// Whatever input arrives, and in whatever order hooks are called: no panic, and no more than the limit.
     #[test]
     fn no_sequence_of_hooks_panics_or_admits_beyond_the_limit(
         values in proptest::collection::vec((0..7_usize, text()), 0..8),
@@ -367,7 +367,7 @@ proptest! {
 const STREAMS: u64 = 2_000;
 const HEADERS: &[&str] = &["k", "flying", "spent", "marked", "told"];
 
-/// Calls hooks of some streams, after which none is left.
+/// Calls hooks of some streams until none is left.
 fn run_sequences(config: &Config, rng: &mut Rng) -> u64 {
     let mut sequences = Sequences::new(config, HEADERS);
     while sequences.begun < STREAMS {
@@ -408,8 +408,8 @@ fn hooks_wait_for_nothing_beside_the_thread_that_sweeps() {
     assert_hooks_wait_for_nothing(&filter("switches", settings, sequences::entries(HEADERS)), HEADERS);
 }
 
-/// Calls hooks of one worker. Hardly any may block: they do for a lock whose owner is preempted, and a hook that waited for anything else
-/// would each time. More workers than processors wait for each other's locks in that way, one of a thousand hooks.
+/// Calls hooks of one worker, of which hardly any may block. A hook blocks for a lock whose owner was preempted; with more workers than
+/// processors that is about one of a thousand hooks. A hook that waited for anything else would block each time.
 pub(crate) fn assert_hooks_wait_for_nothing(config: &Config, headers: &[&str]) {
     let mut rng = Rng::of_seed(0);
     let mut sequences = Sequences::new(config, headers);

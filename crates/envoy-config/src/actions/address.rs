@@ -15,7 +15,7 @@ pub(crate) struct Client<'s> {
 }
 
 impl<'s> Client<'s> {
-    /// The client of a stream; none if its address is none of IP.
+    /// The client of a stream; none if its address is not an IP address.
     pub(crate) fn of(stream: &'s dyn Stream) -> Option<Self> {
         let with_port = str::from_utf8(stream.client()?).ok()?;
         let address: SocketAddr = with_port.parse().ok()?;

@@ -14,7 +14,7 @@ pub(crate) struct HeaderMatch {
     kind: Kind,
     invert: bool,
     missing_is_empty: bool,
-    /// Whether each of several values is matched by itself, as Envoy does since 1.39; else all of them as one text.
+    /// Whether each of several values is matched separately, as in Envoy since 1.39; else all of them as one text.
     by_value: bool,
 }
 
@@ -65,7 +65,7 @@ impl HeaderMatch {
             let is_there = count > 0 || self.missing_is_empty;
             return (is_there == present) != self.invert;
         }
-        // A header that is not there matches nothing, inverted or not.
+        // A missing header matches nothing, inverted or not.
         if count == 0 && !self.missing_is_empty {
             return false;
         }

@@ -68,7 +68,7 @@ impl Format {
         }
     }
 
-    /// The hits; none if there are none, or they are no number from 0 to [`HITS_MAX`]: then there is no descriptor.
+    /// Evaluates the format; none without a number from 0 to [`HITS_MAX`]: then there is no descriptor.
     pub(crate) fn hits(&self, stream: &dyn Stream) -> Option<u64> {
         let number = match self {
             Self::Metadata { namespace, key } => {

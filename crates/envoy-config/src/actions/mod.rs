@@ -1,6 +1,6 @@
-//! The actions of `rate_limits`: what each adds to a descriptor.
+//! The actions of `rate_limits`, each with the entry that it adds to a descriptor.
 //!
-//! Invariant: an action adds the entry that Envoy's filter adds, byte for byte, or none, or keeps the descriptor from being made, as there.
+//! Invariant: an action adds the entry that Envoy's filter adds, byte for byte, or none, or prevents the descriptor, as Envoy's does.
 
 mod address;
 mod header_match;
@@ -20,32 +20,32 @@ pub use query::percent_decoded;
 use std::{borrow::Cow, cell::OnceCell};
 pub(crate) use text_match::TextMatch;
 
-/// An action: an entry with this key, if what it reads has a value.
+/// An action: adds an entry with this key, if its source has a value.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Action {
     pub(crate) key: String,
     reads: Reads,
-    /// Whether the descriptor is made also without the entry.
+    /// Whether the descriptor is made even without the entry.
     pub(crate) skip_if_absent: bool,
 }
 
-/// What the value of an entry is.
+/// The source of an entry's value.
 #[derive(Debug, PartialEq)]
 enum Reads {
-    /// `generic_key`, and `source_cluster`, which is as constant.
+    /// `generic_key`, and `source_cluster`, which is constant too.
     Constant(String),
     Cluster,
-    /// Of the request.
+    /// A header of the request.
     Header(String),
     QueryParameter(String),
     Address,
     Network(MaskLengths),
-    /// This one, if the request matches.
+    /// This value, if the request matches.
     Match(String, Matcher),
     Metadata(Metadata),
 }
 
-/// A match of a request; of headers and of parameters, whether all of the list have to match, or not all of them.
+/// A match of a request. For headers and parameters: whether all of the list have to match, or not all of them.
 #[derive(Debug, PartialEq)]
 enum Matcher {
     Address(AddressMatch),
@@ -59,7 +59,7 @@ struct Metadata {
     source: MetadataSource,
     namespace: String,
     name: String,
-    /// Where it is absent or empty; none if this is empty too.
+    /// The value if it is absent or empty; none if this is empty too.
     default: String,
 }
 
@@ -70,12 +70,12 @@ pub struct PossibleEntry {
     pub key: String,
     /// Its values.
     pub value: Sent,
-    /// Whether the descriptor may also be made without it.
+    /// Whether the descriptor may be made without it.
     pub may_be_left_out: bool,
 }
 
 impl PossibleEntry {
-    /// What it reads: `header x-api-key`, `remote_address`.
+    /// Describes its source: `header x-api-key`, `remote_address`.
     pub(crate) fn what(&self) -> String {
         match &self.value {
             Sent::Text(what) => what.clone(),
@@ -88,7 +88,7 @@ impl PossibleEntry {
 /// The values that an action can send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// This one.
+    /// This value.
     Exact(String),
     /// Any text of a part of the request, such as `header x-api-key`.
     Text(String),
@@ -102,7 +102,7 @@ pub enum Sent {
     Ticket,
 }
 
-/// A stream as actions read it: what several of them need is read once.
+/// A stream as actions read it. Parts that several actions need are read once.
 pub struct Source<'s> {
     pub(crate) stream: &'s dyn Stream,
     client: OnceCell<Option<Client<'s>>>,
@@ -110,7 +110,7 @@ pub struct Source<'s> {
     ticket: Option<&'s str>,
 }
 
-/// The metadata in which a server's responses have tickets.
+/// The metadata key of tickets in a server's responses.
 const TICKET: (&str, &str) = ("envoy.filters.http.ratelimit", "slot");
 
 impl<'s> Source<'s> {
@@ -124,7 +124,7 @@ impl<'s> Source<'s> {
         Self { ticket, ..self }
     }
 
-    /// The client's address; none if it is none of IP.
+    /// The client's address; none if it is not an IP address.
     fn client(&self) -> Option<&Client<'s>> {
         self.client.get_or_init(|| Client::of(self.stream)).as_ref()
     }
@@ -222,7 +222,7 @@ impl Action {
         PossibleEntry { key: self.key.clone(), value, may_be_left_out: self.skip_if_absent }
     }
 
-    /// Whether its entry is not known without Envoy: dynamic metadata are written by other filters, and the cluster may be chosen later.
+    /// Whether its entry is unknown without Envoy: other filters write dynamic metadata, and the cluster may be chosen later.
     pub(crate) fn is_unknown(&self, has_cluster: bool) -> bool {
         match &self.reads {
             Reads::Metadata(metadata) => metadata.source != MetadataSource::Route && !metadata.is_ticket(),
@@ -295,7 +295,7 @@ impl Metadata {
         Some(Self { source, namespace, name, default: node.text("default_value").to_owned() })
     }
 
-    /// Whether it is that of a ticket of Tidegate's.
+    /// Whether it reads a ticket of Tidegate's.
     fn is_ticket(&self) -> bool {
         self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET
     }

@@ -9,13 +9,13 @@ pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
     first_by(path, name, percent_decoded)
 }
 
-/// The value of the first parameter of that name, with names and values read by `read`.
+/// Value of the first parameter with that name; `read` decodes names and values.
 fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) -> Option<Cow<'p, [u8]>> {
     let query = path.iter().position(|byte| *byte == b'?').map(|mark| &path[mark + 1..])?;
     if query.is_empty() {
         return None;
     }
-    // What follows a final `&` is not a parameter.
+    // Text after a final `&` is not a parameter.
     let query = query.strip_suffix(b"&").unwrap_or(query);
     query.split(|byte| *byte == b'&').find_map(|parameter| {
         let equals = parameter.iter().position(|byte| *byte == b'=');
@@ -27,7 +27,7 @@ fn first_by<'p>(path: &'p [u8], name: &str, read: fn(&[u8]) -> Cow<'_, [u8]>) ->
     })
 }
 
-/// Decodes `%xx`; what is no escape stays as it is. A plus is a plus, as in Envoy.
+/// Decodes `%xx`; other text stays as it is. A plus is a plus, as in Envoy.
 pub fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     percent_encoding::percent_decode(text).into()
 }
@@ -59,7 +59,7 @@ impl QueryMatch {
         self.matches_value(first(path, &self.name))
     }
 
-    /// Whether parameters match as they are written: routes match these.
+    /// Whether the parameters match undecoded: that is how routes match.
     pub(crate) fn matches_undecoded(&self, path: &[u8]) -> bool {
         self.matches_value(first_by(path, &self.name, |text| Cow::Borrowed(text)))
     }

@@ -10,9 +10,9 @@ pub(crate) enum TextMatch {
     Prefix(Vec<u8>),
     Suffix(Vec<u8>),
     Contains(Vec<u8>),
-    /// Another match without regard to the case of ASCII letters; the pattern is in small letters.
+    /// Another match, ignoring the case of ASCII letters; the pattern is in lower case.
     Folded(Box<TextMatch>),
-    /// The whole text.
+    /// The whole text matches.
     Regex(Regex),
 }
 
@@ -63,7 +63,7 @@ impl TextMatch {
             );
             return None;
         }
-        // Bytes in place of characters, as Envoy 1.40 has RE2 read Latin-1.
+        // Bytes instead of characters: Envoy 1.40 makes RE2 read Latin-1.
         let bytes = syntax::Config::new().unicode(false).utf8(false);
         match Regex::builder().syntax(bytes).build(&format!("\\A(?:{pattern})\\z")) {
             Ok(regex) => Some(Self::Regex(regex)),
@@ -86,7 +86,7 @@ impl TextMatch {
     }
 }
 
-/// What a pattern has that means one thing to RE2 and another to the `regex` crate.
+/// The first part of a pattern that RE2 and the `regex` crate read differently.
 fn divergence(pattern: &str) -> Option<&'static str> {
     let (mut in_class, mut bytes) = (false, pattern.bytes().peekable());
     let mut former = 0;
@@ -98,7 +98,7 @@ fn divergence(pattern: &str) -> Option<&'static str> {
                 match escaped {
                     b'Q' => return Some("\\Q"),
                     b'C' => return Some("\\C"),
-                    // The vertical tab is white space to one of them only.
+                    // The vertical tab is white space to only one of them.
                     b's' | b'S' => return Some("\\s"),
                     b'<' | b'>' => return Some("\\< or \\>"),
                     _ => {}

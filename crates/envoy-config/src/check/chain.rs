@@ -57,7 +57,7 @@ fn is_enabled_somewhere(config: &RouteConfig<'_>, filter: &str) -> bool {
     config.configuring().any(|part| PerRoute::of(part, filter).is_some_and(|own| !own.is_disabled))
 }
 
-/// Upgrades, such as to WebSocket, that pass filters of their own instead of `http_filters`.
+/// Checks upgrades, such as to WebSocket, that pass filters of their own instead of `http_filters`.
 fn check_upgrades(manager: &Manager<'_>, findings: &mut Findings) {
     let Some((limiting, _)) = manager.rate_limits().next() else { return };
     let is_refused = |upgrade: Part<'_>| upgrade.get("enabled").is_some_and(|flag| flag.as_text() == "false");
@@ -75,7 +75,7 @@ fn check_upgrades(manager: &Manager<'_>, findings: &mut Findings) {
     }
 }
 
-/// Settings by which a filter limits only some requests.
+/// Checks settings that limit only some requests.
 fn check_settings(settings: Part<'_>, place: &str, findings: &mut Findings) {
     for name in ["filter_enabled", "filter_enforced"] {
         let Some(percent) = settings.get(name) else { continue };
@@ -96,7 +96,7 @@ fn check_settings(settings: Part<'_>, place: &str, findings: &mut Findings) {
     }
 }
 
-/// Whether what routes configure for the filter has the name of a filter.
+/// Checks that what routes configure for the filter has the name of a filter.
 fn check_names(manager: &Manager<'_>, config: &RouteConfig<'_>, findings: &mut Findings) {
     if manager.is_patched || has_unknown(manager) {
         return;

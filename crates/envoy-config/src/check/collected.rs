@@ -1,4 +1,4 @@
-//! What a check collects: the descriptors that are sent, with their limits, and the findings.
+//! The collected results of a check: the descriptors that are sent, with their limits, and the findings.
 
 use super::{
     finding::Findings,
@@ -7,7 +7,7 @@ use super::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidegate_core::rules::{Origin, RuleSet};
 
-/// What the descriptors of a route have in common.
+/// Facts common to the descriptors of a route.
 pub(super) struct Shapes<'a, 'b> {
     pub(super) domain: &'a str,
     pub(super) place: &'b str,
@@ -41,7 +41,7 @@ pub(super) struct Collected<'r> {
     reaches: HashMap<(String, String), Reach<'r>>,
     /// The descriptors of each domain that is sent.
     pub(super) shapes: BTreeMap<String, Vec<Shape>>,
-    /// The domains of which some descriptors are unknown.
+    /// The domains with descriptors that are unknown.
     pub(super) incomplete: BTreeSet<String>,
 }
 
@@ -58,7 +58,7 @@ impl<'r> Collected<'r> {
         }
     }
 
-    /// The limits of a descriptor, which is noted as sent.
+    /// Returns the limits of a descriptor, and notes that it is sent.
     pub(super) fn add(
         &mut self,
         shapes: &Shapes<'_, '_>,

@@ -16,13 +16,13 @@ use crate::{
 use std::rc::Rc;
 use tidegate_core::rules::Rule;
 
-/// Entries that may be left out of a descriptor: each doubles the descriptors that are possible.
+/// Most entries of a descriptor that may be left out: each doubles the number of possible descriptors.
 const LEFT_OUT_MAX: usize = 6;
 
 /// The ticket's key in Tidegate's calls.
 const TICKET_KEY: &str = "slot";
 
-/// An entry that applies, and what it can send.
+/// An entry that applies, and the values that it can send.
 struct Applied<'c, 'd> {
     entry: &'c RateLimitEntry<'d>,
     policy: &'c Policy,
@@ -65,18 +65,18 @@ pub(super) fn check(
             }
         }
     }
-    // What cannot be evaluated may be what is missing.
+    // An entry that cannot be evaluated may be the missing one.
     if applied.len() < selection.applied.len() {
         return;
     }
-    // A module returns tickets by itself.
+    // A module returns tickets itself.
     if !of_route.settings.is_module {
         check_tickets(&rules, &applied, place, collected);
     }
     check_absent(&applied, place, collected);
 }
 
-/// Values that are not what they seem to be.
+/// Checks for values that differ from what they seem to be.
 fn check_values(shape: &Shape, part: Part<'_>, place: &str, collected: &mut Collected<'_>) {
     for ShapeEntry { key, value } in &shape.0 {
         match value {
@@ -98,7 +98,7 @@ fn check_values(shape: &Shape, part: Part<'_>, place: &str, collected: &mut Coll
     }
 }
 
-/// A client that leaves out all that the actions read makes a descriptor without entries.
+/// Checks for a descriptor without entries: a client that leaves out all that the actions read makes one.
 fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
     let entries = one.policy.actions.iter().map(|action| action.possible().what());
     let message = format!(
@@ -109,7 +109,7 @@ fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
     collected.findings.add(Kind::EmptyDescriptor, one.entry.part, place, message);
 }
 
-/// Whether an entry at the beginning asks the limit of a descriptor of the end.
+/// Whether an entry at the beginning peeks at the limit of a descriptor of the end.
 fn is_asked_before(shape: &Shape, applied: &[Applied<'_, '_>]) -> bool {
     let at_start = applied.iter().filter(|other| !other.policy.on_stream_done);
     at_start.flat_map(|other| &other.shapes).any(|other| other.keys() == shape.keys())
@@ -123,7 +123,7 @@ fn only_at_end(part: Part<'_>, shape: &Shape, place: &str, collected: &mut Colle
     collected.findings.add(Kind::OnlyAtEnd, part, place, message);
 }
 
-/// Limits whose requests have a ticket, which Envoy has to send at their end.
+/// Checks limits whose requests have a ticket, which Envoy has to send at their end.
 fn check_tickets(
     rules: &[(&Rule, &Applied<'_, '_>)],
     applied: &[Applied<'_, '_>],
@@ -157,7 +157,7 @@ fn check_tickets(
     }
 }
 
-/// Requests that have no descriptor, since every entry needs a part of a request that clients may leave out.
+/// Checks for requests without a descriptor: every entry needs a part that clients may leave out.
 fn check_absent(applied: &[Applied<'_, '_>], place: &str, collected: &mut Collected<'_>) {
     let at_start: Vec<&Applied<'_, '_>> = applied.iter().filter(|one| !one.policy.on_stream_done).collect();
     let needed = |one: &&Applied<'_, '_>| {
@@ -177,7 +177,7 @@ fn check_absent(applied: &[Applied<'_, '_>], place: &str, collected: &mut Collec
     }
 }
 
-/// Fields of an entry by which it does less than it seems to.
+/// Checks fields that make an entry do less than it seems to.
 fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Collected<'_>) {
     let part = entry.part;
     if entry.level.is_of_routes() && part.has("hits_addend") {
@@ -213,7 +213,7 @@ fn check_fields(entry: &Rc<RateLimitEntry<'_>>, place: &str, collected: &mut Col
     }
 }
 
-/// An entry that only Envoy can evaluate.
+/// Notes an entry that only Envoy can evaluate.
 fn not_evaluated(
     entry: &RateLimitEntry<'_>,
     problems: &[(Part<'_>, String)],
@@ -221,7 +221,7 @@ fn not_evaluated(
     collected: &mut Collected<'_>,
 ) {
     let is_named = |problem: &str| {
-        // A limit in metadata is in the finding on limits that requests bring along.
+        // The finding about limits in requests covers a limit in metadata.
         ["actions: ", "stage", "disable_key", "limit.dynamic_metadata"]
             .iter()
             .any(|begin| problem.starts_with(begin))
@@ -242,7 +242,7 @@ fn not_evaluated(
     });
 }
 
-/// What a descriptor without a limit is.
+/// Judges a descriptor without a limit.
 pub(super) fn judge(
     reach: &Reach<'_>,
     shape: &Shape,
@@ -321,7 +321,7 @@ fn clusters<'d>(target: &Target<'d>) -> Vec<Option<&'d str>> {
     }
 }
 
-/// A descriptor of a filter of connections, as it is written. `%…%` is what Envoy finds there.
+/// A descriptor of a network filter, as written. `%…%` stands for what Envoy finds there.
 pub(super) fn written(part: Part<'_>) -> Shape {
     let entry = |entry: Part<'_>| {
         let value = entry.text("value");

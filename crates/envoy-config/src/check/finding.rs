@@ -7,9 +7,9 @@ use tidegate_core::rules::Origin;
 /// What a finding means for limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Requests are not limited, or will not be when something fails.
+    /// Requests are not limited, or will not be after a failure.
     Unlimited,
-    /// Depends on what the files do not show, or on what only Envoy can evaluate.
+    /// Depends on something that the files do not show, or that only Envoy can evaluate.
     CannotTell,
     /// As configured, and easily overlooked.
     Note,
@@ -116,9 +116,9 @@ pub struct Finding {
     pub kind: Kind,
     /// Where it is.
     pub at: Origin,
-    /// The listener, virtual host and route; empty if it is of none.
+    /// The listener, virtual host and route; empty if it belongs to none.
     pub place: String,
-    /// What is so, and the remedy.
+    /// The facts, and the remedy.
     pub message: String,
     /// The actions that would send the descriptor of a rule.
     pub actions: Option<serde_json::Value>,
@@ -144,13 +144,13 @@ impl Findings {
         message: String,
         actions: Option<serde_json::Value>,
     ) {
-        // One line for an entry, also where several routes or filters share it.
+        // One line for an entry, even if several routes or filters share it.
         if self.known.insert((kind, at.clone(), message.clone())) {
             self.all.push(Finding { kind, at, place: place.to_owned(), message, actions });
         }
     }
 
-    /// By severity, then by place.
+    /// Sorts them by severity, then by place.
     pub(crate) fn into_sorted(mut self) -> Vec<Finding> {
         self.all
             .sort_by(|one, other| (one.kind.severity(), &one.at).cmp(&(other.kind.severity(), &other.at)));

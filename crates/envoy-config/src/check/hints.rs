@@ -1,4 +1,4 @@
-//! Why a descriptor has no rule, and which one may be meant.
+//! Why a descriptor has no rule, and the rule that may be meant.
 
 use super::reach::{Shape, ShapeEntry};
 use crate::actions::Sent;
@@ -28,14 +28,14 @@ pub(super) fn unknown_domain(name: &str, rules: &RuleSet) -> String {
     )
 }
 
-/// What a descriptor without a rule has that the nearest rule has not.
+/// The first difference between a descriptor without a rule and the nearest rule.
 pub(super) fn of_descriptor(shape: &Shape, rules: &DomainRules) -> Option<String> {
     let paths = rules.declared_paths();
     let found = paths.iter().filter_map(|path| difference(shape, path)).min_by_key(|(distance, _)| *distance);
     found.map(|(_, hint)| hint)
 }
 
-/// How far a rule is from a descriptor, and in what.
+/// The distance of a rule from a descriptor, and the difference.
 fn difference(shape: &Shape, path: &DeclaredPath<'_>) -> Option<(usize, String)> {
     let own = shape.keys();
     let keys: Vec<&str> = path.entries.iter().map(|entry| entry.key.unwrap_or("*")).collect();
@@ -79,7 +79,7 @@ fn other_value(sent: &ShapeEntry, declared: DeclaredValues<'_>) -> Option<String
     }
 }
 
-/// Why the key of a rule is not the one that is sent, if both may mean the same.
+/// Explains a rule's key that differs from the sent key, if both may mean the same.
 fn other_key(sent: &ShapeEntry, key: &str) -> Option<String> {
     let own = &*sent.key;
     if let (Sent::Exact(_), "generic_key") = (&sent.value, own) {

@@ -1,4 +1,4 @@
-//! Rules and a configuration of Envoy, held against each other: which limit each descriptor reaches, and what leaves requests unlimited.
+//! Compares rules with a configuration of Envoy: which limit each descriptor reaches, and what leaves requests unlimited.
 
 mod chain;
 mod collected;

@@ -43,23 +43,23 @@ impl fmt::Display for Shape {
 /// The limits of a descriptor.
 #[derive(Clone, Debug)]
 pub enum Reach<'r> {
-    /// Every value has one of these rules.
+    /// Every value has a rule; these are the rules.
     Limited(Vec<&'r Rule>),
-    /// Some values have one of these rules, and the others none: the reason.
+    /// Some values have one of these rules, the others have none, for this reason.
     Partly(Vec<&'r Rule>, String),
     /// A rule without a limit, or an unlimited one: as the rules have it.
     Unlimited(&'r Rule),
     /// The descriptor ends at a rule without a limit, above rules that have one.
     EndsEarly(&'r Rule),
-    /// None: the reason.
+    /// No rule, for this reason.
     Nothing(String),
     /// The ticket of another descriptor.
     Ticket,
-    /// Unknown: the reason.
+    /// Unknown, for this reason.
     CannotTell(String),
 }
 
-/// Values that hardly any rule names, to find what becomes of those that none does.
+/// A value that hardly any rule names: it shows what happens to values without a rule of their own.
 const OTHER_TEXT: &str = "~any other value~";
 const OTHER_ADDRESSES: [&str; 4] = ["198.51.100.77", "10.77.66.55", "2001:db8::77", "fd00:77::1"];
 const OTHER_NETWORKS: [&str; 3] = ["198.51.100.0/24", "10.77.66.0/24", "2001:db8:77::/64"];
@@ -79,7 +79,7 @@ impl Shape {
         self.0.iter().all(|entry| matches!(entry.value, Sent::Exact(_)))
     }
 
-    /// The descriptors of values that no rule is likely to name.
+    /// Descriptors with values that no rule is likely to name.
     fn examples(&self) -> Vec<Vec<Entry<'_>>> {
         let rounds = if self.is_constant() { 1 } else { OTHER_ADDRESSES.len() };
         let descriptor = |round| {

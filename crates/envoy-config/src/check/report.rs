@@ -71,7 +71,7 @@ fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, coll
     }
 }
 
-/// Domains of the filter of the quota service, whose buckets are not held against rules here.
+/// Notes the domains of the quota service's filter, whose buckets are not compared with rules here.
 fn quotas(manager: &Manager<'_>, collected: &mut Collected<'_>) {
     for filter in &manager.filters {
         let FilterKind::Other(message) = filter.kind else { continue };
@@ -92,7 +92,7 @@ fn of_filter<'d>(
     without: &mut Without,
     collected: &mut Collected<'_>,
 ) {
-    // A module calls its server by itself.
+    // A module calls its server itself.
     if !settings.is_module {
         server::check(configuration, settings.settings, &mut collected.findings, &manager.name);
     }
@@ -149,7 +149,7 @@ fn place(manager: &str, host: &str, route: &str) -> String {
     [manager, host, route].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" › ")
 }
 
-/// Entries of routes without a filter that applies them.
+/// Notes entries of routes without a filter that applies them.
 fn without_filter(
     config: &RouteConfig<'_>,
     manager: &str,
@@ -175,7 +175,7 @@ fn without_filter(
     }
 }
 
-/// Whether a filter has a domain, and the rules too.
+/// Checks that a filter has a domain, and that the rules have it too.
 fn domain(settings: Part<'_>, name: &str, place: &str, collected: &mut Collected<'_>) {
     if name.is_empty() {
         let message = "this filter has no domain; set `domain`";
@@ -187,7 +187,7 @@ fn domain(settings: Part<'_>, name: &str, place: &str, collected: &mut Collected
     collected.shapes.entry(name.to_owned()).or_default();
 }
 
-/// A filter of connections sends descriptors as they are written.
+/// Notes the descriptors of a network filter, which it sends as written.
 fn of_network_filter(
     configuration: &Configuration<'_>,
     filter: NetworkFilter<'_>,

@@ -11,7 +11,7 @@ use crate::{
 use std::collections::BTreeSet;
 use tidegate_core::{limit::RequestLimits, rules::Origin};
 
-/// Entries that do not apply to a route, and ought to by where they stand.
+/// Checks entries that do not apply to a route although their place suggests it.
 pub(super) fn check_selection(
     selection: &Selection<'_>,
     manager: &Manager<'_>,
@@ -48,7 +48,7 @@ pub(super) fn check_selection(
     }
 }
 
-/// What a route makes of its requests: calls that are too large, the address of a header, a filter that is disabled.
+/// Checks what a route does to its requests: calls that are too large, the address of a header, a disabled filter.
 pub(super) fn check_request(
     selection: &Selection<'_>,
     of_route: &OfRoute<'_, '_>,
@@ -103,10 +103,10 @@ const HEADERS_KIB: u64 = 60;
 /// The default of `--max-message-bytes`.
 const MESSAGE_KIB: u64 = 1024;
 
-/// The routes to a cluster to which no entry of any filter applies.
+/// The routes to a cluster that no entry of any filter applies to.
 pub(super) struct Without {
     routes: BTreeSet<Origin>,
-    /// Whether others have entries.
+    /// Whether other routes have entries.
     are_others: bool,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Without {
 const NAMED_MAX: usize = 5;
 
 impl Without {
-    /// All routes, as long as no filter is known to limit them.
+    /// Begins with all routes, until a filter is known to limit them.
     pub(super) fn of(config: Option<&RouteConfig<'_>>) -> Self {
         let routes = config.into_iter().flat_map(|config| &config.hosts).flat_map(|host| &host.routes);
         let to_cluster = routes.filter(|route| {
@@ -123,7 +123,7 @@ impl Without {
         Self { routes: to_cluster.map(|route| route.part.origin()).collect(), are_others: false }
     }
 
-    /// Removes a route of which a filter limits some requests, or for which it is disabled.
+    /// Removes a route if a filter limits some of its requests, or is disabled for it.
     pub(super) fn note(&mut self, of_route: &OfRoute<'_, '_>, selection: &Selection<'_>) {
         if !selection.applied.is_empty() || selection.per_route.is_some_and(|own| own.is_disabled) {
             self.routes.remove(&of_route.route.part.origin());
@@ -131,7 +131,7 @@ impl Without {
         }
     }
 
-    /// One finding for each virtual host, where other routes of the listener have limits.
+    /// Reports one finding for each virtual host, if other routes of the listener have limits.
     pub(super) fn check(&self, config: &RouteConfig<'_>, manager: &Manager<'_>, findings: &mut Findings) {
         if manager.is_patched || !self.are_others {
             return;
@@ -160,7 +160,7 @@ impl Without {
     }
 }
 
-/// Routes behind one that matches every request.
+/// Checks for routes behind a route that matches every request.
 pub(super) fn check_order(config: &RouteConfig<'_>, manager: &str, findings: &mut Findings) {
     for host in &config.hosts {
         let Some(all) = host.routes.iter().position(|route| matches_all(route.part)) else { continue };

@@ -1,10 +1,10 @@
-//! What the runtime disables.
+//! Disabling by the runtime.
 
 use super::finding::{Findings, Kind};
 use crate::configuration::{Configuration, Manager, RouteConfig};
 use std::collections::BTreeSet;
 
-/// The filters, denials and entries that a static layer of the runtime disables, for all requests or for some.
+/// Reports the filters, denials and entries that a static layer of the runtime disables, for all requests or for some.
 pub(super) fn check(configuration: &Configuration<'_>, findings: &mut Findings) {
     let mut keys = BTreeSet::new();
     for manager in &configuration.managers {

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The settings of a filter that calls a server.
+/// Checks the settings of a filter that calls a server.
 pub(super) fn check(
     configuration: &Configuration<'_>,
     settings: Part<'_>,
@@ -43,7 +43,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether a name is that of a cluster which Istio makes: `outbound|8081||ratelimit.default.svc.cluster.local`.
+/// Whether Istio has made the cluster of this name: `outbound|8081||ratelimit.default.svc.cluster.local`.
 fn is_of_mesh(name: &str) -> bool {
     name.contains('|')
 }
@@ -54,7 +54,7 @@ fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findin
         true => "then the request is refused (failure_mode_deny)",
         false => "then the request is admitted without a limit",
     };
-    // Where the filter fails closed, nothing is unlimited.
+    // If the filter fails closed, nothing is unlimited.
     let kind = |kind| if is_refused { Kind::TimeoutRefuses } else { kind };
     if let Some(ignored) = service.ignored_timeout {
         let own = match settings.has("timeout") {
@@ -111,10 +111,10 @@ fn check_cluster(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
     }
 }
 
-/// Calls at once that a circuit breaker of Envoy admits by default.
+/// Concurrent calls that a circuit breaker of Envoy admits by default.
 const CALLS_AT_ONCE: u64 = 1024;
 
-/// A call that a circuit breaker refuses has failed for the filter, without a message to the server.
+/// Checks circuit breakers: a call that they refuse fails for the filter, without a message to the server.
 fn check_breakers(cluster: Cluster<'_>, findings: &mut Findings, place: &str) {
     let all =
         cluster.part.get("circuit_breakers").into_iter().flat_map(|breakers| breakers.list("thresholds"));

@@ -14,7 +14,7 @@ pub(super) fn check(collected: &mut Collected<'_>) {
             collected.findings.add_at(Kind::DomainNotSent, rule.origin.clone(), "", message, None);
             continue;
         };
-        // What is not known may reach it.
+        // An unknown descriptor may reach it.
         if collected.incomplete.contains(domain.name()) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Clusters, as far as calls to a rate limit server need them.
+//! Clusters: the facts that calls to a rate limit server depend on.
 
 use crate::part::Part;
 
@@ -51,7 +51,7 @@ impl<'d> Cluster<'d> {
         localities.map(|locality| locality.list("lb_endpoints").count()).sum()
     }
 
-    /// Why an endpoint that ends is not left before requests fail; none if endpoints are checked often also while there is no traffic.
+    /// Why requests fail before Envoy leaves an endpoint that has ended; none if endpoints are checked often, even without traffic.
     pub(crate) fn why_unchecked(self) -> Option<&'static str> {
         let mut checks = self.part.list("health_checks").map(|check| check.has("no_traffic_interval"));
         match checks.next().map(|is_often| is_often || checks.any(|is_often| is_often)) {

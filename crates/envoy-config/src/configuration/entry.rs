@@ -3,7 +3,7 @@
 use crate::{node::Problems, part::Part, policy::Policy, schema::RATE_LIMIT, stream::Envoy};
 use std::rc::Rc;
 
-/// Where an entry stands, which decides what of it Envoy reads.
+/// The place of an entry, which determines the fields that Envoy reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// The `rate_limits` of a route's action.

@@ -40,7 +40,7 @@ pub struct HttpFilter<'d> {
     pub part: Part<'d>,
     /// Its name, by which routes refer to it.
     pub name: &'d str,
-    /// Which filter it is.
+    /// Its kind.
     pub kind: FilterKind<'d>,
 }
 
@@ -51,7 +51,7 @@ pub enum FilterKind<'d> {
     RateLimit(RateLimitFilter<'d>),
     /// The router.
     Router,
-    /// One whose configuration is not shown here.
+    /// A filter whose configuration is not shown here.
     Unknown,
     /// Another, by its message.
     Other(&'d str),

@@ -1,5 +1,5 @@
-//! Envoy configurations of any source, as far as they concern rate limits: bootstraps, dumps of the admin port, files of xDS, patches of
-//! Istio. They are found by their fields, wherever they are: what wraps them does not matter.
+//! The rate limit parts of Envoy configurations from any source: bootstraps, dumps of the admin port, files of xDS, patches of Istio. They
+//! are found by their fields, wherever they are: whatever wraps them does not matter.
 
 mod cluster;
 mod entry;

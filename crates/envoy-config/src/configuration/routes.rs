@@ -39,7 +39,7 @@ pub struct Route<'d> {
     pub target: Target<'d>,
 }
 
-/// Where the requests of a route go.
+/// The target of a route's requests.
 #[derive(Debug)]
 pub enum Target<'d> {
     /// To a cluster.
@@ -48,7 +48,7 @@ pub enum Target<'d> {
     Clusters(Vec<&'d str>),
     /// To a cluster that is known when the request arrives.
     Computed,
-    /// Nowhere: Envoy itself responds, by this field of the route.
+    /// Nowhere: Envoy itself responds, because of this field of the route.
     Answered(&'static str),
     /// What the configuration does not show: a patch is only a part of a route.
     Unknown,
@@ -60,7 +60,7 @@ impl<'d> RouteConfig<'d> {
         Self { part, name: part.text("name"), hosts }
     }
 
-    /// All parts that may configure filters for the requests that they have.
+    /// All parts that may configure filters for the host's requests.
     pub fn configuring(&self) -> impl Iterator<Item = Part<'d>> {
         let hosts = self.hosts.iter();
         let of_routes = |host: &VirtualHost<'d>| {
@@ -101,8 +101,8 @@ impl<'d> Route<'d> {
         weighted.into_iter().flat_map(|weighted| weighted.list("clusters"))
     }
 
-    /// The weighted clusters that configure the filter of this name for their own requests; first `None`, if there are requests
-    /// without such a cluster.
+    /// The weighted clusters that configure the filter of this name for their own requests. `None` goes first if some requests have no such
+    /// cluster.
     pub fn variants(&self, filter: &str) -> Vec<Option<Part<'d>>> {
         let mut own: Vec<_> =
             self.clusters().filter(|part| PerRoute::of(*part, filter).is_some()).map(Some).collect();
@@ -165,14 +165,14 @@ pub struct PerRoute<'d> {
 }
 
 impl<'d> PerRoute<'d> {
-    /// That of a weighted cluster, a route, a virtual host or a route configuration for the filter of this name.
+    /// The configuration at this part (a weighted cluster, a route, a virtual host or a route configuration) for the filter of this name.
     pub fn of(part: Part<'d>, filter: &str) -> Option<Self> {
         let all = part.get("typed_per_filter_config")?;
         let (_, own) = all.fields().find(|(name, _)| *name == filter)?;
         Some(Self::read(own))
     }
 
-    /// All of them at a part, with the names that they have.
+    /// All configurations at a part, with the names of their filters.
     pub fn all(part: Part<'d>) -> impl Iterator<Item = (&'d str, Self)> {
         part.get("typed_per_filter_config")
             .into_iter()

@@ -2,12 +2,12 @@
 
 use crate::part::Part;
 
-/// The values of the static layers. Layers on disk, of the admin port and of RTDS are known to Envoy only.
+/// The values of the static layers. Only Envoy knows the layers on disk, of the admin port and of RTDS.
 #[derive(Debug, Default)]
 pub struct Runtime<'d>(Vec<(String, Part<'d>)>);
 
 impl<'d> Runtime<'d> {
-    /// That of a document: a bootstrap, or a dump of one.
+    /// Adds the runtime of a document: a bootstrap, or a dump of a bootstrap.
     pub(crate) fn add(&mut self, root: Part<'d>) {
         let dumped = root.list("configs").find_map(|config| config.get("bootstrap"));
         let layers =
@@ -28,7 +28,7 @@ impl<'d> Runtime<'d> {
         }
     }
 
-    /// The value of a key if it is a share of requests below all of them: its place, and the share as a text. The last layer applies.
+    /// Place and text of a key's value if it is a share of less than all requests. The last layer applies.
     pub fn share_below_all(&self, key: &str) -> Option<(Part<'d>, String)> {
         let (_, value) = self.0.iter().rev().find(|(own, _)| own == key)?;
         let (numerator, whole) = match value.has("numerator") {

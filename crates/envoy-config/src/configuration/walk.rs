@@ -19,7 +19,7 @@ pub struct Configuration<'d> {
     pub route_configs: Vec<RouteConfig<'d>>,
     /// Clusters.
     pub clusters: Vec<Cluster<'d>>,
-    /// `ratelimit` filters of connections, which know nothing of HTTP.
+    /// Network filters `ratelimit`, which have no part in HTTP.
     pub network_filters: Vec<NetworkFilter<'d>>,
     /// Filters of API version 2, which Envoy does not read any more.
     pub of_version_2: Vec<Part<'d>>,
@@ -141,7 +141,7 @@ impl<'d> Finder<'d> {
         if Cluster::is_one(part) {
             return self.found.clusters.push(Cluster { part });
         }
-        // A listener: what is below it has its name.
+        // A listener: the parts below have its name.
         let listener = if part.has("filter_chains") { part.text("name") } else { listener };
         self.network_chain(part);
         let is_dump = part.list("configs").any(|config| config.message().ends_with("ListenersConfigDump"));
@@ -150,7 +150,7 @@ impl<'d> Finder<'d> {
                 continue;
             }
             match is_dump && name == "configs" {
-                // The bootstrap's listeners and clusters are dumped once more by themselves.
+                // A dump repeats the bootstrap's listeners and clusters by themselves.
                 true => value
                     .items()
                     .filter(|config| !config.message().ends_with("BootstrapConfigDump"))
@@ -214,7 +214,7 @@ impl<'d> Finder<'d> {
         }
     }
 
-    /// The connection manager of all patches; its place is that of the first that adds something to it.
+    /// The connection manager of all patches; its place is that of the first patch that adds to it.
     fn patched(&mut self, patch: Part<'d>) -> &mut Manager<'d> {
         self.patches += 1;
         self.patched.get_or_insert_with(|| Manager {

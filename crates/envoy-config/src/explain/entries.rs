@@ -1,4 +1,4 @@
-//! The path of a request through a connection manager, up to the descriptors of its rate limit filters.
+//! The path of a request through a connection manager, to the descriptors of its rate limit filters.
 
 use super::{
     address, hosts,
@@ -31,7 +31,7 @@ pub struct Explained<'d> {
     pub target: String,
     /// The address of the client, as Envoy determines it.
     pub client: String,
-    /// What is not known here and may change the result.
+    /// Facts that are not known here and may change the result.
     pub unknown: Vec<String>,
     /// Its rate limit filters, in order.
     pub filters: Vec<ExplainedFilter<'d>>,
@@ -61,7 +61,7 @@ pub struct ExplainedEntry {
     pub level: Level,
     /// Whether it is applied when the response is sent.
     pub is_at_end: bool,
-    /// Its hits, if they are not one.
+    /// Its hits, unless they are one.
     pub hits: Option<String>,
     /// Its descriptor.
     pub made: Made,
@@ -72,9 +72,9 @@ pub struct ExplainedEntry {
 pub enum Made {
     /// With these entries.
     Descriptor(Vec<(String, String)>),
-    /// None, since an action adds nothing: its number, and its name.
+    /// None, since an action adds nothing: the action's number and name.
     Nothing(String),
-    /// What only Envoy can evaluate.
+    /// Depends on something that only Envoy can evaluate.
     Unknown(String),
 }
 
@@ -181,7 +181,7 @@ fn of_manager<'d>(
     explained
 }
 
-/// What changes a request before it is routed, or before the filter has it.
+/// Lists what changes a request before it is routed, or before the filter gets it.
 fn before_routing(manager: &Manager<'_>, request: &HttpRequest) -> Vec<String> {
     let mut unknown = Vec::new();
     let path = request.plain_path();
@@ -240,7 +240,7 @@ fn host_of<'c, 'd>(
         false => &request.authority,
     };
     let host = hosts::find(config, authority);
-    // A patch has no domains: it is of a virtual host that the files do not show.
+    // A patch has no domains: it belongs to a virtual host that the files do not show.
     host.or_else(|| config.hosts.first().filter(|_| manager.is_patched))
 }
 
@@ -248,7 +248,7 @@ fn is_redirected(host: &VirtualHost<'_>, request: &HttpRequest) -> bool {
     ["ALL", "EXTERNAL_ONLY"].contains(&host.part.text("require_tls")) && request.scheme != "https"
 }
 
-/// The first route that matches; those about which it is not known are passed over, and named.
+/// The first route that matches; a route that may or may not match is skipped, and named.
 fn route_of<'c, 'd>(
     host: &'c VirtualHost<'d>,
     request: &Routed<'_>,

@@ -2,7 +2,7 @@
 
 use crate::configuration::{RouteConfig, VirtualHost};
 
-/// The virtual host of an authority: that with the exact name, else with the longest `*.name`, else with the longest `name.*`, else with `*`.
+/// The virtual host of an authority: with the exact name, else with the longest `*.name`, else with the longest `name.*`, else with `*`.
 pub(super) fn find<'c, 'd>(config: &'c RouteConfig<'d>, authority: &str) -> Option<&'c VirtualHost<'d>> {
     let authority = authority.to_ascii_lowercase();
     let host = match config.part.flag("ignore_port_in_host_matching") {

@@ -1,4 +1,4 @@
-//! What a configuration does with one HTTP request: its route, its descriptors, and what would be the response.
+//! The effects of a configuration on one HTTP request: its route, its descriptors, and the response.
 
 mod address;
 mod entries;

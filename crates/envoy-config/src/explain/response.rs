@@ -16,7 +16,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Those of a filter. A status that is no error counts as not configured, as in Envoy.
+    /// The responses of a filter. A status that is no error counts as not configured, as in Envoy.
     pub fn of(filter: &RateLimitFilter<'_>) -> Self {
         let node = filter.settings.node(&RATE_LIMIT_FILTER, &Problems::default()).unwrap_or_default();
         let code = |name: &str| node.node(name).map_or(0, |node| node.number_of("code"));

@@ -1,7 +1,7 @@
 //! The functions of Envoy, found by name when the module is loaded.
 //!
-//! A library that imports them is rejected as a whole if one is missing, with a message about the library's path. Found by name, an
-//! optional one may be missing, and the error about a required one names it.
+//! Envoy rejects a library that imports a missing function as a whole, with a message about the library's path. With lookup by name, an
+//! optional function may be missing, and the error about a required function names it.
 
 use crate::types::{EnvoyBuffer, EnvoyConfig, EnvoyScheduler, EnvoyStream, ModuleBuffer, ModuleHeader};
 use std::{
@@ -22,7 +22,7 @@ macro_rules! callbacks {
         }
 
         impl Callbacks {
-            /// Finds each callback by its name; the error is the name of a required one that is missing.
+            /// Finds each callback by its name; the error is the name of a missing required callback.
             ///
             /// # Safety
             ///
@@ -99,7 +99,7 @@ pub(crate) fn callbacks() -> Option<&'static Callbacks> {
     CALLBACKS.get()
 }
 
-/// Finds the callbacks of the process that has loaded this module. The error names one that is missing.
+/// Finds the callbacks in the process that has loaded this module. The error is the name of a missing callback.
 pub(crate) fn load() -> Result<&'static Callbacks, &'static str> {
     if let Some(found) = CALLBACKS.get() {
         return Ok(found);

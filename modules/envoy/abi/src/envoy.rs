@@ -15,8 +15,8 @@ pub(crate) struct HookedStream<'h> {
     hook: PhantomData<&'h ()>,
 }
 
-/// A response in place of the upstream's. Envoy may run further hooks of the stream while it takes one, and end the stream: it gets it once
-/// the hook that made it is done.
+/// A response instead of the upstream's. While Envoy sends it, Envoy may run further hooks of the stream, and end the stream: so it is sent
+/// only once the hook that made it is done.
 pub(crate) struct Response {
     headers: Vec<(String, Vec<u8>)>,
     kind: Kind,

@@ -18,7 +18,7 @@ use std::{
 /// The version of the ABI that the module was written for. Other versions log it, and load the module.
 const ABI_VERSION: &std::ffi::CStr = c"v0.2.0";
 
-/// Envoy's status for a request that goes on, and for any hook that has nothing to say.
+/// Envoy's status for a request that goes on, and for hooks that have no effect on the flow.
 pub const CONTINUE: u32 = 0;
 /// Envoy's status for a request that the filter has responded to.
 const STOP: u32 = 1;
@@ -36,15 +36,15 @@ impl Buffer {
     }
 }
 
-/// The module's object of a stream. Borrowed by the hook that runs, so that one within it does nothing.
+/// The module's object of a stream. The running hook borrows it, so that a hook called within has no effect.
 struct Stream<M: Module> {
     config: Arc<M::Config>,
     state: RefCell<M::Stream>,
 }
 
-/// Runs a hook's body; a panic is logged and gives none.
+/// Runs a hook's body; returns none after a panic, which is logged.
 fn guarded<T>(hook: &str, body: impl FnOnce() -> T) -> Option<T> {
-    // What a panic leaves behind is the state of one stream, which the next hook replaces or ignores.
+    // A panic leaves only the state of one stream, which the next hook replaces or ignores.
     let result = catch_unwind(AssertUnwindSafe(body));
     if result.is_err() {
         let line = format!("a panic in {hook} was caught; it cost one request");
@@ -53,7 +53,7 @@ fn guarded<T>(hook: &str, body: impl FnOnce() -> T) -> Option<T> {
     result.ok()
 }
 
-/// The module is being loaded: null if this Envoy lacks something that the module needs.
+/// Loads the module; null if this Envoy lacks something that the module needs.
 pub fn program_init() -> *const c_char {
     match guarded("on_program_init", callbacks::load) {
         Some(Ok(_)) => ABI_VERSION.as_ptr(),
@@ -66,7 +66,7 @@ pub fn program_init() -> *const c_char {
     }
 }
 
-/// A configuration is being made. Null rejects it.
+/// Makes a configuration. Null rejects it.
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub unsafe fn config_new<M: Module>(host: *mut c_void, config: Buffer) -> *const
     boxed(made.map(|made| made.map(Arc::new)))
 }
 
-/// A configuration of a route is being made. Null rejects it.
+/// Makes a configuration of a route. Null rejects it.
 ///
 /// # Safety
 ///
@@ -102,7 +102,7 @@ fn boxed<T>(made: Option<Result<T, String>>) -> *const c_void {
     }
 }
 
-/// A configuration, or one of a route, is no longer used.
+/// Drops a configuration, or a route's, that is no longer used.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ unsafe fn free<T>(object: *const c_void) {
     }
 }
 
-/// A thread has scheduled the publication of figures.
+/// Publishes figures, as a thread has scheduled.
 ///
 /// # Safety
 ///
@@ -135,7 +135,7 @@ pub unsafe fn config_scheduled<M: Module>(host: *mut c_void, config: *const c_vo
     guarded("on_http_filter_config_scheduled", || M::publish(config, &ConfigHost(host)));
 }
 
-/// A stream has begun. Never null: versions up to 1.39 use it unchecked.
+/// Begins a stream. Never null: versions up to 1.39 use the pointer unchecked.
 ///
 /// # Safety
 ///
@@ -164,7 +164,7 @@ unsafe fn stream_of<'s, M: Module>(stream: *const c_void) -> Option<&'s Stream<M
     unsafe { stream.cast::<Stream<M>>().as_ref() }
 }
 
-/// A stream is no longer used.
+/// Ends the use of a stream.
 ///
 /// # Safety
 ///
@@ -181,7 +181,7 @@ pub unsafe fn stream_destroy<M: Module>(stream: *const c_void) {
     guarded("on_http_filter_destroy", || unsafe { free::<Stream<M>>(stream) });
 }
 
-/// The headers of a request have arrived.
+/// Handles the headers of a request.
 ///
 /// # Safety
 ///
@@ -200,7 +200,7 @@ pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_vo
     }
 }
 
-/// A request that waits is woken.
+/// Resumes a waiting request.
 ///
 /// # Safety
 ///
@@ -210,19 +210,19 @@ pub unsafe fn scheduled<M: Module>(envoy: *mut c_void, stream: *const c_void) {
     // SAFETY: by the caller's promise.
     let flow = unsafe { flow::<M>("on_http_filter_scheduled", envoy, stream, resumed) };
     if let (Some(Flow::Continue), Some(callbacks)) = (flow, callbacks()) {
-        // The last thing: it runs further hooks of the stream, and may end it.
-        // SAFETY: the stream lives while the hook runs, which has borrowed nothing of it any more.
+        // The last step: it runs further hooks of the stream, and may end it.
+        // SAFETY: the stream lives while the hook runs, and nothing of it is borrowed any more.
         unsafe { (callbacks.http_filter_continue_decoding)(envoy) };
     }
 }
 
-/// Runs a hook that decides whether the request goes on; after a panic, the failure mode does. None if it was skipped. A response is the
-/// last thing: Envoy runs further hooks of the stream meanwhile, and may end it.
+/// Runs a hook that decides whether the request goes on; after a panic, the failure mode decides. None if it was skipped. A response is
+/// sent last: Envoy then runs further hooks of the stream, and may end it.
 ///
 /// # Safety
 ///
-/// `envoy` and `stream` are the pointers of a hook of this stream that is running, which does not use them afterwards if the request does
-/// not go on.
+/// `envoy` and `stream` are the pointers of a running hook of this stream. The hook does not use them afterwards if the request does not go
+/// on.
 unsafe fn flow<M: Module>(
     name: &str,
     envoy: *mut c_void,
@@ -242,13 +242,13 @@ unsafe fn flow<M: Module>(
         Hooked::Panicked => return Some(Flow::Continue),
     };
     if let (Some(response), Some(callbacks)) = (response, callbacks()) {
-        // SAFETY: the stream lives, of which nothing is borrowed any more, and by the caller's promise it is not used afterwards.
+        // SAFETY: the stream lives, nothing of it is borrowed any more, and by the caller's promise it is not used afterwards.
         unsafe { response.send(envoy, callbacks) };
     }
     Some(flow)
 }
 
-/// The headers of a response are about to be sent.
+/// Handles the headers of a response, before they are sent.
 ///
 /// # Safety
 ///
@@ -260,7 +260,7 @@ pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_v
     CONTINUE
 }
 
-/// A stream has ended.
+/// Handles the end of a stream.
 ///
 /// # Safety
 ///
@@ -271,14 +271,14 @@ pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_vo
     unsafe { hook::<M, _>("on_http_filter_stream_complete", envoy, stream, body) };
 }
 
-/// What a hook of a stream does.
+/// The body of a stream's hook.
 type HookBody<M, T> = fn(&<M as Module>::Config, &mut <M as Module>::Stream, &mut HookedStream<'_>) -> T;
 
 /// How a hook of a stream ended.
 enum Hooked<T> {
-    /// With the response that it made.
+    /// Done, with the response that it made.
     Done(T, Option<Response>),
-    /// Called within another hook of the stream, or on one that could not be made.
+    /// Called within another hook of the stream, or on a stream that could not be made.
     Skipped,
     Panicked,
 }

@@ -53,7 +53,7 @@ impl Counter {
 pub trait Host {
     /// One of the values of a header, and how many there are.
     fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize);
-    /// A textual attribute.
+    /// An attribute as text.
     fn text(&self, attribute: Attribute) -> Option<&[u8]>;
     /// A text in metadata, below one key of a namespace.
     fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]>;
@@ -67,13 +67,13 @@ pub trait Host {
     fn cluster(&self) -> Option<&[u8]>;
     /// An object of the filter state as text.
     fn filter_state(&self, key: &str) -> Option<&[u8]>;
-    /// A whole number in runtime; none if it has none, or Envoy offers none to modules (before 1.40).
+    /// A whole number in runtime; none if it is not set, or Envoy offers no runtime to modules (before 1.40).
     fn runtime(&self, key: &str) -> Option<u64>;
     /// Adds a header.
     fn add_header(&mut self, to: Headers, name: &str, value: &[u8]);
-    /// Responds in place of the upstream.
+    /// Responds instead of the upstream.
     fn respond(&mut self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
-    /// Responds in place of the upstream with these headers, `:status` among them, and no body.
+    /// Responds instead of the upstream with these headers, `:status` among them, and no body.
     fn respond_with(&mut self, headers: &[(&str, &[u8])]);
     /// Adds to a counter, with a value for each of its labels.
     fn count(&mut self, counter: Counter, labels: &[&str], by: u64);
@@ -81,7 +81,7 @@ pub trait Host {
     fn waker(&self) -> Option<Waker>;
 }
 
-/// Schedules a hook of one stream on its worker. Must be dropped before the worker ends: with the stream at the latest.
+/// Schedules a hook of one stream on its worker. Must be dropped before the worker ends, at the latest with the stream.
 pub struct Waker(Wakes);
 
 enum Wakes {
@@ -117,7 +117,7 @@ impl ConfigHost {
         Self(ptr::null_mut())
     }
 
-    /// Defines a counter. Only while the configuration is being made. None if Envoy refuses.
+    /// Defines a counter, only while the configuration is being made. None if Envoy refuses.
     pub fn define_counter(&self, name: &str, labels: &[&str]) -> Option<Counter> {
         let call = callbacks().filter(|_| !self.0.is_null())?.http_filter_config_define_counter;
         let mut labels: Vec<ModuleBuffer> =
@@ -155,7 +155,7 @@ impl ConfigHost {
     }
 }
 
-/// Schedules a hook on the thread that it belongs to. Of no effect once the configuration or the stream is gone.
+/// Schedules a hook on the thread that it belongs to. Has no effect once the configuration or the stream is gone.
 pub struct Scheduler {
     pub(crate) scheduler: EnvoyScheduler,
     pub(crate) commit: unsafe extern "C" fn(EnvoyScheduler, u64),
@@ -182,7 +182,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// Whether this is Envoy 1.39 or later, by what it offers; also without an Envoy.
+/// Whether this is Envoy 1.39 or later, by the callbacks that it offers; works without an Envoy too.
 pub fn is_from_1_39() -> bool {
     callbacks().is_none_or(|all| all.http_filter_config_increment_counter.is_some())
 }
@@ -191,11 +191,11 @@ pub fn is_from_1_39() -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum LogLevel {
-    /// What happens as it should.
+    /// Normal operation.
     Info = 2,
-    /// What an operator should look at.
+    /// Operators should check it.
     Warn = 3,
-    /// What does not work.
+    /// A failure.
     Error = 4,
 }
 

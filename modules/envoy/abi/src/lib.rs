@@ -1,16 +1,16 @@
 //! Bindings to the ABI of Envoy's dynamic modules, for HTTP filters: the ABI of Envoy 1.38 to 1.40, by hand.
 //!
-//! A filter implements [`Module`] and exports its hooks with [`export_module!`]; both are safe code. What Envoy offers during a hook is
-//! the trait [`Host`], so that a test can stand in for Envoy.
+//! A filter implements [`Module`] and exports its hooks with [`export_module!`]; both are safe code. The trait [`Host`] is Envoy during a
+//! hook, so that tests can replace it.
 //!
 //! Invariants:
 //!
 //! - No panic crosses a hook: it is caught there, counted, and costs one request.
-//! - Bytes that Envoy lends are borrowed from the [`Host`], and its setters need it exclusively: no borrow outlives them.
-//! - Whatever has Envoy run further hooks of a stream, as a response or the end of a wait, is the last thing that a hook does. A hook that
-//!   is called within another one all the same does nothing, and a stream that is destroyed meanwhile is freed never, not twice.
-//! - A request that waits is resumed on its worker, outside any other hook of the stream.
-//! - Callbacks are looked up when the module is loaded, so that one binary runs on every version that has the required ones.
+//! - Bytes that Envoy lends are borrowed from the [`Host`], and its setters borrow it exclusively: no borrow outlives the bytes.
+//! - A hook ends with whatever makes Envoy run further hooks of the stream, such as a response or the end of a wait. A hook that is called
+//!   within another hook nevertheless has no effect, and a stream destroyed meanwhile is never freed rather than freed twice.
+//! - A waiting request is resumed on its worker, outside any other hook of the stream.
+//! - Callbacks are looked up when the module is loaded, so that one binary runs on every version that has the required callbacks.
 
 mod callbacks;
 mod envoy;

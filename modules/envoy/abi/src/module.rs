@@ -29,19 +29,20 @@ pub trait Module: 'static {
     fn configure_route(bytes: &[u8]) -> Result<Self::Route, String>;
     /// Publishes figures, on the main thread; see [`ConfigHost::scheduler`].
     fn publish(config: &Self::Config, host: &ConfigHost);
-    /// The headers of a request have arrived.
+    /// Handles the headers of a request.
     fn request_headers(
         config: &Self::Config,
         route: Option<&Arc<Self::Route>>,
         stream: &mut Self::Stream,
         host: &mut dyn Host,
     ) -> Flow;
-    /// The request waits, and its [`Waker`](crate::Waker) was used. Called at most once for each use, and never after the stream's end.
+    /// Resumes a waiting request after its [`Waker`](crate::Waker) was used. Called at most once for each use, and never after the stream's
+    /// end.
     fn resumed(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host) -> Flow;
-    /// The headers of a response are about to be sent.
+    /// Handles the headers of a response, before they are sent.
     fn response_headers(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
-    /// The stream has ended; headers, metadata and attributes can still be read.
+    /// Handles the end of the stream; headers, metadata and attributes can still be read.
     fn complete(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
-    /// [`Self::request_headers`] or [`Self::resumed`] has panicked.
+    /// Decides after a panic of [`Self::request_headers`] or [`Self::resumed`].
     fn after_panic(config: &Self::Config, host: &mut dyn Host) -> Flow;
 }

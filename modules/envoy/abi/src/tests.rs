@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
 };
 
-/// What the stand-in for Envoy keeps for one stream: the pointer that hooks get.
+/// The state of the stand-in for Envoy for one stream; hooks get a pointer to it.
 #[derive(Default)]
 struct Stream {
     header: Vec<u8>,
@@ -132,7 +132,7 @@ unsafe extern "C" fn no_text(_: EnvoyStream, _: u32, _: *mut EnvoyBuffer) -> boo
 
 unsafe extern "C" fn write_log(_: u32, _: ModuleBuffer) {}
 
-/// The callbacks of the stand-in: those that no test reaches have any address but null.
+/// The callbacks of the stand-in. Callbacks that no test reaches have any address but null.
 fn find(name: &CStr) -> *mut c_void {
     match name.to_str().unwrap().trim_start_matches("envoy_dynamic_module_callback_") {
         "http_get_header" => get_header as *mut c_void,
@@ -152,13 +152,13 @@ fn find(name: &CStr) -> *mut c_void {
 }
 
 fn use_stand_in() {
-    // SAFETY: those that tests reach are of the type of their name, and the others are never called.
+    // SAFETY: the callbacks that tests reach have the type of their name, and the others are never called.
     let Ok(found) = (unsafe { Callbacks::find(find) }) else { panic!("a callback is missing") };
     assert!(found.get_runtime_int.is_none(), "an optional callback may be missing");
     install(found);
 }
 
-/// A module that does as the request's header says.
+/// A module that follows the request's header.
 struct TestModule;
 
 #[derive(Default)]
@@ -256,7 +256,7 @@ fn buffer(bytes: &'static [u8]) -> Buffer {
     Buffer::of_test(bytes)
 }
 
-/// Runs hooks of a stream with a header, and gives what the stand-in saw.
+/// Runs hooks of a stream with a header; returns what the stand-in recorded.
 fn run(header: &str, within: Within) -> (u32, Vec<String>, Vec<String>) {
     use_stand_in();
     let mut envoy = Stream { header: header.into(), within: Cell::new(within), ..Stream::default() };

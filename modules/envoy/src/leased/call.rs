@@ -1,16 +1,16 @@
 //! Requests that wait for a decision of the server.
 //!
-//! Invariant: a waker is used and dropped under the lock that the stream takes when it ends. So none outlives its stream.
+//! Invariant: a waker is used and dropped under the lock that the stream takes when it ends. So no waker outlives its stream.
 
 use super::messages::Response;
 use std::sync::Arc;
 use tidegate_core::sync::Mutex;
 use tidegate_envoy_abi::Waker;
 
-/// The result for a request that has waited; none if the server did not decide it.
+/// The result for a waiting request; none if the server did not decide it.
 pub(crate) type Outcome = Option<Box<Response>>;
 
-/// A request that waits, as the thread has it.
+/// A waiting request, as the thread sees it.
 #[derive(Default)]
 pub(super) struct Call(Mutex<State>);
 
@@ -28,7 +28,7 @@ impl Call {
         Arc::new(Self(Mutex::new(State::Waits(waker))))
     }
 
-    /// Passes the outcome to the stream, and wakes it. Gives it back if the stream does not wait any more.
+    /// Passes the outcome to the stream, and wakes it. The error returns the outcome if the stream no longer waits.
     pub(super) fn finish(&self, outcome: Outcome) -> Result<(), Outcome> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Done(outcome)) {
@@ -48,7 +48,7 @@ impl Call {
         matches!(*self.0.lock(), State::Waits(_))
     }
 
-    /// Ends the call: the outcome, if there is one.
+    /// Ends the call; returns the outcome, if there is one.
     pub(super) fn take(&self) -> Option<Outcome> {
         match std::mem::take(&mut *self.0.lock()) {
             State::Done(outcome) => Some(outcome),

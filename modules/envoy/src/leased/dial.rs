@@ -1,7 +1,7 @@
 //! Connections to the server, which may have several addresses.
 //!
-//! Addresses are raced (RFC 8305): each gets a head start, and the first whose server has sent SETTINGS is used. An accepted connection
-//! shows nothing, since the system accepts connections of a process that is stopped. An address that failed is last from then on.
+//! Addresses are raced (RFC 8305): each gets a head start, and the first whose server sends SETTINGS is used. An accepted connection proves
+//! nothing, since the system accepts connections of a stopped process too. A failed address is tried last from then on.
 
 use super::{messages::PATH, reply::Reply, tls};
 use crate::settings::{Address, HostPort, Server};
@@ -16,17 +16,17 @@ use tokio::{
 
 /// The longest time for the lookup of a name, and for a connection up to the server's SETTINGS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Head start of an address before the next one is tried.
+/// Head start of an address before the next address is tried.
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Makes connections to a server.
 pub(super) struct Dialer {
     server: Arc<Server>,
-    /// Addresses that failed since they were connected last.
+    /// Addresses that have failed since their last connection.
     suspects: Vec<SocketAddr>,
 }
 
-/// A connection whose server has sent its SETTINGS.
+/// A connection after the server's SETTINGS.
 pub(super) struct Connected {
     pub(super) stream: Box<dyn Stream>,
     pub(super) connection: Connection<Reply>,
@@ -51,7 +51,7 @@ impl Dialer {
             Address::Tcp(hosts) => addresses(hosts).await?,
         };
         self.suspects.retain(|suspect| hosts.iter().any(|(address, _)| address == suspect));
-        // Stable: the order as configured, and that of the resolver, are kept otherwise.
+        // A stable sort: otherwise the configured order, and the resolver's, are kept.
         hosts.sort_by_key(|(address, _)| self.suspects.contains(address));
         self.race(hosts).await
     }
@@ -75,7 +75,7 @@ impl Dialer {
             match ended {
                 Some(Ok((address, Ok(connected)))) => {
                     self.suspects.retain(|suspect| *suspect != address);
-                    // Those that had a head start do not respond, or are slower.
+                    // Addresses with a head start do not respond, or are slower.
                     started.iter().take_while(|own| **own != address).for_each(|own| self.suspect(*own));
                     return Ok(connected);
                 }
@@ -89,7 +89,7 @@ impl Dialer {
         }
     }
 
-    /// Records that a connection to this address failed: the next one is to another, if there is one.
+    /// Notes that a connection to this address failed: the next connection goes to another address, if there is one.
     pub(super) fn suspect(&mut self, address: SocketAddr) {
         if !self.suspects.contains(&address) {
             self.suspects.push(address);
@@ -97,7 +97,7 @@ impl Dialer {
     }
 }
 
-/// All addresses of hosts, in order. An error is that there is none.
+/// All addresses of the hosts, in order; an error if there is none.
 async fn addresses(hosts: &[HostPort]) -> Result<Vec<(SocketAddr, HostPort)>, String> {
     let lookup = |own: &HostPort| {
         let (host, port) = (own.host.clone(), own.port);
@@ -105,7 +105,7 @@ async fn addresses(hosts: &[HostPort]) -> Result<Vec<(SocketAddr, HostPort)>, St
             lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
         }))
     };
-    // All at once: a name server that does not respond delays one name.
+    // All at once: a name server that does not respond delays one name only.
     let lookups: Vec<_> = hosts.iter().map(lookup).collect();
     let (mut found, mut failures) = (Vec::new(), Vec::new());
     for (own, lookup) in hosts.iter().zip(lookups) {
@@ -169,7 +169,7 @@ fn encoder(server: &Server, authority: &str) -> Result<RequestEncoder, String> {
     Ok(RequestEncoder::new(PATH, &fields))
 }
 
-/// The token of the module, which a file has; none if no file is configured.
+/// The module's token from its file; none if no file is configured.
 pub(super) fn token(server: &Server) -> Result<Option<String>, String> {
     let Some(path) = &server.token_file else { return Ok(None) };
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -215,7 +215,7 @@ mod tests {
             serving.abort();
             assert_eq!(dialer.dial().await.unwrap().address, Some(addresses[2]));
             dialer.suspect(addresses[2]);
-            // All are suspects: one that responds is found all the same.
+            // All are suspects: an address that responds is found all the same.
             assert_eq!(dialer.dial().await.unwrap().address, Some(addresses[2]));
         });
     }

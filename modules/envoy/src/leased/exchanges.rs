@@ -1,10 +1,10 @@
-//! The calls to the server: which decisions and claims go into each, and what follows from their responses.
+//! The calls to the server: the decisions and claims in each, and the effects of their responses.
 //!
 //! Invariants:
 //!
-//! - The claims of a call are of counters that were learnt under the rules that it names.
-//! - With other rules at the server, nothing is known any more, and credits are given back under the former ones.
-//! - Every request that waits is finished once: by its decision, its timeout, or the end of the connection.
+//! - The claims of a call are of counters that were learnt under the rules that the call names.
+//! - When the server has other rules, everything known is dropped, and credits are returned under the former rules.
+//! - Every waiting request is finished once: by its decision, its timeout, or the end of the connection.
 
 use super::{
     call::{Call, Outcome},
@@ -25,33 +25,33 @@ use tidegate_core::{limiter::slots_of_ticket, store::Key};
 use tidegate_http2::client::BODY_MAX;
 use tidegate_shared::lease::{HolderTerms, LeaseRequest, Monotonic, NodeId, Settings, StoreDenial};
 
-/// The most counters of which credits are held. One takes some 500 bytes.
+/// The most counters with credits. Each takes some 500 bytes.
 const COUNTERS_MAX: usize = 16_384;
-/// Calls in flight from which on several decisions share one.
+/// Number of calls in flight from which several decisions share a call.
 const SINGLE_CALLS_MAX: usize = 32;
-/// The shortest time between two looks for claims that are due, in nanoseconds, and the longest.
+/// The shortest time between two checks for due claims, in nanoseconds, and the longest.
 const LOOK_NANOS_MIN: u64 = 2_000_000;
 const LOOK_NANOS_MAX: u64 = 100_000_000;
-/// Nanoseconds between two sweeps of a shard of the requests that are known.
+/// Nanoseconds between two sweeps, each of one shard of the known requests.
 const SWEEP_NANOS: u64 = 1_000_000_000 / SHARDS as u64;
-/// Nanoseconds after which a call without content is sent: it has the rules that are in force, and shows that the server responds.
+/// Nanoseconds after which an empty call is sent: its response names the rules in force, and shows that the server responds.
 pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
-/// Nanoseconds without a response after which a connection is given up.
+/// Nanoseconds without a response after which a connection is dropped.
 const OVERDUE_NANOS: u64 = 1_000_000_000;
 /// Nanoseconds for which the end of a request is repeated.
 pub(super) const RELEASE_NANOS: u64 = 10_000_000_000;
 /// Bytes of a message before its content: compression and length, tag and length of a decision.
 const FRAMING_BYTES: usize = 16;
 
-/// A request for a decision that is to be sent.
+/// A question to the server, which a call will carry.
 pub(super) struct Question {
     pub(super) purpose: Purpose,
     pub(super) domain: Arc<str>,
     /// As the server reads it.
     pub(super) body: Vec<u8>,
-    /// The fingerprint and hits of a request that credits may decide from now on.
+    /// The fingerprint and hits of a request that credits may decide in the future.
     pub(super) key: Option<(Key, HitList)>,
-    /// The time from which on no request waits for the decision.
+    /// The time after which no request waits for the decision.
     pub(super) deadline: Monotonic,
 }
 
@@ -59,23 +59,23 @@ pub(super) struct Question {
 pub(super) struct HeldTicket {
     pub(super) domain: Arc<str>,
     pub(super) ticket: Box<str>,
-    /// The request that has it, encoded.
+    /// The request that got it, encoded.
     pub(super) request: Vec<u8>,
 }
 
-/// Who needs a decision.
+/// The use of a decision.
 pub(super) enum Purpose {
-    /// A request that waits.
+    /// A waiting request.
     Call(Arc<Call>),
-    /// No request: hits are counted at the end of a stream.
+    /// No request waits: hits are counted at the end of a stream.
     Count,
-    /// No request: one ends that has a ticket. Repeated until the server has it, since a second end changes nothing.
+    /// No request waits: a request with a ticket ends. Repeated until the server has it, since a second end changes nothing.
     End,
-    /// No request waits: the ticket of this number is renewed.
+    /// No request waits: the ticket with this number is renewed.
     Renewal(u64),
 }
 
-/// What became of the renewal of a ticket.
+/// The result of a ticket's renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Renewed {
     pub(super) number: u64,
@@ -99,7 +99,7 @@ impl Question {
         Self::end(domain, release_request(domain, ticket), now)
     }
 
-    /// The end of a request that was admitted too late: it has not reached the service.
+    /// The end of a request that was admitted too late and has not reached the upstream.
     pub(super) fn cancel(domain: &Arc<str>, ticket: &str, now: Monotonic) -> Self {
         Self::end(domain, cancel_request(domain, ticket), now)
     }
@@ -109,7 +109,7 @@ impl Question {
         Self { purpose: Purpose::End, domain: Arc::clone(domain), body, key: None, deadline }
     }
 
-    /// Finishes a request that waits. One that does not any more is cancelled: the question for that.
+    /// Finishes a waiting request. If it no longer waits, returns the question that cancels it.
     fn finish(&self, outcome: Outcome, now: Monotonic) -> Option<Self> {
         match &self.purpose {
             Purpose::Call(call) => {
@@ -117,7 +117,7 @@ impl Question {
                 Some(Self::cancel(&self.domain, &late.ticket?, now))
             }
             Purpose::Renewal(_) => None,
-            // No stream has these slots. Estimates stay: no end names their cost.
+            // No stream holds these slots. Estimates stay: no end names their cost.
             Purpose::Count | Purpose::End => {
                 let slots = slots_of_ticket(&outcome?.ticket?)?;
                 Some(Self::release(&self.domain, &slots, now))
@@ -146,7 +146,7 @@ pub(super) struct Exchanges {
     /// None before the first response.
     settings: Option<Settings>,
     counters: Looks,
-    /// Claims that give back, under former rules.
+    /// Claims that return credits, under former rules.
     retired: VecDeque<(RulesId, Vec<(CounterId, LeaseRequest)>)>,
     questions: VecDeque<Question>,
     in_flight: HashMap<u64, InFlight>,
@@ -160,17 +160,17 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// For a process with this random number.
+    /// The calls of a process with this random number.
     pub(super) fn new(node: u64) -> Self {
         Self { node: node.max(1), ..Self::default() }
     }
 
-    /// Sends these as soon as it is possible.
+    /// Queues questions for the next calls.
     pub(super) fn push(&mut self, questions: impl IntoIterator<Item = Question>) {
         self.questions.extend(questions);
     }
 
-    /// The next call: its token, and its message.
+    /// Makes the next call: its token, and its message.
     pub(super) fn next(&mut self, known: &KnownRequests, now: Monotonic) -> Option<(u64, Vec<u8>)> {
         if let Some((rules, claims)) = self.retired.pop_front() {
             let message = self.message(rules, &[], &claims);
@@ -180,7 +180,7 @@ impl Exchanges {
         }
         let mut room = BODY_MAX - OTHER_BYTES;
         let mut questions = Vec::new();
-        // A decision for which the server waits delays the others of its call.
+        // A decision that takes the server long delays the other decisions of its call.
         let count_max = if self.in_flight.len() < SINGLE_CALLS_MAX { 1 } else { DECISIONS_MAX };
         while questions.len() < count_max
             && let Some(question) = self.questions.pop_front()
@@ -229,7 +229,7 @@ impl Exchanges {
         (self.next_token, message)
     }
 
-    /// Sweeps as many shards as are due.
+    /// Sweeps the shards that are due.
     fn sweep(&mut self, known: &KnownRequests, now: Monotonic) {
         let due = now.nanos_since(self.last_sweep) / SWEEP_NANOS;
         for _ in 0..due.min(SHARDS as u64) {
@@ -239,7 +239,7 @@ impl Exchanges {
         }
     }
 
-    /// The claims that are due, at most so many; the others are at the next call. Drops counters that are of no use.
+    /// Returns at most `count_max` claims that are due; the next call has the others. Drops counters that are of no use.
     fn due(&mut self, count_max: usize, now: Monotonic) -> Vec<(Arc<Counter>, LeaseRequest)> {
         self.counters.take_moved();
         let (mut due, mut kept) = (Vec::new(), Vec::new());
@@ -260,7 +260,7 @@ impl Exchanges {
         due
     }
 
-    /// Takes the message of a response.
+    /// Applies the message of a response.
     pub(super) fn accept(
         &mut self,
         token: u64,
@@ -310,20 +310,20 @@ impl Exchanges {
         Ok(())
     }
 
-    /// A call has failed. The ends in it are repeated.
+    /// Fails a call. Its ends of requests are repeated.
     pub(super) fn fail(&mut self, token: u64, now: Monotonic) {
         let call = self.in_flight.remove(&token);
         self.give_up(call.into_iter().flat_map(|call| call.questions).collect(), now);
     }
 
-    /// A call was not processed: its questions are sent again.
+    /// Sends the questions of a call that was not processed again.
     pub(super) fn repeat(&mut self, token: u64) {
         for question in self.in_flight.remove(&token).into_iter().flat_map(|call| call.questions).rev() {
             self.questions.push_front(question);
         }
     }
 
-    /// The server is away. All calls have failed, and nothing waits for it.
+    /// Fails all calls because the server is away: no request waits any more.
     pub(super) fn fail_all(&mut self, now: Monotonic) {
         let calls = std::mem::take(&mut self.in_flight).into_values().flat_map(|call| call.questions);
         let all: Vec<Question> = calls.chain(std::mem::take(&mut self.questions)).collect();
@@ -343,7 +343,7 @@ impl Exchanges {
         }
     }
 
-    /// What has become of renewals since the last call.
+    /// Takes the results of renewals since the last call.
     pub(super) fn take_renewed(&mut self) -> Vec<Renewed> {
         std::mem::take(&mut self.renewed)
     }
@@ -353,7 +353,7 @@ impl Exchanges {
         self.has_shared_store
     }
 
-    /// Finishes requests that have waited for too long. False if a response is overdue: the server does not respond.
+    /// Finishes requests that have waited too long. False if a response is overdue: the server does not respond.
     pub(super) fn expire(&mut self, now: Monotonic) -> bool {
         let in_flight = self.in_flight.values().flat_map(|call| &call.questions);
         for question in in_flight.chain(&self.questions) {
@@ -365,7 +365,7 @@ impl Exchanges {
         self.in_flight.values().all(|call| now.nanos_since(call.sent) < OVERDUE_NANOS)
     }
 
-    /// The next moment at which something has to be done, if nothing arrives before.
+    /// The time of the next step, unless something arrives before.
     pub(super) fn next_step(&self, now: Monotonic) -> Monotonic {
         let waiting = self.in_flight.values().flat_map(|call| &call.questions).chain(&self.questions);
         let calls =
@@ -375,7 +375,7 @@ impl Exchanges {
         calls.map(|question| question.deadline).fold(look, Ord::min)
     }
 
-    /// Takes note of the rules at the server.
+    /// Notes the rules at the server; other rules than before drop everything known.
     fn saw_rules(&mut self, rules: RulesId, known: &KnownRequests, now: Monotonic) {
         let is_former = rules.epoch == self.rules.epoch && rules.generation <= self.rules.generation;
         if is_former || rules.epoch == 0 {
@@ -386,7 +386,7 @@ impl Exchanges {
         self.rules = rules;
     }
 
-    /// Drops all counters, and gives their credits back by the next calls.
+    /// Drops all counters, and returns their credits with the next calls.
     pub(super) fn retire(&mut self, now: Monotonic) {
         let node = NodeId(self.node);
         let claims: Vec<_> = self
@@ -450,7 +450,7 @@ impl Exchanges {
         }
     }
 
-    /// The counter of this number; none if there are too many.
+    /// The counter with this id; none if there are too many.
     fn counter(
         &mut self,
         id: CounterId,

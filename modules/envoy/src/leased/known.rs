@@ -1,10 +1,10 @@
-//! Requests that are decided in this process: the counters of each, and decisions by their credits and kept denials.
+//! Requests that this process decides: the counters of each, and decisions by their credits and kept denials.
 //!
 //! Invariants:
 //!
 //! - All counters of a request are charged, or none: their holders are locked together, in one order.
-//! - A denial is one that the server has made of the same descriptors: with the body and headers of its rules.
-//! - The number of requests that are known is bounded; others are decided by the server.
+//! - A kept denial is a denial by the server for the same descriptors: with the body and headers of its rules.
+//! - The number of known requests is bounded; the server decides all others.
 
 use super::{
     counter::{Counter, LockedHolder},
@@ -29,13 +29,13 @@ use tidegate_shared::lease::{HolderDecision, Monotonic};
 
 /// Shards of the requests, a power of two: a sweep of one holds its lock for some microseconds.
 pub(super) const SHARDS: usize = 512;
-/// The most requests of a shard. One takes some 300 bytes.
+/// The most requests of a shard. Each takes some 300 bytes.
 const REQUESTS_MAX: usize = 128;
-/// Nanoseconds for which a request without counters is known after its last use.
+/// Nanoseconds after its last use at which a request without counters is dropped.
 const REQUEST_UNUSED_NANOS: u64 = 10_000_000_000;
-/// Nanoseconds within which two uses are one.
+/// Nanoseconds within which two uses count as one.
 const USE_NANOS: u64 = 1_000_000_000;
-/// The most sets of descriptors of which a denial is kept.
+/// The most sets of descriptors for which denials are kept.
 const DENIALS_MAX: usize = 8;
 
 /// Hits of each descriptor.
@@ -55,9 +55,9 @@ type KeptDenials = SmallVec<[(u64, Arc<KeptDenial>); 1]>;
 
 /// A request that is known.
 pub(super) struct Known {
-    /// One for each descriptor; none if nothing limits it.
+    /// The counter of each descriptor; none if nothing limits it.
     parts: SmallVec<[Option<Part>; 2]>,
-    /// The indices of those with counters, in the order in which these are locked.
+    /// The indices of descriptors with counters, in the order of locking.
     order: SmallVec<[usize; 2]>,
     denials: Mutex<KeptDenials>,
     used_at: AtomicU64,
@@ -71,9 +71,9 @@ pub(super) struct Part {
     pub(super) remaining: AtomicU32,
 }
 
-/// The response to requests that some descriptors deny.
+/// The response to requests that certain descriptors deny.
 struct KeptDenial {
-    /// False if rules let such requests pass with a mark.
+    /// False if the rules let such requests pass with a mark.
     is_denied: bool,
     additions: Additions,
 }
@@ -82,7 +82,7 @@ struct KeptDenial {
 pub(crate) struct LocalDecision {
     known: Arc<Known>,
     denial: Option<Arc<KeptDenial>>,
-    /// Of each counter, in the order of descriptors.
+    /// Numbers of each counter, in the order of descriptors.
     numbers: SmallVec<[Numbers; 2]>,
     /// Whether the thread has to be woken for a claim.
     pub(super) needs_claim: bool,
@@ -100,7 +100,7 @@ impl KnownRequests {
         Self { seed, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    /// The fingerprint of a request, and its hits; none if credits never decide it.
+    /// Returns the fingerprint of a request, and its hits; none if credits can never decide it.
     pub(super) fn key(&self, request: &Request<'_>) -> Option<(Key, HitList)> {
         let mut key = Fingerprint::new(&self.seed);
         key.text(request.domain());
@@ -121,7 +121,7 @@ impl KnownRequests {
         self.shard(key).lock().get(&key).map(Arc::clone)
     }
 
-    /// Knows a request from now on, unless there are too many.
+    /// Adds a known request, unless there are too many.
     pub(super) fn insert(&self, key: Key, known: Known) -> Option<Arc<Known>> {
         let known = Arc::new(known);
         let mut shard = self.shard(key).lock();
@@ -130,7 +130,7 @@ impl KnownRequests {
         has_room.then_some(known)
     }
 
-    /// Knows no request any more.
+    /// Drops all known requests.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let former = std::mem::take(&mut *shard.lock());
@@ -139,7 +139,7 @@ impl KnownRequests {
         }
     }
 
-    /// Forgets requests of one shard that are of no use.
+    /// Drops the requests of one shard that are of no use.
     pub(super) fn sweep(&self, shard: usize, now: Monotonic) {
         let mut shard = self.shards[shard % SHARDS].lock();
         let removed: Vec<_> = shard.extract_if(|_, known| !known.is_of_use(now)).collect();
@@ -154,7 +154,7 @@ impl KnownRequests {
 }
 
 impl Known {
-    /// With these counters; none if two descriptors have the same one.
+    /// A request with these counters; none if two descriptors have the same counter.
     pub(super) fn new(parts: SmallVec<[Option<Part>; 2]>, now: Monotonic) -> Option<Self> {
         let id = |index: &usize| parts[*index].as_ref().map(|part| part.counter.id);
         let mut order: SmallVec<[usize; 2]> =
@@ -166,7 +166,7 @@ impl Known {
         Some(Self { parts, order, denials: Mutex::default(), used_at: AtomicU64::new(now.as_nanos()) })
     }
 
-    /// Takes over the numbers of a later response; false if it has other counters.
+    /// Applies the numbers of a later response; false if it has other counters.
     pub(super) fn renew(&self, parts: &[Option<Part>]) -> bool {
         let is_same = self.parts.len() == parts.len()
             && self.parts.iter().zip(parts).all(|(own, other)| match (own, other) {
@@ -181,7 +181,7 @@ impl Known {
         is_same
     }
 
-    /// Keeps the response to requests that this set of descriptors denies.
+    /// Keeps the response to requests that these descriptors deny.
     pub(super) fn keep_denial(&self, over: u64, is_denied: bool, additions: &Additions) {
         let mut denials = self.denials.lock();
         match denials.iter_mut().find(|(own, _)| *own == over) {
@@ -196,10 +196,10 @@ impl Known {
         }
     }
 
-    /// Decides a request, if credits cover it, or a denial is kept of one of its counters. The numbers of the others are as of the last
-    /// response then.
+    /// Decides a request if credits cover it, or if a denial by its counters is kept. With a denial, the numbers of the other counters are
+    /// as of the last response.
     ///
-    /// `clock` is read under the locks: a thread that was suspended after an earlier reading would spend credits that have expired since.
+    /// `clock` is read under the locks: with an earlier reading, a thread that was suspended since would spend expired credits.
     pub(super) fn decide(
         self: &Arc<Self>,
         hits: &[u64],
@@ -217,8 +217,8 @@ impl Known {
         }
         let mut holders: SmallVec<[_; 2]> =
             locked.iter_mut().filter_map(|(index, holder)| Some((*index, holder.as_mut()?))).collect();
-        // If the server has to decide because of a counter that is not leased, credits of the others would not be spent: then
-        // only the demand for that one is counted.
+        // If a counter is not leased, the server decides and no credits of the others are spent: then only the demand for the unleased
+        // counter counts.
         let are_leased = holders.iter().all(|(_, holder)| holder.is_leased());
         let (mut over, mut is_known) = (0_u64, true);
         let decisions: SmallVec<[HolderDecision; 2]> = holders
@@ -261,7 +261,7 @@ impl Known {
         let denial = match over {
             0 if is_known => None,
             0 => return None,
-            // Of a denial that the server has not made yet, the body and headers are not known.
+            // The body and headers of a denial that the server has not yet made are unknown.
             over => Some(self.denial_of(over)?),
         };
         numbers.sort_by_key(|(index, _)| *index);
@@ -295,7 +295,7 @@ impl LocalDecision {
         self.denial.is_some()
     }
 
-    /// What follows from it, before the filter's own headers.
+    /// Its effects, before the filter's own headers.
     pub(crate) fn consequence(&self) -> Consequence {
         match &self.denial {
             Some(denial) => denial.additions.consequence(denial.is_denied),

@@ -1,6 +1,6 @@
 //! The thread, and the connection to the server: HTTP/2 by the client half of `tidegate-http2`.
 //!
-//! A connection that fails is made again, to another address if there is one, after a pause that doubles up to a second. Meanwhile
+//! After a failed connection another is made, to another address if there is one, after a pause that doubles up to a second. Meanwhile
 //! requests do not wait, and credits in hand are spent until they expire.
 
 use super::{
@@ -40,11 +40,11 @@ const RENEWALS_MAX: usize = 1_024;
 
 /// The runtime of the thread, which polls everything.
 pub(super) fn runtime() -> io::Result<Runtime> {
-    // Names of hosts are resolved by a thread of the runtime's, which ends with the lookup.
+    // The runtime resolves names of hosts on a thread of its own, which ends with the lookup.
     runtime::Builder::new_current_thread().enable_all().thread_keep_alive(Duration::ZERO).build()
 }
 
-/// Serves the connection until the process has no use for it any more.
+/// Serves connections until the process has no use for them any more.
 pub(super) fn run(runtime: Runtime, shared: &Arc<Shared>) {
     let publishing = Arc::clone(shared);
     runtime.spawn(async move {
@@ -53,16 +53,16 @@ pub(super) fn run(runtime: Runtime, shared: &Arc<Shared>) {
             publishing.publish();
         }
     });
-    // Connections are those of one thread.
+    // Connections stay on one thread.
     LocalSet::new().block_on(&runtime, Link::new(shared).run());
-    // A lookup of a name that hangs must not keep the main thread.
+    // A name lookup that hangs must not delay the main thread.
     runtime.shutdown_background();
 }
 
 struct Link<'s> {
     shared: &'s Shared,
     exchanges: Exchanges,
-    /// Whether the log has that the server's counters are in a shared store.
+    /// Whether the log states that the server's counters are in a shared store.
     is_store_logged: bool,
 }
 
@@ -70,7 +70,7 @@ struct Link<'s> {
 enum End {
     /// The process has no use for it.
     Stopped,
-    /// The server closes it in good order.
+    /// The server closes it in order.
     Closed,
     /// The server does not respond.
     Unresponsive,
@@ -80,7 +80,7 @@ enum End {
 /// The next thing that happens on a connection.
 enum Event {
     Read(io::Result<usize>),
-    /// So many bytes; none once all are flushed.
+    /// Bytes written; none once all are flushed.
     Wrote(io::Result<usize>),
     /// There is something to send, or time has passed.
     Step,
@@ -119,7 +119,7 @@ impl<'s> Link<'s> {
         self.shared.is_stopped.load(Ordering::Acquire)
     }
 
-    /// The connection is lost, or cannot be made: nothing waits for the server.
+    /// Handles a connection that is lost, or cannot be made: no request waits for the server.
     fn lost(&mut self, event: ConnectionEvent, why: &str) {
         self.shared.count(Counted::Connection(event));
         if !self.shared.is_away.swap(true, Ordering::Relaxed) && !self.is_stopped() {
@@ -131,7 +131,7 @@ impl<'s> Link<'s> {
         self.exchanges.fail_all(now());
     }
 
-    /// Waits before the next attempt. Requests that have arrived just before the server was lost do not wait.
+    /// Waits before the next attempt. Requests that arrived just before the loss do not wait.
     async fn pause(&mut self, pause: Duration) {
         let mut slept = pin!(sleep(pause));
         while !self.is_stopped() {
@@ -145,7 +145,7 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Renews the tickets that are due, and takes note of what became of earlier renewals.
+    /// Renews the tickets that are due, and handles the results of earlier renewals.
     fn renew(&mut self) {
         let now = now();
         for Renewed { number, event } in self.exchanges.take_renewed() {
@@ -180,13 +180,13 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Waits until there is something to do, at `latest` until then.
+    /// Waits until the next step, at most until `latest`.
     async fn step(&self, latest: Option<Monotonic>) {
         let now = now();
         let step = self.exchanges.next_step(now);
         let step = latest.map_or(step, |latest| latest.min(step));
         let nanos = step.nanos_since(now);
-        // An error is that the time is over.
+        // The error means that the time is over.
         let _ = timeout(Duration::from_nanos(nanos), self.shared.wake.notified()).await;
     }
 
@@ -254,7 +254,7 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Logs once that the server grants no credits of what is in its store.
+    /// Logs once that the server grants no credits for counters in its store.
     fn log_shared_store(&mut self) {
         if self.exchanges.has_shared_store() && !std::mem::replace(&mut self.is_store_logged, true) {
             let server = &self.shared.server.address;
@@ -268,7 +268,7 @@ impl<'s> Link<'s> {
 
     /// Starts the calls that are due, as far as there is room.
     fn send(&mut self, connection: &mut Connection<Reply>) -> Result<(), String> {
-        // For the largest message: a call is not made before it can be sent, so that its claims have the time of sending.
+        // Room for the largest message: a call is made only when it can be sent, so that its claims have the time of sending.
         while connection.has_room(client::BODY_MAX).map_err(|error| error.to_string())? {
             let Some((token, message)) = self.exchanges.next(&self.shared.known, now()) else { break };
             start(connection, token, &message);
@@ -276,7 +276,7 @@ impl<'s> Link<'s> {
         Ok(())
     }
 
-    /// Takes the end of a call. An error is one that the next call would have too.
+    /// Handles the end of a call. An error means that the next call would fail too.
     fn finish(&mut self, token: u64, end: StreamEnd<Reply>) -> Result<(), String> {
         let now = now();
         match end {
@@ -301,7 +301,7 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Gives all credits back, as far as the socket takes it at once: the server ends those that it does not get when they expire.
+    /// Returns all credits, if the socket takes the bytes at once: the server ends other credits when they expire.
     async fn give_back(
         &mut self,
         connection: &mut Connection<Reply>,
@@ -321,10 +321,10 @@ impl<'s> Link<'s> {
     }
 }
 
-/// The longest time for which the end of the thread is delayed by a server that does not read.
+/// The longest time by which a server that does not read delays the end of the thread.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The reason for which a connection is given up whose server is there.
+/// The reason to drop a connection whose server is there but does not respond.
 const UNRESPONSIVE: &str = "no response for a second";
 
 /// An address between texts; nothing for a Unix socket, which the log names.
@@ -332,7 +332,7 @@ fn shown(address: Option<SocketAddr>, before: &str, after: &str) -> String {
     address.map(|address| format!("{before}{address}{after}")).unwrap_or_default()
 }
 
-/// Writes some of the bytes; without any, what a layer below still has of earlier ones.
+/// Writes some of the bytes; without bytes, flushes the layers below.
 async fn write_some(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() {
         return writer.flush().await.map(|()| 0);

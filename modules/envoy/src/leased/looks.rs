@@ -1,6 +1,6 @@
-//! The counters of which credits are held, in the order in which they are to be looked at.
+//! The counters with credits, in the order in which they are due for a check.
 //!
-//! Invariant: each counter is in that order once, at its own time or an earlier one, or is among those that a decision has moved.
+//! Invariant: each counter is in that order once, at its own time or earlier, or is listed as moved by a decision.
 
 use super::{
     counter::{Counter, Moved},
@@ -19,14 +19,14 @@ pub(super) struct Looks {
     counters: HashMap<CounterId, Scheduled>,
     order: BTreeSet<(u64, CounterId)>,
     moved: Arc<Moved>,
-    /// Makes the numbers of holders, which no other process makes too.
+    /// Makes the numbers of holders, which differ from those of any other process.
     numbers: RandomState,
     holders_made: u64,
 }
 
 struct Scheduled {
     counter: Arc<Counter>,
-    /// The time under which it is in the order.
+    /// Its time in the order.
     at: u64,
 }
 
@@ -39,7 +39,7 @@ impl Looks {
         self.counters.get(&id).map(|scheduled| &scheduled.counter)
     }
 
-    /// Makes a counter, to be looked at soon.
+    /// Makes a counter that is soon due for a check.
     pub(super) fn insert(&mut self, id: CounterId, terms: HolderTerms, now: Monotonic) -> Arc<Counter> {
         self.holders_made += 1;
         // Below 2^53, as the protocol has it.
@@ -52,22 +52,21 @@ impl Looks {
         counter
     }
 
-    /// A counter that is due; with none, no other is due either. It is followed by [`Self::put_back`] or [`Self::remove`].
+    /// Takes the next counter that is due; none if none is due. [`Self::put_back`] or [`Self::remove`] must follow.
     pub(super) fn due(&mut self, now: Monotonic) -> Option<Arc<Counter>> {
         let (at, id) = self.order.first().copied().filter(|(at, _)| *at <= now.as_nanos())?;
         self.order.remove(&(at, id));
         self.get(id).map(Arc::clone)
     }
 
-    /// The time of the next look, no earlier than `earliest` and no later than `latest`; decisions that need an earlier one wake the
-    /// thread from now on.
+    /// The time of the next check, between `earliest` and `latest`. From now on, decisions that need an earlier check wake the thread.
     pub(super) fn next_look(&self, earliest: Monotonic, latest: Monotonic) -> Monotonic {
         let first = self.order.first().map_or(latest, |(at, _)| Monotonic::from_nanos(*at));
         let next_look = first.min(latest).max(earliest);
         if self.moved.may_sleep_until(next_look) { next_look } else { earliest }
     }
 
-    /// Takes note of what decisions have moved since the last call.
+    /// Puts the counters that decisions have moved in the order again.
     pub(super) fn take_moved(&mut self) {
         for id in self.moved.take() {
             let Some(scheduled) = self.counters.get(&id) else { continue };
@@ -76,7 +75,7 @@ impl Looks {
         }
     }
 
-    /// Puts a counter in the order again, at its present time.
+    /// Puts a counter in the order again, at its current time.
     pub(super) fn put_back(&mut self, id: CounterId) {
         let Some(scheduled) = self.counters.get_mut(&id) else { return };
         self.order.remove(&(scheduled.at, id));

@@ -1,9 +1,9 @@
-//! Decisions of a server that grants leases: those of hot counters are made in this process, by credits; others by the server, while
+//! Decisions by a server that grants leases. Credits decide requests to hot counters in this process; the server decides the others, while
 //! the request waits.
 //!
-//! One thread and one connection serve all configurations with the same server. A request is decided by `known`, or becomes a question
-//! in the queue of the thread (`link`, on connections that `dial` makes), which sends it with others and with claims to credits (`exchanges`), and wakes its stream
-//! (`call`). `messages` encodes.
+//! One thread and one connection serve all configurations with the same server. `known` decides a request, or it becomes a question in the
+//! thread's queue. The thread (`link`, on connections from `dial`) sends questions with claims to credits (`exchanges`), and wakes the
+//! stream (`call`). `messages` encodes.
 
 mod call;
 mod counter;
@@ -34,13 +34,13 @@ use tidegate_core::{limit::Request, limiter::slots_of_ticket, store::Seed, sync:
 use tidegate_envoy_abi::Waker;
 use tidegate_threads::{BackgroundThread, Priority};
 
-/// The decisions of a server. Dropping the last reference gives all credits back, and ends the thread.
+/// The decisions of a server. Dropping the last reference returns all credits, and ends the thread.
 pub(crate) struct Leased {
     shared: Arc<Shared>,
     thread: Option<BackgroundThread>,
 }
 
-/// How a request is decided.
+/// The result of an attempt to decide.
 pub(crate) enum Attempt {
     Local(LocalDecision),
     Waits(Waiting),
@@ -48,7 +48,7 @@ pub(crate) enum Attempt {
     Away,
 }
 
-/// A request that waits for the server. Dropped with its stream, at the latest.
+/// A request that waits for the server. Dropped with its stream at the latest.
 pub(crate) struct Waiting {
     leased: Arc<Leased>,
     domain: Arc<str>,
@@ -63,14 +63,14 @@ pub(crate) struct LeasedSlot {
     renewals: Option<u64>,
 }
 
-/// Tickets that are held for less are due before the thread looks by itself.
+/// Tickets with a shorter hold are due before the thread checks by itself.
 const WAKE_HOLD: Duration = Duration::from_secs(1);
 
 /// All servers of the process.
 static ALL: Mutex<Vec<(Server, Weak<Leased>)>> = Mutex::new(Vec::new());
 
 impl Leased {
-    /// The decisions of a server: those that exist, or new ones.
+    /// The decisions of a server: existing or new.
     pub(crate) fn of(server: &Server) -> Result<Arc<Self>, String> {
         if let Some(tls) = &server.tls {
             tls::connector(tls)?;
@@ -100,12 +100,12 @@ impl Leased {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Publishes these figures from now on, for as long as they exist.
+    /// Publishes these figures from now on, while they exist.
     pub(crate) fn publish(&self, metrics: &Arc<Metrics>) {
         self.shared.metrics.lock().push(Arc::downgrade(metrics));
     }
 
-    /// Decides a request, or has it wait for at most so long; its stream is woken then.
+    /// Decides a request, or makes it wait for at most `timeout`; the decision wakes its stream.
     pub(crate) fn decide(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -134,7 +134,7 @@ impl Leased {
         }
     }
 
-    /// Counts the hits of a request that waits for no decision, at the end of the stream with this ticket. The decision, if it is made
+    /// Counts the hits at the end of the stream with this ticket; no request waits for the decision. Returns the decision if it is made
     /// here.
     pub(crate) fn count(&self, request: &Request<'_>, ticket: Option<&str>) -> Option<LocalDecision> {
         let key = match self.decide_here(request) {
@@ -152,7 +152,7 @@ impl Leased {
         None
     }
 
-    /// The decision by credits and denials of this process; else the key of the request, if it may be decided so in the future.
+    /// Decides by credits and kept denials of this process. The error is the key of the request if it may be decided so in the future.
     fn decide_here(
         &self,
         request: &Request<'_>,
@@ -177,7 +177,7 @@ impl Leased {
         let held = Arc::new(HeldTicket { domain: Arc::clone(domain), ticket, request });
         let renewals = hold.map(|hold| {
             let number = self.shared.renewals.insert(hold, Arc::clone(&held), now());
-            // The thread sleeps for longer than that.
+            // The thread would sleep for longer.
             if hold < WAKE_HOLD {
                 self.shared.wake.notify_one();
             }
@@ -198,7 +198,7 @@ impl Drop for Leased {
 }
 
 impl Waiting {
-    /// The outcome, and the slots that the request holds from now on. None if the server has not decided it in time.
+    /// Returns the outcome, and the slots that the request holds from now on. None if the server has not decided it in time.
     pub(crate) fn take(self) -> Option<(Box<Response>, Option<LeasedSlot>)> {
         let mut response = self.call.take()??;
         let renewal = response.renewal.take();
@@ -209,7 +209,8 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // The stream ends before it has its outcome: if that has a ticket, the request is cancelled here, else by the thread.
+        // The stream ends before it has taken its outcome. An outcome with a ticket is cancelled here; a later outcome is cancelled by the
+        // thread.
         if let Some(ticket) = self.call.take().flatten().and_then(|response| response.ticket) {
             self.leased.shared.push(Question::cancel(&self.domain, &ticket, now()));
         }
@@ -228,7 +229,7 @@ impl Drop for LeasedSlot {
         if let Some(number) = self.renewals {
             shared.renewals.remove(number);
         }
-        // Estimates stay until an end names the cost: a release would be one.
+        // Estimates stay until an end names the cost; a release would end them.
         if let Some(slots) = slots_of_ticket(ticket) {
             shared.push(Question::release(domain, &slots, now()));
         }

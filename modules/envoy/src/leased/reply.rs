@@ -8,7 +8,7 @@ const RESPONSE_MAX: usize = 4 << 20;
 /// The gRPC status of methods that a server does not have.
 const UNIMPLEMENTED: u32 = 12;
 
-/// The response to one call, as far as received.
+/// The response to one call, as received so far.
 #[derive(Default)]
 pub(super) struct Reply {
     http_status: Option<u16>,

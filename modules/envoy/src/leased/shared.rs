@@ -1,4 +1,4 @@
-//! What streams and the thread of a server share: what is known of requests, and the queue of questions.
+//! State shared by streams and the thread of a server: known requests, and the queue of questions.
 
 use super::{
     exchanges::{HeldTicket, Question},
@@ -14,10 +14,10 @@ use tidegate_core::{clock::since_boot, store::Seed, sync::Mutex};
 use tidegate_shared::lease::Monotonic;
 use tokio::sync::Notify;
 
-/// The most questions in the queue. Beyond it, requests are not decided.
+/// The most questions in the queue. Beyond it, requests remain undecided.
 const QUESTIONS_MAX: usize = 4_096;
 
-/// What streams and the thread use.
+/// State shared by streams and the thread.
 pub(super) struct Shared {
     pub(super) server: Server,
     /// Random number of this process at the server.
@@ -29,15 +29,15 @@ pub(super) struct Shared {
     pub(super) is_stopped: AtomicBool,
     /// Whether the server cannot be reached: requests do not wait for it.
     pub(super) is_away: AtomicBool,
-    /// Events of connections and renewals that are not in the figures yet. Of connections there are at most some tens in a second.
+    /// Events of connections and renewals that are not yet in the figures. Connections have at most some tens in a second.
     events: Mutex<Vec<Event>>,
-    /// Tickets of requests that go on.
+    /// Tickets of requests in progress.
     pub(super) renewals: Renewals<Arc<HeldTicket>>,
     /// Figures to publish.
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
 }
 
-/// The time of leases. No credit is valid for longer because the process or its machine was suspended.
+/// The time of leases. It includes suspensions of the process or its machine, which lengthen no credit.
 pub(super) fn now() -> Monotonic {
     #[cfg(test)]
     if let Some(nanos) = super::tests::TIME.get() {
@@ -47,7 +47,7 @@ pub(super) fn now() -> Monotonic {
 }
 
 impl Shared {
-    /// Of a process with this number.
+    /// The state of a process with this number.
     pub(super) fn new(server: Server, node: u64, seed: Seed) -> Self {
         Self {
             server,
@@ -75,12 +75,12 @@ impl Shared {
         true
     }
 
-    /// Counts what becomes of a connection, or of a renewal.
+    /// Counts an event of a connection or a renewal.
     pub(super) fn count(&self, event: Event) {
         self.events.lock().push(event);
     }
 
-    /// Publishes all figures. Those of connections and renewals are in the configuration loaded last.
+    /// Publishes all figures. Events of connections and renewals go to the configuration loaded last.
     pub(super) fn publish(&self) {
         let mut all = self.metrics.lock();
         all.retain(|metrics| metrics.strong_count() > 0);

@@ -24,7 +24,7 @@ const STEPS_PER_READING: usize = 100;
 /// Pages swept under one lock, which takes some tens of microseconds.
 const PAGES_PER_LOCK: usize = 16;
 
-/// Starts the thread. Its end is waited for when it is dropped: no code of the module may run after its last configuration.
+/// Starts the thread. Dropping it waits for its end: no code of the module may run after its last configuration.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<StoppableThread, StartError> {
     let shared = Arc::clone(shared);
     let (mut last_error, mut step) = (String::new(), 0_usize);
@@ -44,7 +44,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<StoppableThread, StartError>
 }
 
 impl Shared {
-    /// Renews what requests hold that go on. A `max_hold` of a few intervals ends before.
+    /// Renews the slots and estimates of requests in progress. A `max_hold` of a few intervals expires before.
     fn renew(&self) {
         for (_, held) in self.renewals.due(usize::MAX, elapsed()) {
             let nanos = u64::try_from(held.hold.as_nanos()).unwrap_or(u64::MAX);
@@ -65,7 +65,7 @@ impl Shared {
 
     pub(super) fn publish(&self) {
         let mut all = self.metrics.lock();
-        // Counters are common to all configurations: the last one has their slots and reservations, since it stays the longest.
+        // Counters are common to all configurations: the newest configuration has their slots and reservations, since it stays the longest.
         if let Some(metrics) = all.iter().rev().find_map(Weak::upgrade) {
             let (mut published, now) = (self.held.lock(), HeldCounts::of(&self.limiter));
             metrics.count_held(&published, &now);

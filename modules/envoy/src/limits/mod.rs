@@ -1,7 +1,7 @@
-//! The rules and counters of the process: made for the first configuration that needs them, and shared by all that do.
+//! The rules and counters of the process: made for the first configuration that needs them, and shared by all that need them.
 //!
-//! Envoy makes a configuration for each listener, and a new one for each update of a listener before it drops the former. Counters
-//! must outlive that: configurations with the same rule files, or with rules of the same domains in their text, share one limiter.
+//! Envoy makes a configuration for each listener and, on an update of a listener, a new one before it drops the former. Counters must
+//! survive that: configurations with the same rule files, or with rules of the same domains in their text, share one limiter.
 
 mod background;
 mod shared;
@@ -68,10 +68,10 @@ enum Identity {
 static ALL: Mutex<Vec<(Identity, Weak<Limits>)>> = Mutex::new(Vec::new());
 
 impl Limits {
-    /// The rules and counters for a configuration: those that exist, with its rules put in force, or new ones.
+    /// The rules and counters for a configuration: existing, with its rules put in force, or new.
     pub(crate) fn of(local: &Local) -> Result<Arc<Self>, String> {
         let sources = read(&local.rules)?;
-        // Also where a limiter exists: rules that a module refuses must not be put in force.
+        // Also for an existing limiter: rules that a module refuses must not be put in force.
         let rules = checked(&sources)?;
         let identity = match &local.rules {
             RuleSource::Files(paths) => Identity::Files(paths.clone()),
@@ -113,12 +113,12 @@ impl Limits {
         Ok(Self { shared, _background: background })
     }
 
-    /// Publishes these figures from now on, for as long as they exist.
+    /// Publishes these figures from now on, while they exist.
     pub(crate) fn publish(&self, metrics: &Arc<Metrics>) {
         self.shared.metrics.lock().push(Arc::downgrade(metrics));
     }
 
-    /// Decides a request. The error is why it is malformed, for which a server has a status other than OK.
+    /// Decides a request. The error is why it is malformed; a server would return a status other than OK.
     pub(crate) fn decide<T>(
         &self,
         request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! What decisions and the background thread use, and the rules that they put in force.
+//! State shared by decisions and the background thread, and the rules in force.
 
 use crate::{
     metrics::{HeldCounts, Metrics},
@@ -19,16 +19,16 @@ use tidegate_core::{
 };
 use tidegate_shared::lease::Monotonic;
 
-/// What decisions and the background thread use.
+/// State shared by decisions and the background thread.
 pub(super) struct Shared {
     pub(super) limiter: Limiter,
     pub(super) clock: SystemClock,
     pub(super) request_limits: RequestLimits,
     /// Figures to publish.
     pub(super) metrics: Mutex<Vec<Weak<Metrics>>>,
-    /// Slots and reservations of all configurations, as far as they are in the figures.
+    /// Slots and reservations of all configurations that are already in the figures.
     pub(super) held: Mutex<HeldCounts>,
-    /// Tickets of requests that go on.
+    /// Tickets of requests in progress.
     pub(super) renewals: Renewals<Arc<HeldTicket>>,
     pub(super) rules: Mutex<CurrentRules>,
 }
@@ -40,19 +40,19 @@ pub(super) struct HeldTicket {
     pub(super) hold: Duration,
 }
 
-/// The time by which tickets are due.
+/// The clock by which tickets are due.
 pub(super) fn elapsed() -> Monotonic {
     Monotonic::from_nanos(since_boot())
 }
 
-/// Where the rules in force were read.
+/// The source of the rules in force.
 pub(super) struct CurrentRules {
     pub(super) source: RuleSource,
     pub(super) read: Vec<Source>,
 }
 
 impl Shared {
-    /// Puts rules in force that have been checked, unless they are already.
+    /// Puts checked rules in force, unless they are already.
     pub(super) fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
         let mut current = self.rules.lock();
         if current.read == sources {
@@ -85,8 +85,8 @@ pub(super) fn checked(sources: &[Source]) -> Result<RuleSet, String> {
     Ok(rules)
 }
 
-/// Whether a rule holds requests until they fit. The default wait for a slot is for ends of requests that arrive late over a network, which
-/// the filter sees at once.
+/// Whether a rule holds requests until they fit. The default wait for a slot does not count: it covers ends that arrive late over a
+/// network, which the filter sees at once.
 fn holds_requests(rule: &Rule) -> bool {
     let is_longer = |limit: &RuleLimit| {
         let queue = limit.algorithm.slot_queue();

@@ -11,7 +11,7 @@ pub(crate) struct AddedHeader {
     pub(crate) merge: Merge,
 }
 
-/// What becomes of a header that is there already.
+/// The effect on a header that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
     Append,

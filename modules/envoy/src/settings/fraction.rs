@@ -14,7 +14,7 @@ pub(crate) struct Fraction {
 }
 
 impl Fraction {
-    /// So many percents, unless runtime has others under the key.
+    /// A fraction of `numerator` percent, unless runtime has another under the key.
     pub(crate) fn percents(numerator: u32, key: &str) -> Self {
         Self { numerator, denominator: 100, runtime_key: key.to_owned() }
     }

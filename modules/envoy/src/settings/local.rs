@@ -1,7 +1,7 @@
-//! The module's own settings: where rules or decisions come from, and what Envoy does not offer to a module.
+//! The module's own settings: the source of rules or decisions, and values that Envoy does not offer to a module.
 //!
-//! They are the object `tidegate` beside the fields of Envoy's message where the configuration is JSON, and variables of the
-//! environment in any case: a protobuf message has no room for them.
+//! With JSON they are the object `tidegate` beside the fields of Envoy's message; a protobuf message has no room for them. Variables of the
+//! environment set them in either case.
 
 use super::Server;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use tidegate_envoy_config::Problems;
 /// The module's own settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Local {
-    /// The server that decides, and grants leases. Without one, rules and counters are of this process.
+    /// The server that decides and grants leases. Without a server, rules and counters are of this process.
     pub(crate) server: Option<Server>,
     pub(crate) rules: RuleSource,
     /// Maximum number of counters; none for the default of the machine's memory.
@@ -49,7 +49,7 @@ struct Written {
 }
 
 impl Local {
-    /// Of the filter's configuration.
+    /// Reads those of the filter's configuration.
     pub(super) fn read(own: Option<serde_json::Value>, problems: &Problems) -> Self {
         let mut written = written(own, problems);
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -105,7 +105,7 @@ impl Local {
         Self { server, rules, counters_max, source_cluster, dynamic_metadata }
     }
 
-    /// Of a route's configuration, which has no rules of its own.
+    /// Reads those of a route's configuration, which has no rules of its own.
     pub(super) fn of_route(own: Option<serde_json::Value>, problems: &Problems) -> Self {
         let mut written = written(own, problems);
         let own = written.source_cluster.take();

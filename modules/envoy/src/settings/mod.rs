@@ -1,7 +1,7 @@
 //! The configuration of the filter and of a route: Envoy's `RateLimit` and `RateLimitPerRoute`, as bytes or JSON.
 //!
-//! Whatever the module cannot do as Envoy's filter does is refused here, with the path of the field: no configuration that loads is
-//! decided differently.
+//! Whatever the module cannot do as Envoy's filter does is refused here, with the path of the field: no configuration that loads is decided
+//! differently.
 
 mod denial;
 mod fraction;
@@ -34,14 +34,14 @@ pub(crate) struct Settings {
     pub(crate) domain: String,
     pub(crate) request_type: RequestType,
     pub(crate) policies: Vec<Policy>,
-    /// The requests that are denied of those that could not be decided.
+    /// The share of undecided requests that is denied.
     pub(crate) failure_deny: Fraction,
     /// The longest wait for a decision of a server.
     pub(crate) timeout: Duration,
     pub(crate) error_status: u16,
     pub(crate) denied_status: u16,
     pub(crate) denied_headers: Vec<AddedHeader>,
-    /// Whether a denied gRPC call ends with RESOURCE_EXHAUSTED in place of UNAVAILABLE.
+    /// Whether a denied gRPC call ends with RESOURCE_EXHAUSTED instead of UNAVAILABLE.
     pub(crate) resource_exhausted: bool,
     /// Whether responses have `x-ratelimit-*`, unless an entry of `rate_limits` has its own option.
     pub(crate) x_ratelimit: bool,
@@ -67,9 +67,9 @@ pub(crate) enum RequestType {
 /// The configuration of a route.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RouteSettings {
-    /// In place of the filter's.
+    /// Replaces the filter's.
     pub(crate) domain: Option<String>,
-    /// In place of the filter's, if there are any.
+    /// Replace the filter's, if there are any.
     pub(crate) policies: Vec<Policy>,
 }
 
@@ -137,7 +137,7 @@ fn policies(node: &Node, local: &Local, problems: &Problems) -> Vec<Policy> {
 
 /// The fields of a configuration, and those of the module's own object `tidegate`, which only JSON can have.
 fn tree(bytes: &[u8], message: &Message, problems: &Problems) -> (Node, Option<serde_json::Value>) {
-    // No protobuf message begins so: it would be a group, field 15.
+    // No protobuf message begins with this byte: it would be a group, field 15.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return (wire::from_bytes(bytes, message, String::new(), problems), None);
     }

@@ -1,4 +1,4 @@
-//! The server that grants leases: its address, and how the module identifies itself there.
+//! The server that grants leases: its address, and the module's credentials for it.
 
 use super::Problems;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ pub(crate) struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix(PathBuf),
-    /// In the order in which they are preferred; one at least.
+    /// In order of preference; at least one.
     Tcp(Vec<HostPort>),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct HostPort {
 /// TLS to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
-    /// The authorities that have signed the server's certificate, as PEM.
+    /// The authorities that verify the server's certificate, as PEM.
     pub(crate) ca: PathBuf,
     /// The module's own certificate chain and key, as PEM.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
@@ -86,7 +86,7 @@ impl Server {
         written.checked(&places, problems)
     }
 
-    /// Of variables of the environment; none if no server is set.
+    /// Reads a server from variables of the environment; none if they set none.
     pub(super) fn of_variables(
         variable: impl Fn(&str) -> Option<String>,
         problems: &Problems,

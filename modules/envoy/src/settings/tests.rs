@@ -188,7 +188,7 @@ fn bytes_and_json_are_read_alike() {
     }
 }
 
-/// A newer Envoy may have it for a reason that this module would ignore.
+/// A newer Envoy may have added it with a meaning that this module would ignore.
 #[test]
 fn a_field_that_this_module_does_not_know_is_refused() {
     let problems = Problems::default();

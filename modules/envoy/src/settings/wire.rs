@@ -4,7 +4,7 @@ use crate::protobuf::{Wire, fields, numbers};
 use std::time::Duration;
 use tidegate_envoy_config::{Kind, Message, Node, Problems, Value};
 
-/// Reads a message. Envoy has validated it, so that whatever is wrong ends the reading.
+/// Reads a message. Envoy has validated it, so that any error ends the reading.
 pub(crate) fn from_bytes(bytes: &[u8], message: &Message, path: String, problems: &Problems) -> Node {
     let mut node = Node::at(path);
     for field in fields(bytes) {
@@ -82,7 +82,7 @@ fn value(wire: Wire<'_>, kind: Kind, path: String, problems: &Problems) -> Optio
     }
 }
 
-/// A `google.protobuf.Duration`, if it is one from 0.
+/// A `google.protobuf.Duration`, unless it is negative or malformed.
 fn duration(bytes: &[u8]) -> Option<Duration> {
     let [seconds, nanos] = numbers(bytes).ok()?;
     let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;

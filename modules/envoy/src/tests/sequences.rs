@@ -1,4 +1,4 @@
-//! Random sequences of hooks, of several streams at a time: also in orders that Envoy does not call them in.
+//! Random sequences of hooks, of several streams at a time, in orders that Envoy may never use.
 //!
 //! `TIDEGATE_HOOK_SEQUENCES` is the number of streams, 8,000 unless set.
 
@@ -28,7 +28,7 @@ pub(crate) fn count() -> u64 {
     env::var("TIDEGATE_HOOK_SEQUENCES").ok().and_then(|text| text.parse().ok()).unwrap_or(8_000)
 }
 
-/// Entries for a descriptor of each of these headers, with the name of the header as its key, and some of other kinds.
+/// Entries for a descriptor of each of these headers, with the header's name as its key, and some of other kinds.
 pub(crate) fn entries(headers: &[&str]) -> Json {
     let by_header = headers.iter().map(
         |header| json!({"actions": [{"request_headers": {"header_name": header, "descriptor_key": header}}]}),
@@ -54,11 +54,11 @@ pub(crate) fn entries(headers: &[&str]) -> Json {
 struct Live {
     stream: Stream,
     host: Fake,
-    /// The limited value that it has, if the filter can decide it.
+    /// Its limited value, if the filter can decide it.
     value: Option<u64>,
     /// Whether it waits for a server.
     waits: bool,
-    /// Wakes that it was resumed for.
+    /// Wakes for which it was resumed.
     resumed: usize,
 }
 
@@ -70,14 +70,14 @@ pub(crate) struct Sequences<'c> {
     live: Vec<Live>,
     /// Requests that went on, by the value of the first header.
     pub(crate) passed: HashMap<u64, u64>,
-    /// Of streams that are gone: wakes, and how many there were then.
+    /// Streams that are gone: the wakes of each, and their number at that time.
     gone: Vec<(Arc<AtomicUsize>, usize)>,
     pub(crate) begun: u64,
     pub(crate) switches: Option<Switches>,
 }
 
 impl<'c> Sequences<'c> {
-    /// Of a filter with [`entries`] for these headers. Of the first one's values each is limited.
+    /// Sequences for a filter with [`entries`] for these headers. Each value of the first header is limited.
     pub(crate) fn new(config: &'c Config, headers: &'c [&'c str]) -> Self {
         let route = json!({"domain": "without-rules"}).to_string();
         Self {
@@ -92,7 +92,7 @@ impl<'c> Sequences<'c> {
         }
     }
 
-    /// Calls a hook of a stream, or begins or ends one.
+    /// Calls a hook of a stream, or begins or ends a stream.
     pub(crate) fn step(&mut self, rng: &mut Rng) {
         if self.live.is_empty() || (self.live.len() as u64) < STREAMS && rng.once_in(4) {
             let live = self.begin(rng);
@@ -166,7 +166,7 @@ impl<'c> Sequences<'c> {
         let (mut value, mut is_text) = (None, true);
         for (index, header) in self.headers.iter().enumerate() {
             if rng.once_in(index as u64 + 1) {
-                // Some are in high demand.
+                // Value 0 is in high demand.
                 let number = if rng.once_in(2) { 0 } else { rng.below(VALUES) };
                 host.request.push(((*header).to_owned(), number.to_string().into_bytes()));
                 value = if index == 0 { Some(number) } else { value };
@@ -193,7 +193,7 @@ impl<'c> Sequences<'c> {
     }
 }
 
-/// Calls a hook, and notes whether it blocked if that is observed.
+/// Calls a hook; notes whether it blocked, if `switches` are observed.
 fn observed<T>(switches: &mut Option<Switches>, hook: impl FnOnce() -> T) -> T {
     match switches {
         Some(switches) => switches.of(hook),
@@ -201,21 +201,21 @@ fn observed<T>(switches: &mut Option<Switches>, hook: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Hooks that give the processor up without being preempted: the kernel counts such context switches of a thread as voluntary.
+/// Hooks that yielded the processor without being preempted: the kernel counts these as the thread's voluntary context switches.
 pub(crate) struct Switches {
     status: File,
     pub(crate) hooks: u64,
-    /// Those that blocked.
+    /// Number of hooks that blocked.
     pub(crate) blocked: u64,
 }
 
 impl Switches {
-    /// Of the calling thread.
+    /// Counts those of the calling thread.
     pub(crate) fn new() -> Self {
         Self { status: File::open("/proc/thread-self/status").unwrap(), hooks: 0, blocked: 0 }
     }
 
-    /// Voluntary ones of the thread so far.
+    /// Voluntary context switches of the thread so far.
     fn count(&self) -> u64 {
         let mut bytes = [0; 4_096];
         let length = self.status.read_at(&mut bytes, 0).unwrap();

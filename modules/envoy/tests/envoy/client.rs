@@ -11,7 +11,7 @@ use std::{
 pub struct Request {
     pub method: String,
     pub path: Vec<u8>,
-    /// `test` if it is none.
+    /// `test` if none is set.
     pub host: Option<String>,
     pub headers: Vec<(String, Vec<u8>)>,
 }
@@ -31,7 +31,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     pub status: u16,
-    /// In the order in which they were received, names in small letters.
+    /// In the order received, with lower-case names.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }

@@ -1,8 +1,8 @@
-//! Configurations of Envoy: listeners with one filter, in front of an application that Envoy itself is.
+//! Configurations of Envoy: listeners with one filter, in front of an application that is part of the same Envoy.
 
 use serde_json::{Value as Json, json};
 
-/// The type of Envoy's message.
+/// A message with the type of this name.
 pub fn typed(name: &str, mut message: Json) -> Json {
     message["@type"] = format!("type.googleapis.com/{name}").into();
     message
@@ -65,7 +65,7 @@ impl Filter {
     }
 }
 
-/// A listener with the filter and routes. The client's address is the last one in `x-forwarded-for`.
+/// A listener with the filter and routes. The client's address is the last in `x-forwarded-for`.
 pub fn listener(name: &str, filter: Filter, settings: &Json, routes: Vec<Json>) -> Json {
     let manager = typed(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -167,7 +167,7 @@ pub fn clusters(server: Option<&str>) -> Json {
     json!([application, tidegate])
 }
 
-/// The application: responds with a header, which is the cost of the request, and with those that a client forged.
+/// The application: responds with a header for the cost of the request, and with headers that a client has forged.
 pub fn application() -> Json {
     let manager = typed(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",

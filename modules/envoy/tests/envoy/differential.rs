@@ -1,4 +1,4 @@
-//! The module held against the ratelimit filter: the same random configurations and requests, in one Envoy.
+//! Compares the module with the ratelimit filter: the same random configurations and requests, in one Envoy.
 //!
 //! `TIDEGATE_COMPARISONS` is the least number of requests that are compared, `TIDEGATE_SEED` the seed of the first configurations.
 
@@ -31,7 +31,7 @@ pub fn decisions(binary: &Binary) {
     }
 }
 
-/// Compares the decisions of configurations made by a seed: the number of requests.
+/// Compares the decisions of configurations made by a seed; returns the number of requests.
 fn round(binary: &Binary, seed: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.yaml");
@@ -89,7 +89,7 @@ fn round(binary: &Binary, seed: u64) -> u64 {
     requests
 }
 
-/// Settings that count nothing, and show what is charged to values of [`DONE`].
+/// Settings that count nothing, and show the hits charged to values of [`DONE`].
 fn peek() -> Json {
     let action = json!({"request_headers": {"header_name": "x-done", "descriptor_key": DONE}});
     json!({
@@ -101,7 +101,7 @@ fn peek() -> Json {
     })
 }
 
-/// The hits that both have charged at the ends of streams; none while they differ.
+/// The hits that both filters have charged at the ends of streams; none while they differ.
 fn charges(envoy: &Envoy) -> Option<u64> {
     let (mut filter, mut module) = (Client::new(envoy, "filter-peek"), Client::new(envoy, "module-peek"));
     let mut sum = 0;
@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-/// Whether two responses are the same but for times.
+/// Whether two responses are the same except for times.
 fn is_same(one: &Response, other: &Response) -> bool {
     let (mut headers, mut others) = (compared(one), compared(other));
     headers.sort();
@@ -157,7 +157,7 @@ fn is_same(one: &Response, other: &Response) -> bool {
     let is_near = |name: &str| {
         let seconds = |response: &Response| response.header(name).and_then(|text| text.parse::<i64>().ok());
         match (seconds(one), seconds(other)) {
-            // The two are asked one after the other.
+            // The two filters get their requests one after the other.
             (Some(one), Some(other)) => (one - other).abs() <= 2,
             (one, other) => one == other,
         }

@@ -1,4 +1,4 @@
-//! The module as users have it: wrapped around the block of the ratelimit filter.
+//! The module as users have it: instead of the ratelimit filter, with that filter's configuration.
 
 use crate::{
     client::{Connection, Request, Response},
@@ -59,7 +59,7 @@ pub fn limits(binary: &Binary) {
         assert_eq!((served.status, served.header("x-ratelimit-remaining")), (200, Some(left)), "{served:?}");
         assert_eq!(served.header("x-ratelimit-limit"), Some("2, 2;w=31536000;name=\"per-key\""));
     }
-    // By a connection of its own, which another worker may have: the counters are common.
+    // A connection of its own may have another worker: the counters are common.
     let denied = send(&mut open(&envoy), &keyed("alice"));
     assert_eq!((denied.status, denied.header("x-envoy-ratelimited")), (429, Some("true")), "{denied:?}");
     assert_eq!(send(&mut edge, &keyed("bob")).status, 200);
@@ -130,7 +130,7 @@ pub fn access_logs(binary: &Binary) {
     settings["metadata_namespace"] = "limits".into();
     let keys = ["outcome", "limit_name", "requests_per_unit", "remaining", "decided_in"];
     let format = keys.map(|key| format!("%DYNAMIC_METADATA(limits:{key})%")).join(" ");
-    // As JSON, since the message of Envoy before 1.40 has no such field.
+    // As JSON: before Envoy 1.40, the message has no such field.
     let edge = listener("edge", Filter::ModuleByJson, &settings, vec![route("/", None)]);
     let rules = tempfile::tempdir().unwrap();
     let path = rules.path().join("rules.yaml");

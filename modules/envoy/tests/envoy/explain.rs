@@ -1,4 +1,4 @@
-//! `tidegate envoy explain` held against a real Envoy: random routes and requests, and for each the route, the domain and the descriptors.
+//! Compares `tidegate envoy explain` with a real Envoy: random routes and requests, and for each the route, the domain and the descriptors.
 //!
 //! The server describes each call in metadata, which Envoy writes into the response, and each route adds its name.
 //! `TIDEGATE_COMPARISONS` is the least number of requests that are compared, `TIDEGATE_SEED` the first seed.
@@ -38,7 +38,7 @@ pub fn differential(binary: &Binary) {
     }
 }
 
-/// Compares the requests to configurations made by a seed: their number.
+/// Compares the requests to configurations made by a seed; returns their number.
 fn round(binary: &Binary, seed: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.yaml");
@@ -100,7 +100,7 @@ fn round(binary: &Binary, seed: u64) -> u64 {
     compared
 }
 
-/// What is known of a request: the name of its route, and the call for it.
+/// The known facts of a request: the name of its route, and the call for it.
 #[derive(Debug, PartialEq)]
 struct Seen {
     route: Option<String>,
@@ -319,7 +319,7 @@ impl Routes<'_> {
         entry
     }
 
-    /// What a part configures for the filter, once in so many cases.
+    /// Adds a part's configuration for the filter, in one of `times` cases.
     fn per_filter(&mut self, part: &mut Json, times: u64) {
         if !self.generator.rng.once_in(times) {
             return;

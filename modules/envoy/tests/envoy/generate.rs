@@ -4,7 +4,7 @@ use crate::{client::Request, config::service, process::Binary, rng::Rng};
 use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
 
-/// The entries that actions make, for rules of their own: their names in headers show which descriptor was made.
+/// The entries that actions make, for rules of their own: the name in the headers shows which descriptor was made.
 const ENTRIES: &[(&str, &[&str])] = &[
     ("generic_key", &["a", "b"]),
     ("g", &["a"]),
@@ -24,16 +24,16 @@ const ENTRIES: &[(&str, &[&str])] = &[
     (DONE, &["a", "1"]),
 ];
 
-/// The key of descriptors that are charged when a stream has ended. Their limits are never reached: a proxy may charge them late.
+/// The key of descriptors that are charged when a stream has ended. Their limits are never reached, since a proxy may charge them late.
 pub const DONE: &str = "done";
 
-/// Rules for descriptors of up to two entries: one for each value above, and one for any other. Each has a name of its own.
+/// Rules for descriptors of up to two entries: one for each value above, and one for any other value. Each has its own name.
 pub fn rules() -> String {
     let mut rules = "domain: d\ndescriptors:\n".to_owned();
     let mut count = 0;
     let mut rule = |rules: &mut String, indent: &str, key: &str, value: Option<&str>| {
         count += 1;
-        // Most of them are never exceeded, so that a request is mostly admitted.
+        // Most are never exceeded, so that most requests are admitted.
         let requests = match key {
             DONE => 1_000_000_000,
             _ if count % 3 == 0 => 3,
@@ -179,7 +179,7 @@ impl Generator<'_> {
         policy
     }
 
-    /// One that is applied when the stream has ended.
+    /// An entry that is applied when the stream has ended.
     fn policy_at_end(&mut self) -> Json {
         let constant =
             json!({"generic_key": {"descriptor_key": DONE, "descriptor_value": self.one(&["a", "b"])}});
@@ -360,7 +360,7 @@ impl Generator<'_> {
         let mut values: Vec<&[u8]> =
             vec![b"1", b"1", b"2", b"", b" 1 ", b"-1", b"A", b"a b", "é".as_bytes(), b"1,2", "Ä".as_bytes()];
         if self.binary.is_from(40) {
-            // Regular expressions of earlier versions read UTF-8, those of the module bytes.
+            // Regular expressions of earlier versions match UTF-8, those of the module bytes.
             values.extend([&b"\xe9"[..], b"\xff\xfe", b"1\xa0", "1\u{a0}".as_bytes()]);
         }
         if self.rng.once_in(16) {

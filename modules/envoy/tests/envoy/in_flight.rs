@@ -59,23 +59,24 @@ pub fn slots(binary: &Binary) {
     });
     assert_eq!(held, [429, 429], "one request is in flight, and denied ones end without freeing its slot");
 
-    // Envoy may end a stream after its client has the response. Nobody answers from here on: a client that goes ends its request.
+    // Envoy may end a stream after its client has the response. From here on the upstream sends no response: a client that disconnects ends
+    // its request.
     upstream.set_nonblocking(true).unwrap();
     let (client, _at_upstream) = admitted(&edge, &upstream, "x-api-key: alice");
     assert_eq!(send(), 429);
     client.shutdown(Shutdown::Both).unwrap();
     admitted(&edge, &upstream, "x-api-key: alice");
 
-    // One that lasts for longer than `max_hold` is renewed.
+    // A request that outlasts `max_hold` is renewed.
     let _long = admitted(&edge, &upstream, "x-long: a");
     let another = Request::get("/").header("x-long", "a");
     eventually("the fourth renewal", || {
-        // Envoy 1.38 has figures at the end of a request.
+        // Envoy 1.38 updates figures at the end of a request.
         assert_eq!(Connection::open(&edge).unwrap().send(&another).unwrap().status, 429);
         (envoy.figure("slots{event=\"renewed\"") >= 4).then_some(())
     });
 
-    // A `max_hold` that is too short for renewals does not count any more, and its slot is in the figures.
+    // A `max_hold` too short for renewals expires, and the figures count its slot.
     let _held = admitted(&edge, &upstream, "x-short: a");
     let _another = admitted(&edge, &upstream, "x-short: a");
     let slots = |event: &str| envoy.figure(&format!("slots{{event=\"{event}\""));
@@ -83,7 +84,7 @@ pub fn slots(binary: &Binary) {
     assert!(slots("taken") >= 5 && slots("released") >= 2, "{} and {}", slots("taken"), slots("released"));
 }
 
-/// Sends requests until one is at the upstream, and gives the connection of its client.
+/// Sends requests until one is at the upstream; returns the connection of its client.
 fn admitted(edge: &str, upstream: &UnixListener, header: &str) -> (TcpStream, UnixStream) {
     eventually("a free slot", || {
         let mut client = TcpStream::connect(edge).ok()?;

@@ -1,6 +1,6 @@
-//! Several Envoys that share the limits of one server: by credits, and by its decisions.
+//! Several Envoys that share the limits of one server, by credits and by its decisions.
 //!
-//! What was admitted is counted by the application behind all of them.
+//! The application behind all of them counts the admitted requests.
 
 use crate::{
     client::{Connection, Request, Response},
@@ -23,7 +23,7 @@ use std::{
 use tempfile::TempDir;
 use tidegate_core::clock::since_boot;
 
-/// An application that keeps the paths of requests. Each costs 100.
+/// An application that records the paths of requests. Each request costs 100.
 pub struct Application {
     pub port: u16,
     shared: Arc<Seen>,
@@ -32,7 +32,7 @@ pub struct Application {
 #[derive(Default)]
 struct Seen {
     paths: Mutex<Vec<String>>,
-    /// Locked while requests to `/held` are not responded to.
+    /// Locked to hold the responses to `/held`.
     gate: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Application {
         self.shared.paths.lock().unwrap().iter().filter(|own| *own == path).count()
     }
 
-    /// Does not respond to requests to `/held` until this is dropped.
+    /// Holds the responses to `/held` until this is dropped.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.shared.gate.lock().unwrap()
     }
@@ -88,7 +88,7 @@ fn serve(stream: TcpStream, seen: &Seen) -> Option<()> {
     }
 }
 
-/// The filter's configuration, with an entry for the path and one for a header.
+/// The filter's configuration, with an entry for the path and an entry for a header.
 pub fn settings(server: &str) -> Json {
     json!({
         "domain": "edge",
@@ -151,7 +151,7 @@ pub fn decisions(binary: &Binary) {
     let edges = envoys.each_ref().map(|envoy| envoy.listener("edge"));
     let request = |edge: usize, path: &str| send(&edges[edge], &Request::get(path));
 
-    // Small limits: by the server, shared by both.
+    // Small limits: the server decides, and both Envoys share them.
     let statuses = [0, 1, 0, 1, 0, 0].map(|edge| request(edge, "/small").status);
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
     let denied = request(0, "/small");
@@ -162,7 +162,7 @@ pub fn decisions(binary: &Binary) {
     let after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
     assert!(reset > 0 && reset == after, "{denied:?}");
 
-    // What rules declare for their denials, by the server and then by the kept denial.
+    // The additions that rules declare for denials: first by the server, then by the kept denial.
     assert_eq!([request(0, "/told").status, request(0, "/marked").status], [200; 2]);
     for _ in 0..5 {
         let told = request(0, "/told");
@@ -226,7 +226,7 @@ pub fn in_flight(binary: &Binary) {
     });
 }
 
-/// Slots that are held for less than a second: by a WebSocket, by a response that takes long, and by a request that has ended.
+/// Slots with a hold of less than a second: a WebSocket, a response that takes long, and a request that has ended.
 pub fn renewed(binary: &Binary) {
     let folder = tempfile::tempdir().unwrap();
     let limit =
@@ -255,16 +255,16 @@ pub fn renewed(binary: &Binary) {
     BufReader::new(&socket).read_line(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 101"), "{response}");
 
-    // Each is renewed every 300 ms: after four times it has been held for longer than without.
+    // Each is renewed every 300 ms: after four times it has been held for longer than a ticket without renewals.
     let renewals = |event: &str| envoy.figure(&format!("renewals{{event=\"{event}\""));
     let status = |path: &str| send(&edge, &Request::get(path)).status;
     eventually("renewals", || {
-        // Envoy 1.38 has figures at the end of a request.
+        // Envoy 1.38 updates figures at the end of a request.
         assert_eq!([status("/long"), status("/socket")], [429, 429]);
         (renewals("renewed") >= 10).then_some(())
     });
     assert_eq!(renewals("not_held"), 0);
-    // The end of the WebSocket frees its slot, and that of the response stays.
+    // The end of the WebSocket frees its slot; the long response keeps its slot.
     drop(socket);
     application.set_nonblocking(true).unwrap();
     eventually("a free slot", || {
@@ -336,7 +336,7 @@ pub fn hung(binary: &Binary) {
     for (turn, other) in [(0, 1), (1, 0)] {
         servers[turn].signal("STOP");
         let stopped = since_boot();
-        // Each request follows the failure mode in its timeout, until the other server decides.
+        // The timeout decides each request by the failure mode, until the other server decides.
         eventually("decisions of another server", || is_decided().then_some(()));
         let undecided = elapsed(stopped);
         assert!(undecided < Duration::from_secs(2), "no decision for {undecided:?}");
@@ -349,7 +349,7 @@ pub fn hung(binary: &Binary) {
     }
     let connections = |event: &str| envoy.figure(&format!("connections{{event=\"{event}\""));
     eventually("figures of connections", || {
-        // Envoy 1.38 has them at the end of a request.
+        // Envoy 1.38 updates them at the end of a request.
         is_decided();
         ([connections("connected"), connections("unresponsive")] == [3, 2]).then_some(())
     });
@@ -400,7 +400,7 @@ pub fn shared(binary: &Binary) {
     );
 }
 
-/// Sends requests: as fast as they are decided while this Envoy is the busy one, else some.
+/// Sends requests: as fast as they are decided while this Envoy is busy, otherwise a few.
 fn load(edge: &str, own: usize, begun: u64, is_over: &AtomicBool, sent: &AtomicUsize) {
     let mut connection = Connection::open(edge).unwrap();
     while !is_over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Ten Envoys and one server: the limits of every algorithm, under load that moves among them, and with Envoys and the server killed.
+//! Ten Envoys and one server: the limits of every algorithm under load that moves among the Envoys, and with Envoys and the server killed.
 
 use crate::{
     client::{Connection, Request},
@@ -23,7 +23,7 @@ const DEMAND: usize = 1_700;
 /// The time for which two Envoys have most of the load.
 const SHARE: Duration = Duration::from_millis(150);
 
-/// Of an hour, so that no hits are free again during the test but those of a bucket.
+/// Per hour, so that only a bucket frees hits again during the test.
 const ALGORITHMS: [(&str, &str); 6] = [
     ("sliding_window", r#"{"algorithm": "sliding_window"}"#),
     ("sub_windows", r#"{"algorithm": "sliding_window", "precision": 60}"#),
@@ -47,7 +47,7 @@ impl Load<'_> {
     /// Sends requests by one Envoy, until it is killed or the load ends.
     fn send(&self, own: usize) {
         let mut connection = Connection::open(&self.edges[own]).unwrap();
-        // Each begins with another limit, and some of them are busy.
+        // Each Envoy begins with another limit, and some Envoys are busy.
         for turn in own.. {
             let busy = (elapsed(self.begun).as_millis() / SHARE.as_millis()) as usize * 3;
             if (own + ENVOYS - busy % ENVOYS) % ENVOYS > 1 {
@@ -81,8 +81,8 @@ impl Load<'_> {
     }
 }
 
-/// Applies a load; `disturb` is called when a third of it was sent, and when two thirds were. Returns its time, and how many requests to each
-/// limit were not decided.
+/// Applies a load; calls `disturb` after one third and after two thirds of it. Returns the time it took, and the number of undecided requests for
+/// each limit.
 fn run(edges: &[String], run: &str, mut disturb: impl FnMut(usize)) -> (Duration, [usize; ALGORITHMS.len()]) {
     let load =
         Load { edges, run, begun: since_boot(), sent: Default::default(), undecided: Default::default() };
@@ -101,12 +101,12 @@ fn run(edges: &[String], run: &str, mut disturb: impl FnMut(usize)) -> (Duration
     (elapsed(load.begun), load.undecided.map(AtomicUsize::into_inner))
 }
 
-/// What was admitted of each limit, as the application counts it.
+/// Admitted requests of each limit, as the application counts them.
 fn admitted(application: &Application, run: &str) -> [usize; ALGORITHMS.len()] {
     ALGORITHMS.map(|(name, _)| application.count(&format!("/{name}-{run}")))
 }
 
-/// Ten Envoys have no time to spare for ten others.
+/// Ten Envoys leave no time for ten others.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub fn fleet(binary: &Binary) {
@@ -130,7 +130,7 @@ pub fn fleet(binary: &Binary) {
     let mut envoys: Vec<Envoy> = (0..ENVOYS).map(|_| envoy(binary, &settings, application.port)).collect();
     let edges: Vec<String> = envoys.iter().map(|envoy| envoy.listener("edge")).collect();
     let begun = since_boot();
-    // Of a bucket, what is free again.
+    // Hits that a bucket frees.
     let freed = |time: Duration| 1 + LIMIT * time.as_secs() as usize / 3_600 + 1;
 
     let check = |run: &str, (time, undecided): (Duration, [usize; ALGORITHMS.len()]), least, most| {
@@ -142,12 +142,12 @@ pub fn fleet(binary: &Binary) {
         }
     };
 
-    // An idle machine admits 99 of 100. Where a thread waits for the processor until its lease has ended, after 200 ms, its credits are lost.
+    // An idle machine admits 99 of 100. If a thread waits for the processor until its lease has ended, after 200 ms, its credits are lost.
     check("calm", run(&edges, "calm", |_| {}), LIMIT * 8 / 10, LIMIT);
-    // Those of a killed Envoy are lost too.
+    // The credits of a killed Envoy are lost too.
     let killed = run(&edges, "killed", |third| envoys[ENVOYS - third].kill());
     check("killed", killed, LIMIT * 7 / 10, LIMIT);
-    // A server without a snapshot begins anew, but for what Envoys report.
+    // A server without a snapshot begins with empty counters, plus what Envoys report.
     let lost = run(&edges[..ENVOYS - 2], "lost", |third| {
         server.kill();
         thread::sleep(Duration::from_millis(20) * third as u32);

@@ -1,4 +1,4 @@
-//! Rules of which a server grants no credits: two Envoys send every request to it, and admit no more than it does.
+//! Rules for which a server grants no credits: two Envoys send every request to it, and admit no more than it does.
 
 use crate::{
     client::{Connection, Request, Response},
@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// With a rule for each of these values of `path`; and an entry for the end of a request, with its cost.
+    /// Starts with a rule for each of these values of `path`, and an entry for the end of a request with its cost.
     fn start(binary: &Binary, limits: Json) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let limits = limits.as_object().unwrap();
@@ -44,13 +44,13 @@ impl World {
         Self { application, envoys, edges, _server: server, _folder: folder }
     }
 
-    /// Sends requests to both Envoys in turns: how many are admitted.
+    /// Sends requests to the two Envoys in turn; returns how many are admitted.
     fn admitted(&self, request: &Request, count: usize) -> usize {
         let mut connections = self.edges.each_ref().map(|edge| Connection::open(edge).unwrap());
         (0..count).filter(|turn| connections[turn % 2].send(request).unwrap().status == 200).count()
     }
 
-    /// Each of so many requests was decided by the server.
+    /// Asserts that the server decided each of these requests.
     fn assert_decided_by_server(&self, requests: usize) {
         let decided = |place: &str| {
             self.envoys.iter().map(|envoy| envoy.figure(&format!("place=\"{place}\""))).sum::<u64>()
@@ -69,7 +69,7 @@ pub fn reserved(binary: &Binary) {
         json!({"unit": "year", "requests_per_unit": 2_000, "reserve": 500, "algorithm": "fixed_window"});
     let world = World::start(binary, json!({"/": budget, "/held": budget}));
 
-    // One after the other: each has its cost of 100 instead of the estimate before the next one starts.
+    // One by one: each request's cost of 100 replaces its estimate before the next request starts.
     let mut connection = Connection::open(&world.edges[0]).unwrap();
     let mut send_one = || connection.send(&Request::get("/")).unwrap();
     let admitted: Vec<Response> = (0..17).map(|_| send_one()).take_while(|one| one.status == 200).collect();
@@ -77,7 +77,7 @@ pub fn reserved(binary: &Binary) {
     let denied = [send_one(), send(&world.edges[1], &Request::get("/"))];
     assert_eq!(denied.each_ref().map(|one| (one.status, remaining(one))), [(429, "400"); 2]);
 
-    // At once: the estimates of four requests are the whole budget.
+    // All at once: the estimates of four requests are the whole budget.
     let gate = world.application.hold();
     let held = Request::get("/held");
     let statuses: Vec<u16> = thread::scope(|scope| {
@@ -91,7 +91,7 @@ pub fn reserved(binary: &Binary) {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 4);
-    // Their costs are 400 in all.
+    // They cost 400 in all.
     let last = eventually("the ends of four requests", || {
         Some(send(&world.edges[0], &held)).filter(|response| response.status == 200)
     });
@@ -118,7 +118,7 @@ pub fn others(binary: &Binary) {
     assert_eq!(world.admitted(&limited, 610), 600);
     assert_eq!(world.admitted(&Request::get("/conditional"), 10), 10, "the condition does not hold");
 
-    // The second denial is the first one of the ban.
+    // The second denial is the first of the ban.
     let banned = Request::get("/banned");
     let admitted = world.admitted(&banned, 502);
     let resets = world.edges.each_ref().map(|edge| {
@@ -128,7 +128,7 @@ pub fn others(binary: &Binary) {
     });
     assert_eq!((admitted, resets), (500, [(429, true); 2]));
 
-    // One every 2 ms, whatever the server is sent at once.
+    // One request every 2 ms, however many the server gets at once.
     let begun = since_boot();
     thread::scope(|scope| {
         let clients = (0..4).map(|client| {

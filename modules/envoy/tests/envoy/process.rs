@@ -15,7 +15,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Attempts to see an effect, and the interval between them: 20 seconds.
+/// Number of attempts to see an effect, and the interval between them: 20 seconds in all.
 const ATTEMPTS: usize = 1_000;
 const POLL: Duration = Duration::from_millis(20);
 
@@ -74,17 +74,17 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Runs Envoy with a configuration, in which `FOLDER` is that of its files.
+    /// Runs Envoy with a configuration, in which `FOLDER` stands for the folder of its files.
     pub fn start(binary: &Binary, config: &Json, variables: &[(&str, &str)]) -> Self {
         Self::run(binary, config, variables).unwrap_or_else(|log| panic!("Envoy ended:\n{log}"))
     }
 
-    /// The same; the log if Envoy ends before it is ready.
+    /// Runs Envoy; the error is the log if Envoy ends before it is ready.
     pub fn run(binary: &Binary, config: &Json, variables: &[(&str, &str)]) -> Result<Self, String> {
         Self::run_text(binary, &config.to_string(), variables)
     }
 
-    /// The same with a configuration as YAML.
+    /// Runs Envoy with a configuration as YAML.
     pub fn run_text(binary: &Binary, config: &str, variables: &[(&str, &str)]) -> Result<Self, String> {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path();
@@ -95,7 +95,7 @@ impl Envoy {
         let child = Command::new(&binary.path)
             .args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"])
             .args(["--component-log-level", "dynamic_modules:info"])
-            // Former versions of a listener go after that long.
+            // Former versions of a listener end after this time.
             .args(["--drain-time-s", "1"])
             .args(["--file-flush-interval-msec", "20"])
             .arg("--admin-address-path")
@@ -124,7 +124,7 @@ impl Envoy {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Waits until the access log of a listener is this, apart from the order of its lines.
+    /// Waits until the access log of a listener has exactly these lines, in any order.
     pub fn await_access_log(&self, expected: &[&str]) {
         let path = self.folder.path().join("access");
         let lines = || {
@@ -138,7 +138,7 @@ impl Envoy {
         eventually(&format!("{sorted:?}, but {:?}", lines()), || (lines()? == sorted).then_some(()));
     }
 
-    /// Status and body of a page of the admin port; none before Envoy has it.
+    /// Status and body of a page of the admin port; none before the port serves it.
     pub fn admin(&self, path: &str) -> Option<(u16, String)> {
         let address = fs::read_to_string(self.folder.path().join("admin")).ok()?;
         let mut connection = client::Connection::open(address.trim()).ok()?;
@@ -151,7 +151,7 @@ impl Envoy {
         self.find_listener(name).unwrap()
     }
 
-    /// The same; none if there is none.
+    /// Address of a listener; none if Envoy does not have it.
     pub fn find_listener(&self, name: &str) -> Option<String> {
         let (_, listeners) = self.admin("/listeners?format=json")?;
         let listeners: Json = serde_json::from_str(&listeners).ok()?;
@@ -161,7 +161,7 @@ impl Envoy {
         Some(format!("127.0.0.1:{port}"))
     }
 
-    /// Bytes of memory that it has.
+    /// Bytes of its resident memory.
     pub fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -171,7 +171,7 @@ impl Envoy {
 }
 
 impl Envoy {
-    /// Kills it, so that it can do nothing more.
+    /// Kills it at once.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -208,21 +208,21 @@ impl Server {
         Self { child, folder }
     }
 
-    /// One that describes each decision in metadata.
+    /// A server that describes each decision in metadata.
     pub fn describing(rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let child = Self::run(&folder, rules, &["--dynamic-metadata"]);
         Self { child, folder }
     }
 
-    /// One that grants leases.
+    /// A server that grants leases.
     pub fn granting(rules: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let child = Self::run(&folder, rules, &["--leases"]);
         Self { child, folder }
     }
 
-    /// One that grants leases, also at a port, to callers with a token of this file.
+    /// A server that grants leases, also at a port, to callers with a token of this file.
     pub fn granting_at(rules: &Path, port: u16, tokens: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (address, tokens) = (format!("127.0.0.1:{port}"), tokens.to_str().unwrap());
@@ -242,7 +242,7 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Stops it for a while, or has it go on: as a process that hangs, whose connections the system still accepts.
+    /// Sends it a signal, for example to stop it like a process that hangs, whose connections the system still accepts.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "kill -s {name}");
@@ -263,13 +263,13 @@ impl Server {
         child
     }
 
-    /// Kills it, so that it can do nothing more.
+    /// Kills it at once.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts one again that grants leases, at the same socket, without counters.
+    /// Starts a server again that grants leases, at the same socket, without counters.
     pub fn start_again(&mut self, rules: &Path) {
         self.child = Self::run(&self.folder, rules, &["--leases"]);
     }
@@ -306,18 +306,18 @@ fn server_binary() -> PathBuf {
     env::var_os("TIDEGATE_SERVER").map_or_else(|| BUILT.get_or_init(build).clone(), PathBuf::from)
 }
 
-/// Whether a variable is one that Cargo sets for the package that it runs.
+/// Whether Cargo sets this variable for the package that it runs.
 fn is_of_package(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// Builds what this test does not depend on as far as Cargo knows, unless it is built.
+/// Builds a file that this test needs although Cargo does not know it, unless it is built.
 fn built(arguments: &[&str], file: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--locked"]).args(arguments).current_dir(root);
-    // With the variables of this test's package, the build script of ring would run again, and all that depends on it be built again.
+    // With the variables of this test's package, the build script of ring, and everything that depends on it, would be built again.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(name)) {
         cargo.env_remove(name);
     }

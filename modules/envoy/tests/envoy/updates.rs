@@ -1,6 +1,7 @@
 //! Updates of listeners under load: counters stay, and memory does not grow.
 //!
-//! `TIDEGATE_LISTENER_UPDATES` is the number of updates, 20 unless set. From 200 on memory is compared with that after a quarter of them.
+//! `TIDEGATE_LISTENER_UPDATES` is the number of updates, by default 20. From 200 on, memory at the end is compared with memory after a
+//! quarter.
 
 use crate::{
     client::{Connection, Request},
@@ -23,7 +24,7 @@ descriptors: [{ key: api_key, rate_limit: { unit: year, requests_per_unit: 2 } }
 /// The most bytes by which memory may grow with each update. Envoy keeps the names of statistics, for example.
 const GROWTH_MAX: u64 = 4 << 10;
 
-/// The listener of a version, which only its configuration names.
+/// The listener in a version, which shows only in its configuration.
 fn edge(version: usize) -> Json {
     let action = json!({"request_headers": {"header_name": "x-api-key", "descriptor_key": "api_key"}});
     let settings = json!({
@@ -43,7 +44,7 @@ fn write(folder: &Path, version: usize) {
     file.persist(folder.join("listeners.json")).unwrap();
 }
 
-/// Listeners come from a file that is replaced many times, under requests.
+/// Listeners come from a file that is replaced many times, under load.
 pub fn updates(binary: &Binary) {
     let count = env::var("TIDEGATE_LISTENER_UPDATES").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +84,7 @@ fn keyed(key: &str) -> Request {
     Request::get("/").header("x-api-key", key)
 }
 
-/// Sends requests until it is stopped. Connections are closed where a listener is replaced.
+/// Sends requests until it is stopped. Envoy closes connections when it replaces a listener.
 fn load(address: &str, stop: &AtomicBool, served: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut connection) = Connection::open(address) else { continue };
@@ -97,7 +98,7 @@ fn load(address: &str, stop: &AtomicBool, served: &AtomicU64) {
     }
 }
 
-/// Replaces the listener so many times: the bytes of memory after a quarter of them, and at the end.
+/// Replaces the listener `count` times; returns the bytes of memory after a quarter of them, and at the end.
 fn replace(envoy: &Envoy, folder: &Path, count: usize) -> (u64, u64) {
     let mut first = 0;
     for version in 1..=count {
@@ -110,7 +111,7 @@ fn replace(envoy: &Envoy, folder: &Path, count: usize) -> (u64, u64) {
             first = envoy.resident();
         }
     }
-    // Former versions are kept for a second, for connections that they have.
+    // Former versions stay for a second, for their open connections.
     thread::sleep(std::time::Duration::from_secs(2));
     (first, envoy.resident())
 }

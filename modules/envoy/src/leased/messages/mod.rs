@@ -16,7 +16,7 @@ use tidegate_shared::lease::LeaseRequest;
 pub(super) const PATH: &str = "/tidegate.v1.Leases/Exchange";
 /// The most decisions and claims of one call.
 pub(super) const DECISIONS_MAX: usize = 64;
-/// Of 90 bytes each.
+/// Each has 90 bytes.
 pub(super) const CLAIMS_MAX: usize = 300;
 /// Bytes of a request besides its decisions or claims, at most.
 pub(super) const OTHER_BYTES: usize = 64;
@@ -34,7 +34,7 @@ pub(super) struct RulesId {
 /// A request of `Exchange`.
 pub(super) struct ExchangeRequest<'r> {
     pub(super) node: u64,
-    /// Those by which the counters of the claims were learnt.
+    /// The rules under which the counters of the claims were learnt.
     pub(super) rules: RulesId,
     pub(super) claims: &'r [(CounterId, LeaseRequest)],
 }
@@ -78,16 +78,16 @@ pub(super) fn release_request(domain: &str, ticket: &str) -> Vec<u8> {
     rate_limit_request(&of_ticket(domain, ticket, [Hits::ONE]))
 }
 
-/// A request that releases the slots of a ticket and returns its estimates: its request has not reached the service. Without hits it ends
-/// a ticket with estimates, with one a ticket without: the server leaves out the one that does not apply.
+/// A request that releases the slots of a ticket and returns its estimates: the ticket's request has not reached the upstream. A descriptor
+/// without hits ends a ticket with estimates, a descriptor with one hit ends a ticket without; the server ignores whichever does not apply.
 pub(super) fn cancel_request(domain: &str, ticket: &str) -> Vec<u8> {
     rate_limit_request(&of_ticket(domain, ticket, [Hits::Peek, Hits::ONE]))
 }
 
-/// A request that renews a ticket: that which has it, encoded, with the ticket in one more entry of each descriptor.
+/// A request that renews a ticket: the encoded request that got it, with the ticket as one more entry of each descriptor.
 pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
     let mut message = Writer::default();
-    // An error is none of a request that this module has encoded.
+    // No error: this module has encoded the request.
     for field in fields(request).map_while(Result::ok) {
         match field {
             (1, Wire::Bytes(domain)) => message.bytes(1, domain),
@@ -104,7 +104,7 @@ pub(super) fn renewal_request(request: &[u8], ticket: &str) -> Vec<u8> {
     message.into_bytes()
 }
 
-/// A request of descriptors with a ticket, each with these hits.
+/// A request about a ticket, with a descriptor for each of these hits.
 fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item = Hits>) -> Request<'r> {
     let mut request = Request::new(domain);
     for hits in hits {
@@ -114,7 +114,7 @@ fn of_ticket<'r>(domain: &'r str, ticket: &'r str, hits: impl IntoIterator<Item 
     request
 }
 
-/// Whether a request does nothing but end the request of a ticket, so that a second one changes nothing.
+/// Whether a request only ends the request of a ticket, so that a second request changes nothing.
 pub(super) fn is_end(request: &Request<'_>, ticket: &str) -> bool {
     let ticket_of = |descriptor: &Descriptor<'_>| {
         descriptor
@@ -130,7 +130,7 @@ fn write_descriptor(descriptor: &Descriptor<'_>, writer: &mut Writer) {
     for entry in &descriptor.entries {
         writer.message(1, |writer| {
             writer.text(1, entry.key);
-            // As the client sent it: the server writes the text of its bytes itself.
+            // As the client sent it: the server makes the text of these bytes itself.
             let value = client_bytes(entry.value);
             if !value.is_empty() {
                 writer.bytes(2, &value);

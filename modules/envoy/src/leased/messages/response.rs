@@ -16,10 +16,10 @@ use tidegate_shared::lease::{LeaseResponse, Settings, Supply};
 pub(in crate::leased) struct ExchangeResponse {
     pub(in crate::leased) rules: RulesId,
     pub(in crate::leased) decisions: Vec<Decided>,
-    /// Those without a sequence are to be ignored.
+    /// Grants without a sequence have to be ignored.
     pub(in crate::leased) grants: Vec<LeaseResponse>,
     pub(in crate::leased) settings: Option<Settings>,
-    /// Whether counters of the server are in a shared store, of which it grants no credits. With `settings`.
+    /// Whether counters of the server are in a shared store, for which it grants no credits. With `settings`.
     pub(in crate::leased) has_shared_store: bool,
 }
 
@@ -28,9 +28,9 @@ pub(in crate::leased) struct ExchangeResponse {
 pub(in crate::leased) struct Decided {
     /// None if the server refused the request.
     pub(in crate::leased) response: Option<Box<Response>>,
-    /// One for each descriptor; empty if the server decides all such requests.
+    /// The counter of each descriptor; empty if the server decides all such requests.
     pub(in crate::leased) counters: Vec<LearntCounter>,
-    /// Time for which what the ticket of the response names is held; zero without one.
+    /// Time for which the slots or estimates of the ticket are held; zero without a ticket.
     pub(in crate::leased) hold: Duration,
 }
 
@@ -56,16 +56,16 @@ pub(crate) struct Response {
     pub(in crate::leased) renewal: Option<Renewal>,
 }
 
-/// What a renewal of a ticket needs.
+/// Content of a ticket's renewal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::leased) struct Renewal {
     /// Time for which the ticket is held.
     pub(in crate::leased) hold: Duration,
-    /// The request that has it, encoded.
+    /// The request that got it, encoded.
     pub(in crate::leased) request: Vec<u8>,
 }
 
-/// What rules, and options of the server, add to a decision.
+/// Additions to a decision by rules, and by options of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Additions {
     pub(crate) body: String,
@@ -91,7 +91,7 @@ pub(crate) struct CurrentLimit {
 }
 
 impl Additions {
-    /// What follows from a decision with these additions, before the filter's own headers.
+    /// The effects of a decision with these additions, before the filter's own headers.
     pub(crate) fn consequence(&self, is_denied: bool) -> Consequence {
         let Self { body, response_headers, request_headers } = self.clone();
         Consequence { is_denied, body, response_headers, request_headers, logged: None }
@@ -226,7 +226,7 @@ fn header(bytes: &[u8]) -> Result<(Box<str>, Box<[u8]>), Malformed> {
 fn ticket_of(metadata: &[u8]) -> Result<Option<Box<str>>, Malformed> {
     let mut ticket = None;
     for field in fields(metadata) {
-        // The key of an entry, and its value, of which field 3 is a text.
+        // The key of an entry, and its value, which is a text in field 3.
         if let (_, Wire::Bytes(entry)) = field?
             && bytes_of(entry, 1)? == Some(TICKET_KEY.as_bytes())
             && let Some(text) = bytes_of(bytes_of(entry, 2)?.unwrap_or_default(), 3)?

@@ -1,4 +1,4 @@
-//! Costs that are known at the end, where a server decides: requests that end too early, and a connection that is lost.
+//! Costs known at the end, where a server decides: requests that end too early, and a lost connection.
 
 use super::{
     super::{Leased, exchanges::Exchanges},
@@ -15,7 +15,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tidegate_envoy_abi::{Flow, Module as _};
 use tidegate_shared::lease::Monotonic;
 
-/// A filter whose server charges an estimate to a limit of 1,000 for each value of `x-first`, and the calls between them.
+/// A filter whose server charges an estimate to a limit of 1,000 for each value of `x-first`, and the calls to it.
 struct Reserving {
     config: Config,
     leased: Arc<Leased>,
@@ -37,7 +37,7 @@ impl Reserving {
         Self { config, leased, server, exchanges, network, rng: Rng::of_seed(1), time: SECOND }
     }
 
-    /// A request, of which the end will state a cost of 3.
+    /// A request whose end states a cost of 3.
     fn begin(&self) -> (Stream, Fake) {
         TIME.set(Some(self.time));
         let (mut stream, mut host) = (Stream::default(), Fake::new("/").with("x-first", "a"));
@@ -47,7 +47,7 @@ impl Reserving {
         (stream, host)
     }
 
-    /// Passes on what is there to be sent and received for a while.
+    /// Sends and receives all messages for a while.
     fn exchange(&mut self) {
         for _ in 0..10 {
             self.time += MILLI;
@@ -61,7 +61,7 @@ impl Reserving {
         }
     }
 
-    /// Loses the connection, with all that is to be sent.
+    /// Loses the connection, with all unsent messages.
     fn lose(&mut self) {
         self.exchanges.push(std::mem::take(&mut *self.leased.shared.questions.lock()));
         self.exchanges.fail_all(Monotonic::from_nanos(self.time));

@@ -34,7 +34,7 @@ use tokio::time::timeout;
 
 /// Streams of one filter.
 const STREAMS: u64 = 4_000;
-/// Limits by the hour. Counters of smaller ones are not leased.
+/// Limits per hour. Counters of smaller limits are not leased.
 const LIMITS: [(&str, u64); 2] = [("x-first", 500), ("x-second", 700)];
 
 pub(super) const HEADERS: [&[&str]; 2] = [&["x-first", "x-second"], &["x-second", "x-first"]];
@@ -46,7 +46,7 @@ fn rules() -> String {
     format!("{{ domain: d, descriptors: [ {} ] }}", rules.join(", "))
 }
 
-/// A filter that a server decides for, by a thread that the test takes the place of.
+/// A filter with a server, and the thread's part to be played by the test.
 pub(super) fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
     let text = json!({
         "domain": "d", "failure_mode_deny": true, "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
@@ -60,7 +60,7 @@ pub(super) fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
     (Config { settings, decider: Decider::Server(Arc::clone(&leased)), metrics }, leased)
 }
 
-/// Calls hooks of some streams; the most requests that went on with one value of the first header.
+/// Calls hooks of some streams; returns the most requests that went on with one value of the first header.
 fn run(seed: u64, damaged: u64) -> u64 {
     let mut rng = Rng::of_seed(seed);
     let headers = HEADERS[(seed % 2) as usize];
@@ -123,7 +123,7 @@ fn no_damaged_response_panics_or_leaks() {
     }
 }
 
-/// With the thread that exchanges with the server, in true time.
+/// With the real thread, and in real time.
 #[test]
 fn hooks_wait_for_nothing_while_the_thread_exchanges() {
     let (config, leased) = filter(HEADERS[0], 1);
@@ -141,7 +141,7 @@ fn hooks_wait_for_nothing_while_the_thread_exchanges() {
                 network.receive(&mut exchanges, &shared.known, &server, (now, at), &mut rng, faults);
                 exchanges.expire(now);
                 runtime.block_on(async {
-                    // An error is that the time is over.
+                    // The error means that the time is over.
                     let _ = timeout(Duration::from_millis(1), shared.wake.notified()).await;
                 });
             }

@@ -12,7 +12,7 @@ use world::{BEGAN, MILLI, Node, Server};
 
 const SECOND: u64 = 1_000 * MILLI;
 thread_local! {
-    /// Nanoseconds of the clock, where a test sets them.
+    /// Nanoseconds of the clock, if a test sets them.
     pub(super) static TIME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -60,7 +60,7 @@ impl Run {
         BEGAN + self.time
     }
 
-    /// One request at a node; whether it was decided by credits to be admitted.
+    /// Sends one request to a node; notes whether credits admitted it.
     fn send(&mut self, node: usize, value: &str, hits: u64) {
         let (at, now) = (self.at(), Monotonic::from_nanos(self.time));
         if self.nodes[node].decide(&request(&[("k", value)], hits), now) == Some(true) {
@@ -88,7 +88,7 @@ impl Run {
         all
     }
 
-    /// No second has more than the limit of any value: no window of the clock, or, if it slides, none at all.
+    /// No second has more than the limit of any value: no window of the clock or, with a sliding window, no second at all.
     fn assert_bound(&self, slides: bool) {
         for (value, times) in self.all() {
             let window = |at: u64| if slides { at } else { at / SECOND * SECOND };
@@ -104,12 +104,12 @@ impl Run {
     }
 }
 
-/// Demand of a value at each of the nodes, in requests per half millisecond and a thousandth of one: skewed, and moving every 700 ms.
+/// Demand of a value at each node, per half millisecond, in requests and thousandths: skewed, and moving every 700 ms.
 fn demand(run: &mut Run, factor: u64) {
     let nodes = run.nodes.len() as u64;
     let busy = run.time / (700 * MILLI) % nodes;
     for node in 0..nodes {
-        // The busy one has half of all.
+        // The busy node has half of all.
         let share = if node == busy { 500 } else { 500 / (nodes - 1) };
         let expected = LIMIT * factor * share / 2_000;
         let count = expected / 1_000 / 10 + u64::from(run.rng.below(10_000) < expected % 10_000);

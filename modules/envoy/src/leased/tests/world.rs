@@ -56,7 +56,7 @@ impl Server {
         Self { limiter, granter, generation: 1, admitted: RefCell::default() }
     }
 
-    /// Begins again with the counters that it had.
+    /// Restarts with the counters that it had.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.granter = Granter::new(self.granter.epoch() + 1, now);
     }
@@ -161,7 +161,7 @@ impl Server {
             let Some(charge) = charge else { return Some(None) };
             Some(Some((charge.key(), self.granter.terms(&pinned, charge.key(), hits, now)?)))
         });
-        // Of all descriptors, or of none.
+        // Counters of all descriptors, or none.
         for counter in counters.collect::<Option<Vec<_>>>().unwrap_or_default() {
             message.message(3, |writer| {
                 let Some((key, terms)) = counter else { return };
@@ -278,7 +278,7 @@ impl Node {
         outcomes
     }
 
-    /// Takes responses at `now`, and sends calls if the thread does not sleep; `lost` of a thousand are lost, with all others.
+    /// Receives responses at `now`, and sends calls unless the thread sleeps; `lost` of a thousand exchanges lose the connection.
     pub(super) fn exchange(
         &mut self,
         server: &Server,
@@ -296,16 +296,16 @@ impl Node {
     }
 }
 
-/// What happens to messages, of a thousand.
+/// Faults of messages, of a thousand.
 #[derive(Clone, Copy)]
 pub(super) struct Faults {
-    /// Lost, with all others.
+    /// Lost, with all others in flight.
     pub(super) lost: u64,
-    /// Responses of which a byte is another one.
+    /// Responses with one byte changed.
     pub(super) damaged: u64,
 }
 
-/// Calls that are on their way, each with the time at which the server has it, or its response is back.
+/// Calls in flight, each with the time at which it reaches the server, or its response is back.
 #[derive(Default)]
 pub(super) struct Network(VecDeque<(u64, u64, Vec<u8>, bool)>);
 
@@ -323,7 +323,7 @@ impl Network {
         }
     }
 
-    /// Has the server respond to what has arrived there at `now`, and takes responses. Whether there were any.
+    /// Makes the server respond to calls that have arrived at `now`, and receives responses. Returns whether there were any.
     pub(super) fn receive(
         &mut self,
         exchanges: &mut Exchanges,
